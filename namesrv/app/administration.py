@@ -11,9 +11,9 @@ import structlog
 from namesrv import limits
 from namesrv.app.event_log import log_removed, log_topic_deleted
 from namesrv.app.field_rules import ANYTHING, COMMENT, KV_NAME, NAME, PROBLEM, TOPIC, Row, check
-from namesrv.app.operators import IntentChange, KvChange, Operators
+from namesrv.app.operators import IntentEdit, KvEdit, Operators
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import (
     Reason,
     Refused,
@@ -136,7 +136,7 @@ class Administration:
 
         return (await self._change_kv(delete, operation)).get(namespace, key) is not None
 
-    async def _change_kv(self, change: KvChange, operation: Operation) -> KvConfigTable:
+    async def _change_kv(self, change: KvEdit, operation: Operation) -> KvConfigTable:
         if operation.validate_only:
             return self._operators.preview_kv_config(change)
         return await self._operators.change_kv_config(change, operation.cause)
@@ -147,7 +147,7 @@ class Administration:
         """Returns all settings in force as texts, sorted by key."""
         return {key: text_of(self._operators.in_force.settings, key) for key in FIELDS}
 
-    async def change_settings(self, values: Mapping[str, str], operation: Operation) -> Sequence[ConfigPut]:
+    async def change_settings(self, values: Mapping[str, str], operation: Operation) -> Sequence[SettingChange]:
         """Changes settings, all or none, and returns those whose value changed. RocketMQ skips unknown keys.
 
         Raises:
@@ -259,7 +259,7 @@ class Administration:
     def _group_outcome(self, group: BrokerKey, outcome: OperatorOutcome) -> GroupOutcome:
         return GroupOutcome(outcome, self._state.topic_count(group), self.is_reported(group))
 
-    async def _change(self, change: IntentChange, operation: Operation) -> OperatorOutcome:
+    async def _change(self, change: IntentEdit, operation: Operation) -> OperatorOutcome:
         if operation.validate_only:
             return await self._operators.preview_intents(change)
         return await self._operators.change_intents(change, operation.cause, refuse_in_use=not operation.force)

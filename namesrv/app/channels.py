@@ -14,8 +14,8 @@ from namesrv.app.event_log import log_removed
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Change, GroupChange, KvPut
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, Doubt, Member
+from namesrv.core.changes import Change, GroupChange, KvChange
+from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
 from namesrv.core.routes import Routes
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
@@ -213,7 +213,7 @@ class ChannelNotices:
         for row in change.rows:
             if isinstance(row, GroupChange) and self._state.behaviour.notify_min_broker_id_changed:
                 self._tell_min_id_change(row.before, row.after)
-            elif isinstance(row, KvPut) and row.namespace == ORDER_TOPIC_CONFIG:
+            elif isinstance(row, KvChange) and row.ordered_topic is not None:
                 self._order_config_changed.set()
 
     def _tell_min_id_change(self, before: BrokerData | None, after: BrokerData | None) -> None:

@@ -17,7 +17,7 @@ from groundwork.errors import suppress_refusals
 from namesrv.app.event_log import log_intents
 from namesrv.app.fair_queue import OWN
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, limit_exceeded, no_data_dir, overloaded, shutting_down
 from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
 from namesrv.core.operator_changes import OperatorOutcome, check_not_in_use
@@ -41,12 +41,12 @@ INTENT_ENDED = Cause("intent ended")
 ABSENT_INTENTS = "intents about groups that are not registered, or topics that no broker reports"
 """Name of the limit in errors."""
 
-IntentChange = Callable[[IntentTable], IntentTable]
-KvChange = Callable[[KvConfigTable], KvConfigTable]
+IntentEdit = Callable[[IntentTable], IntentTable]
+KvEdit = Callable[[KvConfigTable], KvConfigTable]
 """Each makes a changed table from the current one; returns the same one if there is nothing to change. It may raise
 Refused."""
 
-ApplySettings = Callable[[NamesrvSettings, Sequence[ConfigPut], Cause], None]
+ApplySettings = Callable[[NamesrvSettings, Sequence[SettingChange], Cause], None]
 """Puts changed settings in force, given the keys whose value changed. It runs on the event loop: it must be quick and
 must not raise."""
 
@@ -127,9 +127,7 @@ class Operators:
 
     # Intents.
 
-    async def change_intents(
-        self, change: IntentChange, cause: Cause, *, refuse_in_use: bool = False
-    ) -> OperatorOutcome:
+    async def change_intents(self, change: IntentEdit, cause: Cause, *, refuse_in_use: bool = False) -> OperatorOutcome:
         """Applies a change, and returns what it did once it is durable and in force.
 
         Args:
@@ -147,7 +145,7 @@ class Operators:
         """
         return await self._in_turn(partial(self._commit_intents, change, cause, refuse_in_use=refuse_in_use))
 
-    async def preview_intents(self, change: IntentChange) -> OperatorOutcome:
+    async def preview_intents(self, change: IntentEdit) -> OperatorOutcome:
         """What ``change_intents`` would do. Raises the same, but for the disk and TOPICS_IN_USE."""
         return await self._preview(self._changed_intents(change))
 
@@ -173,7 +171,7 @@ class Operators:
         if self._state.intents.ended(self.wall_millis()):
             await self.change_intents(self._without_ended, INTENT_ENDED)
 
-    async def _commit_intents(self, change: IntentChange, cause: Cause, *, refuse_in_use: bool) -> OperatorOutcome:
+    async def _commit_intents(self, change: IntentEdit, cause: Cause, *, refuse_in_use: bool) -> OperatorOutcome:
         before, after = self._state.intents, self._changed_intents(change)
         database = self._durable()
         if after is before:
@@ -185,7 +183,7 @@ class Operators:
         log_intents(outcome, cause, self._state.revision)
         return outcome
 
-    def _changed_intents(self, change: IntentChange) -> IntentTable:
+    def _changed_intents(self, change: IntentEdit) -> IntentTable:
         if self._state.frozen:
             raise shutting_down()
         before = self._state.intents
@@ -205,7 +203,7 @@ class Operators:
 
     # KV configuration.
 
-    async def change_kv_config(self, change: KvChange, cause: Cause) -> KvConfigTable:
+    async def change_kv_config(self, change: KvEdit, cause: Cause) -> KvConfigTable:
         """Applies a change and returns the table before it, once the one after it is durable.
 
         Raises:
@@ -217,12 +215,12 @@ class Operators:
         """
         return await self._in_turn(partial(self._commit_kv_config, change, cause))
 
-    def preview_kv_config(self, change: KvChange) -> KvConfigTable:
+    def preview_kv_config(self, change: KvEdit) -> KvConfigTable:
         """Checks a change as ``change_kv_config`` does, and returns the table that it would be applied to."""
         self._changed_kv_config(change)
         return self._state.kv_config
 
-    async def _commit_kv_config(self, change: KvChange, cause: Cause) -> KvConfigTable:
+    async def _commit_kv_config(self, change: KvEdit, cause: Cause) -> KvConfigTable:
         before, after = self._state.kv_config, self._changed_kv_config(change)
         database = self._durable()
         if after is not before:
@@ -231,7 +229,7 @@ class Operators:
             self._writer.commit_now(self._state, cause.call, publish)
         return before
 
-    def _changed_kv_config(self, change: KvChange) -> KvConfigTable:
+    def _changed_kv_config(self, change: KvEdit) -> KvConfigTable:
         if self._state.frozen:
             raise shutting_down()
         before = self._state.kv_config
@@ -245,7 +243,7 @@ class Operators:
 
     # Settings.
 
-    async def change_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
+    async def change_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[SettingChange, ...]:
         """Changes settings, all or none, and returns the ones whose value changed once they are durable.
 
         A setting that gets the value that it has already is stored, too, so that it wins over a later flag, but it is
@@ -261,11 +259,11 @@ class Operators:
         """
         return await self._in_turn(partial(self._commit_settings, values, cause))
 
-    def preview_settings(self, values: Mapping[str, str]) -> tuple[ConfigPut, ...]:
+    def preview_settings(self, values: Mapping[str, str]) -> tuple[SettingChange, ...]:
         """Returns what ``change_settings`` would. Raises CONFIG_KEY_DENIED and INVALID_FIELD."""
         return self._changed_settings(with_texts(self.in_force.settings, values), values)
 
-    async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
+    async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[SettingChange, ...]:
         if self._state.frozen:
             raise shutting_down()
         after = with_texts(self.in_force.settings, values)
@@ -277,14 +275,14 @@ class Operators:
         self.in_force.settings, self.in_force.texts = after, texts
         if rows:
             for row in rows:
-                _log.info("config_changed", key=row.key, value=row.value, caller=cause.caller)
+                _log.info("config_changed", key=row.key, value=row.after, caller=cause.caller)
             self._writer.commit_now(self._state, cause.call, partial(self._apply_settings, after, rows, cause))
         return rows
 
-    def _changed_settings(self, after: NamesrvSettings, keys: Iterable[str]) -> tuple[ConfigPut, ...]:
+    def _changed_settings(self, after: NamesrvSettings, keys: Iterable[str]) -> tuple[SettingChange, ...]:
         before = self.in_force.settings
-        texts = ((key, text_of(after, key)) for key in sorted(keys))
-        return tuple(ConfigPut(key, text) for key, text in texts if text != text_of(before, key))
+        rows = (SettingChange(key, text_of(before, key), text_of(after, key)) for key in sorted(keys))
+        return tuple(row for row in rows if row.after != row.before)
 
     # All changes.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from groundwork.endpoints import unreachable_addresses
 from groundwork.topic_names import is_application
 from namesrv.app.worker import Worker
-from namesrv.core.changes import Change, QueuesRemoved
+from namesrv.core.changes import Change, QueuesChange
 from namesrv.core.model import READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason, TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
@@ -55,7 +55,7 @@ class SymptomCounter:
         self._reader = reader
         self._monotonic = monotonic
         self._revision = -1
-        self._departures: deque[QueuesRemoved] = deque(maxlen=MAX_DEPARTURES)
+        self._departures: deque[QueuesChange] = deque(maxlen=MAX_DEPARTURES)
         self._lost: dict[str, float] = {}
         """Lost topics and when they were lost, oldest first."""
         self.last = Symptoms()
@@ -97,9 +97,8 @@ class SymptomCounter:
             await asyncio.sleep(PERIOD_SECONDS)
 
     def _on_change(self, change: Change) -> None:
-        self._departures.extend(
-            row for row in change.rows if isinstance(row, QueuesRemoved) and row.reason not in _BY_WILL
-        )
+        rows = (row for row in change.rows if isinstance(row, QueuesChange) and row.after is None)
+        self._departures.extend(row for row in rows if row.reason not in _BY_WILL)
 
 
 def _unwritable(
@@ -127,9 +126,9 @@ def _is_writable(queues: QueueData | None, groups: Mapping[BrokerKey, BrokerData
     return group.has_master and queues.is_writable_under(group.write)
 
 
-def _lost(topics: Mapping[str, TopicQueues], departures: Collection[QueuesRemoved], names: frozenset[str]) -> list[str]:
+def _lost(topics: Mapping[str, TopicQueues], departures: Collection[QueuesChange], names: frozenset[str]) -> list[str]:
     lost: list[str] = []
     for row in departures:
-        named_after = names.union(row.broker)
+        named_after = names.union(row.key)
         lost += [topic for topic in paced(row.topics) if topic not in topics and is_application(topic, named_after)]
     return lost

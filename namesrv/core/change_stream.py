@@ -12,14 +12,10 @@ from namesrv.core.changes import (
     Change,
     ChangeLog,
     ClusterChange,
-    ConfigPut,
-    FilterServersPut,
+    FilterServersChange,
     GroupChange,
-    IntentChange,
-    KvPut,
     LiveChange,
-    QueuesPut,
-    QueuesRemoved,
+    QueuesChange,
     Row,
 )
 from namesrv.core.encoding import frame, tag, varint
@@ -45,12 +41,11 @@ CHANGE_SLICE = 500
 """Changes that are skipped before yielding: about a millisecond."""
 
 _CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
-    QueuesPut: (RouteTable.TOPIC_QUEUES,),
-    QueuesRemoved: (RouteTable.TOPIC_QUEUES,),
+    QueuesChange: (RouteTable.TOPIC_QUEUES,),
     GroupChange: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
     LiveChange: (RouteTable.LIVE_BROKERS,),
     ClusterChange: (RouteTable.CLUSTERS,),
-    FilterServersPut: (RouteTable.FILTER_SERVERS,),
+    FilterServersChange: (RouteTable.FILTER_SERVERS,),
 }
 """The tables of a reader that each kind of row changes. Clusters name their groups, so they change with them."""
 
@@ -125,15 +120,14 @@ def _rows(
         match row:
             case _ if not any(table in tables for table in changed):
                 pass
-            case QueuesRemoved() if row.broker in groups_gone:
-                pass
-            case QueuesPut():
-                yield from _topic_rows(row.queues, partial(_topic_put, row))
-            case QueuesRemoved():
-                yield from _topic_rows(row.topics, partial(_topic_removed, _removal_of_any_topic(row)))
-            case GroupChange() | LiveChange() | ClusterChange() | FilterServersPut():
+            case QueuesChange(after=None):
+                if row.key not in groups_gone:
+                    yield from _topic_rows(row.topics, partial(_topic_removed, _removal_of_any_topic(row)))
+            case QueuesChange():
+                yield from _topic_rows(row.topics, partial(_topic_put, row))
+            case GroupChange() | LiveChange() | ClusterChange() | FilterServersChange():
                 yield _framed(_row(row, applied_at_millis).SerializeToString())
-            case KvPut() | IntentChange() | ConfigPut():
+            case _:
                 pass
         if count % BROKER_SLICE == 0:
             yield b""
@@ -151,15 +145,16 @@ def _topic_rows(topics: Collection[str], encode: Callable[[str], bytes]) -> Iter
             yield b""
 
 
-def _topic_put(row: QueuesPut, topic: str) -> bytes:
+def _topic_put(row: QueuesChange, topic: str) -> bytes:
     """A RouteChange: the topic's queues on the group, as they are in force."""
-    queues = topic_queues(topic, (row.queues[topic].fragment_under(row.write),))
+    queues = topic_queues(topic, (row.topics[topic].fragment_under(row.write),))
     return b"".join((_TOPIC_PUT_TAG, varint(len(queues)), queues))
 
 
-def _removal_of_any_topic(row: QueuesRemoved) -> bytes:
+def _removal_of_any_topic(row: QueuesChange) -> bytes:
     """What the removals of a group's topics have in common: a TopicQueuesRemoval without the topic."""
-    cluster_name, broker_name = row.broker
+    assert row.reason is not None, "a row goes for a reason"
+    cluster_name, broker_name = row.key
     return route_service_pb2.TopicQueuesRemoval(
         cluster_name=cluster_name, broker_name=broker_name, reason=_reason(row.reason)
     ).SerializeToString()
@@ -173,7 +168,7 @@ def _topic_removed(rest: bytes, topic: str) -> bytes:
 
 
 def _row(
-    row: GroupChange | LiveChange | ClusterChange | FilterServersPut, applied_at_millis: int
+    row: GroupChange | LiveChange | ClusterChange | FilterServersChange, applied_at_millis: int
 ) -> route_service_pb2.RouteChange:
     match row:
         case GroupChange(after=BrokerData() as group):
@@ -182,9 +177,9 @@ def _row(
             return _ROW(live_put=encoding.broker_live_info(live, applied_at_millis))
         case ClusterChange(after=frozenset() as names):
             return _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.key, broker_names=sorted(names)))
-        case FilterServersPut(key=LiveKey(cluster_name, broker_addr)):
+        case FilterServersChange(key=LiveKey(cluster_name, broker_addr)):
             filter_put = route_data_pb2.FilterServerData(
-                cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=row.filter_servers
+                cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=row.after or ()
             )
             return _ROW(filter_put=filter_put)
         case _:

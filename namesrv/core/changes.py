@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from namesrv.core.errors import revision_compacted, revision_not_reached
@@ -36,24 +37,6 @@ class Cause(NamedTuple):
     """The caller's reason, in the caller's words."""
 
 
-class QueuesPut(NamedTuple):
-    """A group got or changed queues of topics, or its permission in force changed."""
-
-    broker: BrokerKey
-    queues: Mapping[str, QueueData]
-    """Queues by topic, as the broker reports them."""
-    write: WriteRule
-    """The rule for the reported permission."""
-
-
-class QueuesRemoved(NamedTuple):
-    """A group has lost its queues of these topics."""
-
-    broker: BrokerKey
-    topics: Collection[str]
-    reason: RemovalReason
-
-
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
@@ -69,8 +52,24 @@ class RowChange(Generic[KeyT, ValueT]):
     """Why it was removed."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueuesChange(RowChange[BrokerKey, Mapping[str, QueueData]]):
+    """Of the queues of a group, by topic: queues that it got or changed are in ``after``, lost ones in ``before``.
+
+    A group whose permission in force changes has all its queues in ``after``. They are as the broker reports them.
+    """
+
+    write: WriteRule = WriteRule.REPORTED
+    """The rule for the reported permission."""
+
+    @property
+    def topics(self) -> Mapping[str, QueueData]:
+        """The queues, got or lost."""
+        return self.before if self.after is None else self.after  # type: ignore[return-value]  # one of both is there
+
+
 class GroupChange(RowChange[BrokerKey, BrokerData]):
-    """Of a broker group. The queues of one that goes are in a QueuesRemoved of the same change."""
+    """Of a broker group. The queues of one that goes are in a QueuesChange of the same change."""
 
     __slots__ = ()
 
@@ -103,86 +102,86 @@ class IntentChange(RowChange[IntentKey, Intent]):
         return self.after or self.before  # type: ignore[return-value]  # one of both is there
 
 
-class FilterServersPut(NamedTuple):
-    """A broker's filter servers changed. An empty tuple: it has none now."""
+@dataclass(frozen=True, slots=True)
+class FilterServersChange(RowChange[LiveKey, tuple[str, ...]]):
+    """Of the filter servers of a broker."""
 
-    key: LiveKey
-    broker: BrokerKey
-    filter_servers: tuple[str, ...]
-
-
-class KvPut(NamedTuple):
-    """A key of the KV configuration got another value, or was deleted (None)."""
-
-    namespace: str
-    key: str
-    value: str | None
+    broker: BrokerKey = field(kw_only=True)
+    """The broker's group."""
 
 
-class ConfigPut(NamedTuple):
-    """A setting got another value."""
+class KvChange(RowChange[tuple[str, str], str]):
+    """Of an entry of the KV configuration, by namespace and key."""
 
-    key: str
-    value: str
+    __slots__ = ()
+
+    @property
+    def ordered_topic(self) -> str | None:
+        """The topic whose ordered-topic configuration it is, or None."""
+        namespace, key = self.key
+        return key if namespace == ORDER_TOPIC_CONFIG else None
+
+
+class SettingChange(RowChange[str, str]):
+    """Of a setting."""
+
+    __slots__ = ()
 
 
 Row = (
-    QueuesPut
-    | QueuesRemoved
+    QueuesChange
     | GroupChange
     | LiveChange
     | ClusterChange
-    | FilterServersPut
-    | KvPut
+    | FilterServersChange
+    | KvChange
     | IntentChange
-    | ConfigPut
+    | SettingChange
 )
 
 
 @dataclass(slots=True, eq=False)
 class Change:
-    """All that one revision changed. Immutable but for the link to the change after it."""
+    """All that one revision changes: made in the preparation of a change, and published by the change log."""
 
-    revision: int
-    applied_at_millis: int
-    """By the wall clock, milliseconds since the Unix epoch."""
     cause: Cause
     rows: tuple[Row, ...]
+    revision: int = 0
+    """Its number; 0 until it is published."""
+    applied_at_millis: int = 0
+    """When it was published, by the wall clock, milliseconds since the Unix epoch."""
+    topics: Collection[str] = field(init=False)
+    """The topics whose routes change otherwise: not those that lose the queues of a group that is in ``groups``."""
+    groups: frozenset[BrokerKey] = field(init=False)
+    """The groups that routes show differently from now on, or no longer."""
+    weight: int = field(init=False)
+    """How many rows it has for the bound of the change log: each topic of a group counts."""
     next: Change | None = None
     """The change after it; None as long as there is none. Readers walk along these links, each at its own pace."""
 
-    @property
-    def weight(self) -> int:
-        """How many rows it has for the bound of the change log: each topic of a group counts."""
-        return 1 + sum(
-            len(row.queues) if isinstance(row, QueuesPut) else len(row.topics) if isinstance(row, QueuesRemoved) else 1
-            for row in self.rows
-        )
-
-    @property
-    def groups(self) -> set[BrokerKey]:
-        """The groups that routes show differently from now on, or no longer."""
-        changed = {row.key for row in self.rows if isinstance(row, GroupChange)}
-        return changed.union(row.broker for row in self.rows if isinstance(row, FilterServersPut))
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics whose routes changed otherwise: not those that lost the queues of a group that is in ``groups``.
-
-        They may be ten thousand, and are read in the step that publishes them.
-        """
-        topics: list[str] = []
+    def __post_init__(self) -> None:
+        topics: list[Collection[str]] = []
+        groups: list[BrokerKey] = []
+        self.weight = 1
         for row in self.rows:
             match row:
-                case QueuesPut(queues=names):
-                    topics += names
-                case QueuesRemoved(topics=names, reason=reason) if reason is not RemovalReason.GROUP_GONE:
-                    topics += names
-                case KvPut(namespace=namespace, key=key) if namespace == ORDER_TOPIC_CONFIG:
-                    topics.append(key)
+                case QueuesChange():
+                    self.weight += len(row.topics)
+                    if row.reason is not RemovalReason.GROUP_GONE:
+                        topics.append(row.topics)
+                    continue
+                case GroupChange():
+                    groups.append(row.key)
+                case FilterServersChange():
+                    groups.append(row.broker)
+                case KvChange(ordered_topic=str() as topic):
+                    topics.append((topic,))
                 case _:
                     pass
-        return topics
+            self.weight += 1
+        # Nearly always one collection, which the row holds anyway.
+        self.topics = topics[0] if len(topics) == 1 else tuple(itertools.chain.from_iterable(topics))
+        self.groups = frozenset(groups)
 
 
 # The changes of this epoch that can still be read: a bounded, singly linked list, oldest dropped first.
@@ -217,7 +216,7 @@ class ChangeLog:
         self._max_changes = max_changes
         self._max_rows = max_rows
         self._listeners: list[Listener] = []
-        self.last = Change(0, 0, Cause("start"), ())
+        self.last = Change(Cause("start"), ())
         """The latest change; before the first one, a change without rows at revision 0."""
         self.compacted_revision = 0
         """Changes after this revision can be read."""
@@ -225,14 +224,14 @@ class ChangeLog:
     def __len__(self) -> int:
         return len(self._changes)
 
-    def append(self, applied_at_millis: int, cause: Cause, rows: tuple[Row, ...]) -> Change:
-        """Adds the next revision. The newest change is always kept, whatever its size.
+    def append(self, change: Change, applied_at_millis: int) -> None:
+        """Publishes a change as the next revision. The newest change is always kept, whatever its size.
 
         Raises:
             ListenerFailed: A listener has a defect. The change is in the log.
         """
         belongs_to_loop()
-        change = Change(self.last.revision + 1, applied_at_millis, cause, rows)
+        change.revision, change.applied_at_millis = self.last.revision + 1, applied_at_millis
         self.last.next = change
         self.last = change
         self._changes.append(change)
@@ -246,7 +245,6 @@ class ChangeLog:
                 listener(change)
             except Exception as error:
                 raise ListenerFailed(listener, change) from error
-        return change
 
     def listen(self, listener: Listener, *, first: bool = False) -> None:
         """Has a listener called with each change from now on.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from namesrv.core.changes import Change, ChangeLog, GroupChange, QueuesPut, QueuesRemoved
+from namesrv.core.changes import Change, ChangeLog, GroupChange, QueuesChange
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMapping
 from namesrv.core.pace import breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
@@ -155,9 +155,7 @@ class RouteDigests:
 
     def _on_change(self, change: Change) -> None:
         for row in change.rows:
-            if isinstance(row, QueuesPut | QueuesRemoved):
-                self._entries.pop(row.broker, None)
-            elif isinstance(row, GroupChange) and row.after is None:
+            if isinstance(row, QueuesChange) or (isinstance(row, GroupChange) and row.after is None):
                 self._entries.pop(row.key, None)
 
 

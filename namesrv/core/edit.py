@@ -12,12 +12,13 @@ from typing import NamedTuple
 from groundwork.topic_names import application_first, is_application
 from namesrv.core import encoding
 from namesrv.core.changes import (
+    Cause,
+    Change,
     ClusterChange,
-    FilterServersPut,
+    FilterServersChange,
     GroupChange,
     LiveChange,
-    QueuesPut,
-    QueuesRemoved,
+    QueuesChange,
     Row,
 )
 from namesrv.core.model import (
@@ -73,9 +74,10 @@ _NARROW = 8
 class TableEdit:
     """Changes of several tables that belong together. Nothing shows until ``publish_edit``."""
 
-    def __init__(self, tables: Tables, behaviour: Behaviour, intents: IntentTable) -> None:
+    def __init__(self, tables: Tables, behaviour: Behaviour, intents: IntentTable, cause: Cause) -> None:
         """Starts without changes. The intents are those that shall hold afterwards."""
         self.tables = tables
+        self.cause = cause
         self.behaviour = behaviour
         self.intents = intents
         self.topics: dict[str, TopicQueues | None] = {}
@@ -90,12 +92,12 @@ class TableEdit:
         self.reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
         self.new_groups: set[BrokerKey] = set()
         """Groups with topics that are not in the tables before it."""
-        # The tables as this edit leaves them, and the changes that readers can see, once it is prepared:
+        # The tables as this edit leaves them, and the change that readers can see, once it is prepared:
         self.topics_after = tables.topic_queue_table
         self.groups_after = tables.broker_addr_table
         self.live_after = tables.broker_live_table
         self.filters_after = tables.filter_server_table
-        self.rows: tuple[Row, ...] = ()
+        self.change: Change | None = None
 
     def group(self, key: BrokerKey) -> BrokerData | None:
         """A broker group as this edit would leave it."""
@@ -327,8 +329,8 @@ class TableEdit:
             lost_held[topic] = queue_data
             self.held[topic, broker] = None
 
-    def prepare(self) -> None:
-        """Prepares the tables that the edit leaves, and the changes that readers can see. Call it last."""
+    def prepare(self, *more: Row) -> None:
+        """Works out the tables after this edit, and the change that readers can see, with more rows. Call it last."""
         tables, rows = self.tables, list[Row]()
         if self.filters:
             self._prepare_filters(rows)
@@ -339,11 +341,15 @@ class TableEdit:
             before = tables.broker_live_table.get(key)
             if live is None or before is None or not live.same_but_renewed(before):
                 rows.append(LiveChange(key, before, live, None if live else self.reasons[key]))
-        rows += (QueuesRemoved(broker, lost, reason) for broker, (lost, reason) in self.removed.items() if lost)
-        rows += (QueuesPut(broker, put, self.write_rule(broker)) for broker, put in self.put.items() if put)
+        rows += (QueuesChange(broker, lost, None, reason) for broker, (lost, reason) in self.removed.items() if lost)
+        rows += (
+            QueuesChange(broker, None, put, write=self.write_rule(broker)) for broker, put in self.put.items() if put
+        )
         self.topics_after = tables.topic_queue_table.changed(self.topics)
         self.live_after = _compact(tables.broker_live_table).changed(self.live)
-        self.rows = tuple(rows)
+        rows += more
+        if rows:
+            self.change = Change(self.cause, tuple(rows))
 
     def _put_under_other_rules(self) -> None:
         """Puts all queues of a group whose rule changes, as its permission in force does."""
@@ -365,8 +371,8 @@ class TableEdit:
         for key, filter_servers in self.filters.items():
             if table.get(key, ()) != filter_servers:
                 live = self.live.get(key) or self.tables.broker_live_table[key]
-                rows.append(FilterServersPut(key, live.broker, filter_servers))
-                changed[key] = filter_servers or None
+                changed[key] = after = filter_servers or None
+                rows.append(FilterServersChange(key, table.get(key), after, broker=live.broker))
                 group = self.group(live.broker)
                 if group is not None:
                     self.put_group(group)
@@ -486,15 +492,14 @@ def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find
 # The publication of an edit: one step makes it the tables' state.
 
 
-def publish_edit(edit: TableEdit) -> tuple[Row, ...]:
-    """Makes a prepared edit the tables' state. Returns the changes that readers can see."""
+def publish_edit(edit: TableEdit) -> None:
+    """Makes a prepared edit the tables' state."""
     tables = edit.tables
     tables.topic_queue_table, tables.broker_live_table = edit.topics_after, edit.live_after
     tables.broker_addr_table, tables.filter_server_table = edit.groups_after, edit.filters_after
     _publish_topics_by_broker(edit)
     _publish_groups(edit)
     _publish_held(edit)
-    return edit.rows
 
 
 def _publish_topics_by_broker(edit: TableEdit) -> None:

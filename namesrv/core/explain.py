@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from groundwork.printable import counted
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.changes import Cause, Change, GroupChange, LiveChange, QueuesPut, QueuesRemoved, Row
+from namesrv.core.changes import Cause, Change, GroupChange, LiveChange, QueuesChange, Row
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
     MASTER_ID,
@@ -112,7 +112,7 @@ class Past:
     """The newest change of each kind, from the change log, to the groups that the question is about."""
 
     question: Question
-    queues: dict[BrokerKey, tuple[Change, QueuesPut | QueuesRemoved]] = field(default_factory=dict)
+    queues: dict[BrokerKey, tuple[Change, QueuesChange]] = field(default_factory=dict)
     """When a group got, changed or lost its queues of the topic."""
     left: dict[BrokerKey, tuple[Change, GroupChange]] = field(default_factory=dict)
     """When a group was removed, whether it had the topic or not."""
@@ -130,10 +130,8 @@ class Past:
 
     def _note(self, change: Change, row: Row) -> None:
         match row:
-            case QueuesPut() if self.question.topic in row.queues and self.question.is_about(row.broker):
-                self.queues.setdefault(row.broker, (change, row))
-            case QueuesRemoved() if self.question.topic in row.topics and self.question.is_about(row.broker):
-                self.queues.setdefault(row.broker, (change, row))
+            case QueuesChange() if self.question.topic in row.topics and self.question.is_about(row.key):
+                self.queues.setdefault(row.key, (change, row))
             case GroupChange(after=None) if self.question.is_about(row.key):
                 self.left.setdefault(row.key, (change, row))
             case LiveChange() if self.question.is_about(row.live.broker):
@@ -291,7 +289,7 @@ def _explanation(broker: BrokerKey, now: Present, past: Past) -> Explanation:
     is_latest = left is not None and (change is None or change.revision <= left[0].revision)
     if left is not None and is_latest and (change is not None or broker not in now.groups):
         return _of_gone_group(broker, now, *left, had_topic=change is not None)
-    if change is not None and isinstance(row, QueuesRemoved):
+    if change is not None and row is not None and row.after is None:
         return _of_removed_queues(broker, now, change, row)
     if broker not in now.groups:
         return _never_registered(broker, now)
@@ -385,10 +383,10 @@ def _doubted_clauses(group: BrokerData, doubted: Mapping[int, Doubted], now: Pre
         yield Clause(text, Condition.DOUBTED)
 
 
-def _of_held(broker: BrokerKey, now: Present, row: QueuesPut | QueuesRemoved | None) -> Explanation:
+def _of_held(broker: BrokerKey, now: Present, row: QueuesChange | None) -> Explanation:
     hold = now.hold_on(broker)
     assert hold is not None, "reports are held back by an intent"
-    reason = row.reason if isinstance(row, QueuesRemoved) else None
+    reason = None if row is None else row.reason
     clause = Clause(f"not in the route: the broker reports it, but {held_back(hold)}")
     return Explanation.of(broker, GroupState.TOPIC_HELD, [clause], hold.since_millis, reason)
 
@@ -413,7 +411,7 @@ def _of_gone_group(
     return Explanation.of(broker, GroupState.GROUP_LEFT, clauses, change.applied_at_millis, reason)
 
 
-def _of_removed_queues(broker: BrokerKey, now: Present, change: Change, row: QueuesRemoved) -> Explanation:
+def _of_removed_queues(broker: BrokerKey, now: Present, change: Change, row: QueuesChange) -> Explanation:
     at = iso(change.applied_at_millis)
     hold = _hold_clause(broker, now)
     if row.reason is RemovalReason.DELETED_BY_OPERATOR:

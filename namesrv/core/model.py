@@ -514,14 +514,14 @@ class KvConfigTable:
             namespaces[namespace] = left
         return KvConfigTable(namespaces, self.key_count - 1, self.byte_size - _byte_size(namespace, key, before))
 
-    def differences_from(self, before: KvConfigTable) -> list[tuple[str, str, str | None]]:
-        """Namespace, key and value of each entry that another table has otherwise. No value: absent in this table."""
-        found: list[tuple[str, str, str | None]] = []
+    def differences_from(self, before: KvConfigTable) -> list[tuple[tuple[str, str], str | None, str | None]]:
+        """Namespace and key of each entry that another table has otherwise, with its value there and here."""
+        found: list[tuple[tuple[str, str], str | None, str | None]] = []
         for namespace in {**before.namespaces, **self.namespaces}:
             entries, entries_before = self.entries(namespace), before.entries(namespace)
             if entries is not entries_before:
-                keys = (key for key in {**entries_before, **entries} if entries.get(key) != entries_before.get(key))
-                found += [(namespace, key, entries.get(key)) for key in keys]
+                values = ((key, entries_before.get(key), entries.get(key)) for key in {**entries_before, **entries})
+                found += [((namespace, key), old, new) for key, old, new in values if old != new]
         return found
 
 

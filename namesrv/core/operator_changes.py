@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from namesrv.core import model
-from namesrv.core.changes import Cause, ConfigPut, IntentChange, KvPut
+from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
 from namesrv.core.edit import TableEdit, blast_radius, topics_in_use
 from namesrv.core.errors import topics_in_use as refused_in_use
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse
@@ -62,14 +62,14 @@ class OperatorChanges:
 
     def publish_kv_config(self, table: model.KvConfigTable, cause: Cause) -> None:
         """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
-        rows = tuple(KvPut(*difference) for difference in table.differences_from(self._state.kv_config))
+        rows = tuple(KvChange(*difference) for difference in table.differences_from(self._state.kv_config))
         self._state.kv_config = table
-        self._state.append_change(cause, rows)
+        self._state.append_change(Change(cause, rows))
 
-    def publish_behaviour(self, behaviour: Behaviour, cause: Cause, rows: tuple[ConfigPut, ...]) -> None:
+    def publish_behaviour(self, behaviour: Behaviour, cause: Cause, rows: tuple[SettingChange, ...]) -> None:
         """Makes another behaviour the current one; it must be durable already. Takes a revision."""
         self._state.behaviour = behaviour
-        self._state.append_change(cause, rows)
+        self._state.append_change(Change(cause, rows))
 
 
 class IntentsChange:
@@ -84,21 +84,21 @@ class IntentsChange:
         self._validate_only = validate_only
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit(self._intents)
+        self._edit = edit = self.state.begin_edit(self._cause, self._intents)
         self._rows = _differences(self.state.intents, self._intents)
         self._count = 0
         decided = False
         for row in paced(self._rows):
             decided = decided or row.after is not None
             self._count += _apply(edit, row.intent, lifted=row.after is None)
-        edit.prepare()
+        edit.prepare(*self._rows)
         self._blast_radius = blast_radius(edit)
         self._in_use = topics_in_use(edit) if decided else NOT_IN_USE
 
     def commit(self) -> OperatorOutcome:
         if not self._validate_only:
             self.state.intents = self._intents
-            self.state.commit(self._edit, self._cause, *self._rows)
+            self.state.commit(self._edit)
         return OperatorOutcome(self._blast_radius, self._count, self._rows, self._in_use)
 
 
@@ -126,7 +126,7 @@ class TopicDeletion:
 
     def prepare(self) -> None:
         self.state.check_not_frozen()
-        self._edit = self.state.begin_edit()
+        self._edit = self.state.begin_edit(self._cause)
         self._count = self._edit.remove_topic(self._topic, self._cluster_name)
         self._edit.prepare()
         self._blast_radius = blast_radius(self._edit)
@@ -137,7 +137,7 @@ class TopicDeletion:
             self.state.check_not_frozen()
             if self._refuse_in_use:
                 check_not_in_use(self._in_use)
-            self.state.commit(self._edit, self._cause)
+            self.state.commit(self._edit)
             self.state.guard.topic_deleted(self._topic, self._cluster_name)
         return OperatorOutcome(self._blast_radius, self._count, in_use=self._in_use)
 

@@ -214,7 +214,7 @@ class BrokerRegistration:
     def prepare(self) -> None:
         state, registration = self.state, self._registration
         self._check_open()
-        self._edit = edit = state.begin_edit()
+        self._edit = edit = state.begin_edit(self._cause)
         self._before = before = state.tables.broker_live_table.get(self._key)
         _check_base_version(registration, before)
         self._brings_topics = self._reads_topics(registration)
@@ -232,7 +232,7 @@ class BrokerRegistration:
     def commit(self) -> RegisterBrokerResult:
         state, before, renewed, replaced = self.state, self._before, self._renewed, self._replaced
         self._check_open()  # the channel may have ended while this was being prepared
-        changed = state.commit(self._edit, self._cause)
+        changed = state.commit(self._edit)
         if self._brings_topics:
             self._note_fingerprint()
         for gone in replaced:
@@ -340,7 +340,7 @@ class TopicRegistration:
         return len(self._queues)
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit()
+        self._edit = edit = self.state.begin_edit(self._cause)
         for broker, numbers in paced(self._queues.items()):
             if broker not in self.state.tables.broker_addr_table:
                 raise broker_not_registered(*broker)
@@ -349,7 +349,7 @@ class TopicRegistration:
 
     def commit(self) -> bool:
         self.state.check_not_frozen()
-        return self.state.commit(self._edit, self._cause)
+        return self.state.commit(self._edit)
 
 
 def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:

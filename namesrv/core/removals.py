@@ -26,6 +26,7 @@ BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
 
 UNREGISTER_BROKER = Cause("UnregisterBroker")
+PREVIEW = Cause("preview")
 
 MASS_LOSS_GUARD = Cause("mass-loss guard")
 """Of changes by which the guard holds brokers, and brings back those that were removed right before."""
@@ -148,7 +149,7 @@ class Removal:
 
     def prepare(self) -> None:
         self._lives = _due(self.state, self._keys, self._still_due)
-        self._edit, self._removed = _prepared(self.state, self._lives, self._reason)
+        self._edit, self._removed = _prepared(self.state, self._lives, self._reason, self._cause)
 
     def commit(self) -> list[RemovedBroker]:
         """Returns those that were removed."""
@@ -157,7 +158,7 @@ class Removal:
             return []
         if due:
             self._tell_guard()
-            self.state.commit(self._edit, self._cause)
+            self.state.commit(self._edit)
             for gone in self._removed:
                 self.state.forget(gone.live)
         return self._removed
@@ -190,7 +191,7 @@ class LossPreview:
     def prepare(self) -> None:
         self.state.check_not_frozen()
         lives = _unconfirmed(self.state, self._wanted)
-        edit, self._removed = _prepared(self.state, lives, RemovalReason.LOSS_CONFIRMED)
+        edit, self._removed = _prepared(self.state, lives, RemovalReason.LOSS_CONFIRMED, PREVIEW)
         self._blast_radius = blast_radius(edit)
 
     def commit(self) -> tuple[list[RemovedBroker], BlastRadius]:
@@ -215,7 +216,7 @@ class Hold:
         self._still_due = still_due
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit()
+        self._edit = edit = self.state.begin_edit(MASS_LOSS_GUARD)
         for live in paced(self._losing):
             group = edit.group(live.broker)
             assert group is not None, "a live broker is always in its group"
@@ -230,7 +231,7 @@ class Hold:
         state, losing, brought_back = self.state, self._losing, self._brought_back
         if len(_due(state, [live.key for live in losing], self._still_due)) < len(losing):
             return []
-        state.commit(self._edit, MASS_LOSS_GUARD)
+        state.commit(self._edit)
         state.guard.held((live.key for live in losing), self._removed_before)
         for live in (*losing, *brought_back):
             state.unconfirmed[live.key] = Unconfirmed.GUARD
@@ -274,10 +275,10 @@ def _unconfirmed(state: RouteState, wanted: Wanted) -> list[BrokerLiveInfo]:
 
 
 def _prepared(
-    state: RouteState, lives: Sequence[BrokerLiveInfo], reason: RemovalReason
+    state: RouteState, lives: Sequence[BrokerLiveInfo], reason: RemovalReason, cause: Cause
 ) -> tuple[TableEdit, list[RemovedBroker]]:
     """A prepared edit without some brokers. A guarded broker whose time is up was lost long ago."""
-    edit, removed = state.begin_edit(), list[RemovedBroker]()
+    edit, removed = state.begin_edit(cause), list[RemovedBroker]()
     for live in paced(lives):
         was_held = reason in VANISHED and state.unconfirmed.get(live.key) is Unconfirmed.GUARD
         of_this = RemovalReason.LOSS_CONFIRMED if was_held else reason

@@ -12,18 +12,16 @@ from namesrv.core.changes import (
     Cause,
     Change,
     ClusterChange,
-    ConfigPut,
-    FilterServersPut,
+    FilterServersChange,
     GroupChange,
     IntentChange,
-    KvPut,
+    KvChange,
     LiveChange,
-    QueuesPut,
-    QueuesRemoved,
+    QueuesChange,
     Row,
+    SettingChange,
 )
 from namesrv.core.model import (
-    ORDER_TOPIC_CONFIG,
     BrokerKey,
     HoldKey,
     Intent,
@@ -156,30 +154,28 @@ def touched_topics(change: Change) -> Iterator[str]:
 
 def _topics_of(row: Row) -> Collection[str]:
     match row:
-        case QueuesPut():
-            return row.queues
-        case QueuesRemoved():
+        case QueuesChange():
             return row.topics
         case IntentChange():
             return (row.key.topic,) if isinstance(row.key, HoldKey) else ()
-        case KvPut():
-            return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
-        case GroupChange() | LiveChange() | ClusterChange() | FilterServersPut() | ConfigPut():
+        case KvChange(ordered_topic=str() as topic):
+            return (topic,)
+        case _:
             return ()
 
 
 def _broker_of(row: Row) -> BrokerKey | None:
     """The group that a row is about. A cluster's row is about none: that of the group itself is in the same change."""
     match row:
-        case QueuesPut() | QueuesRemoved() | FilterServersPut():
-            return row.broker
-        case GroupChange():
+        case QueuesChange() | GroupChange():
             return row.key
+        case FilterServersChange():
+            return row.broker
         case LiveChange():
             return row.live.broker
         case IntentChange():
             return row.key if isinstance(row.key, BrokerKey) else None
-        case ClusterChange() | KvPut() | ConfigPut():
+        case ClusterChange() | KvChange() | SettingChange():
             return None
 
 
@@ -205,34 +201,29 @@ def _about_row(row: Row) -> str:
     match row:
         case LiveChange():
             text = _about_live(row)
-        case GroupChange() | QueuesPut() | QueuesRemoved() | FilterServersPut():
-            text = _about_row_of_group(row)
+        case GroupChange():
+            text = _about_group_change(row)
+        case QueuesChange():
+            text = _about_queues(row)
+        case FilterServersChange():
+            text = f"{counted(len(row.after or ()), 'filter server')} now"
         case ClusterChange():
             text = f"new cluster {row.key}" if row.after else f"cluster {row.key} gone"
-        case KvPut():
-            what = "removed" if row.value is None else f"put: {_shown(row.value)}"
-            text = f"KV configuration: {row.namespace!r} {row.key!r} {what}"
-        case ConfigPut():
-            text = f"setting {row.key} put: {_shown(row.value)}"
+        case KvChange(key=(namespace, key)):
+            text = f"KV configuration: {namespace!r} {key!r} {_put(row.after)}"
+        case SettingChange():
+            text = f"setting {row.key} {_put(row.after)}"
         case IntentChange():
             text = f"{_about_intent(row.intent)} {'decided' if row.after else 'lifted'}"
     return text
 
 
-def _about_row_of_group(row: GroupChange | QueuesPut | QueuesRemoved | FilterServersPut) -> str:
-    match row:
-        case GroupChange():
-            return _about_group_change(row)
-        case QueuesPut():
-            return f"{counted(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues, row.broker)}"
-        case QueuesRemoved():
-            reason = _QUEUES_LEFT.get(row.reason, "")
-            whose = "its" if len(row.topics) == 1 else "their"
-            return (
-                f"{counted(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics, row.broker)}"
-            )
-        case FilterServersPut():
-            return f"{counted(len(row.filter_servers), 'filter server')} now"
+def _about_queues(row: QueuesChange) -> str:
+    topics, named = counted(len(row.topics), "topic"), _named(row.topics, row.key)
+    if row.reason is None:
+        return f"{topics} put{_WRITE[row.write]}{named}"
+    whose = "its" if len(row.topics) == 1 else "their"
+    return f"{topics} lost {whose} queues on it{_QUEUES_LEFT.get(row.reason, '')}{named}"
 
 
 def _about_group_change(row: GroupChange) -> str:
@@ -274,7 +265,9 @@ def _named(topics: Collection[str], broker: BrokerKey) -> str:
     return f" ({names}, and {more:,} more)" if more > 0 else f" ({names})"
 
 
-def _shown(value: str) -> str:
-    """The beginning of a value on one line, and how long it is."""
+def _put(value: str | None) -> str:
+    """That a value was removed or put, with its beginning on one line, and how long it is."""
+    if value is None:
+        return "removed"
     beginning = value[: min(VALUE_SHOWN, len(value) // 2)]
-    return f"{beginning!r}... ({counted(len(value), 'character')})"
+    return f"put: {beginning!r}... ({counted(len(value), 'character')})"

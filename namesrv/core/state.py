@@ -9,7 +9,7 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core import encoding, model
-from namesrv.core.changes import Cause, ChangeLog, Row
+from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.digests import RouteDigests
 from namesrv.core.edit import TableEdit, publish_edit
 from namesrv.core.errors import shutting_down
@@ -227,10 +227,10 @@ class RouteState:
         assert not self.revision, "a snapshot is loaded before anything changes"
         assert not self.tables.broker_live_table, "one snapshot is loaded"
         loaded = read_snapshot(messages)
-        edit = self.begin_edit()
+        edit = self.begin_edit(Cause("start"))
         loaded.put_into(edit)
         edit.prepare()
-        publish_edit(edit)  # its rows are no changes: nobody can have read the state before
+        publish_edit(edit)  # without a revision: nobody can have read the state before
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self.expired_time)
@@ -238,12 +238,12 @@ class RouteState:
             self.generation = max(self.generation, live.generation)
         return loaded
 
-    def append_change(self, cause: Cause, rows: tuple[Row, ...]) -> None:
-        """Gives rows that are in force already the next revision. Without rows it does nothing."""
-        if rows:
-            self.change_log.append(self.clock.wall_millis(), cause, rows)
+    def append_change(self, change: Change) -> None:
+        """Gives a change that is in force already the next revision. Without rows it does nothing."""
+        if change.rows:
+            self.change_log.append(change, self.clock.wall_millis())
 
-    def begin_edit(self, intents: IntentTable | None = None) -> TableEdit:
+    def begin_edit(self, cause: Cause, intents: IntentTable | None = None) -> TableEdit:
         """An edit of the tables, which has other intents in force afterwards if some are given.
 
         Forgets the interned rows of groups that the last edit named, if that edit was dropped.
@@ -251,19 +251,21 @@ class RouteState:
         for broker in self._new_groups:
             if broker not in self.tables.broker_addr_table:
                 self.tables.queue_datas.forget_group(broker)
-        edit = TableEdit(self.tables, self.behaviour, intents or self.intents)
+        edit = TableEdit(self.tables, self.behaviour, intents or self.intents, cause)
         self._new_groups = edit.new_groups
         return edit
 
-    def commit(self, edit: TableEdit, cause: Cause, *more: Row) -> bool:
+    def commit(self, edit: TableEdit) -> bool:
         """Publishes an edit.
 
         Returns:
             Whether anything changed that a reader can see.
         """
-        rows = (*publish_edit(edit), *more)
-        self.append_change(cause, rows)
-        return bool(rows)
+        publish_edit(edit)
+        if edit.change is None:
+            return False
+        self.append_change(edit.change)
+        return True
 
     def check_not_frozen(self) -> None:
         if self.frozen:

@@ -35,7 +35,7 @@ from groundwork.certificates import CertificateError, names_in
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
 from groundwork.shutdown import in_daemon_thread
-from namesrv.core.changes import Change, ConfigPut
+from namesrv.core.changes import Change, SettingChange
 from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
 from namesrv.core.model import Doubt
 from namesrv.core.state import RouteState
@@ -464,9 +464,9 @@ class KeptAnswers:
             self._engine.set_class(call.call, _PERMITTED)
 
     def _on_change(self, change: Change) -> None:
-        if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
+        if any(isinstance(row, SettingChange) for row in change.rows):  # it may concern every route
             self._engine.clear()
-        dependencies = change.topics
+        dependencies = list(change.topics)
         if groups := change.groups:  # a cluster is added or removed with a group
             dependencies += (*map(group_dependency, groups), CLUSTERS_DEPENDENCY)
         self._change(dependencies)

@@ -329,7 +329,7 @@ class OperatorCalls:
     ) -> pb.UpdateNamesrvConfigResponse:
         """UPDATE_NAMESRV_CONFIG, 318."""
         rows = await self._administration.change_settings(dict(request.values), _operation(request, context))
-        entries = [pb.ConfigEntry(key=row.key, value=row.value, updatable=True) for row in rows]
+        entries = [pb.ConfigEntry(key=row.key, value=row.after, updatable=True) for row in rows]
         return pb.UpdateNamesrvConfigResponse(header=self._state.header(), entries=entries)
 
 

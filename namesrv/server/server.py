@@ -37,7 +37,7 @@ from namesrv.app.upkeep import DigestSamples, ExpiryScanner, clear_up, drop_expi
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.pins import Pins
 from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
@@ -318,7 +318,7 @@ class NamesrvServer:
         self._set_health()
         await self._watch_streams.announce_missing()
 
-    def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
+    def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         self._routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
 

@@ -19,7 +19,7 @@ import structlog
 
 from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from namesrv.core.changes import Cause, Change, KvPut
+from namesrv.core.changes import Cause, Change, KvChange
 from namesrv.core.journal import JournalEntry, JournalQuery
 from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.database import KV_CONFIG_FILE, Database
@@ -90,8 +90,8 @@ def leave_kv_config_of_rocketmq(folder: Path) -> None:
 
 def journal_change(revision: int) -> Change:
     """A change whose entry can be told from those of other revisions."""
-    rows = tuple(KvPut("ns", f"key-{item}", "value") for item in range(revision % 5 + 1))
-    return Change(revision, _OFFSET + revision, Cause("PutKvConfig", "ops", f"change {revision}"), rows)
+    rows = tuple(KvChange(("ns", f"key-{item}"), None, "value") for item in range(revision % 5 + 1))
+    return Change(Cause("PutKvConfig", "ops", f"change {revision}"), rows, revision, _OFFSET + revision)
 
 
 def entries_of(database: Database) -> list[JournalEntry]:

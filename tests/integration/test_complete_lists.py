@@ -20,7 +20,7 @@ from docs.tools import generate_clients
 from namesrv import storage
 from namesrv.app import access
 from namesrv.core import change_stream
-from namesrv.core.changes import ConfigPut, IntentChange, KvPut, Row
+from namesrv.core.changes import IntentChange, KvChange, Row, SettingChange
 from namesrv.core.explain import Condition, GroupState
 from namesrv.core.model import IntentKind
 from namesrv.error_codes import ERROR_CODES
@@ -32,7 +32,7 @@ from nsctl.commands import backup, doctor
 from nsctl.health import INTENT_WORDS
 from tests.faults.owned_files import CONTENTS, OWNED
 
-IN_NO_TABLE: set[type[Row]] = {KvPut, IntentChange, ConfigPut}
+IN_NO_TABLE: set[type[Row]] = {KvChange, IntentChange, SettingChange}
 """Rows that readers of the routes do not get."""
 TABLE_NAMES = {table.name for table in TABLES}
 

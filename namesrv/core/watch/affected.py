@@ -14,15 +14,12 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.changes import (
     Change,
-    ClusterChange,
-    ConfigPut,
-    FilterServersPut,
+    FilterServersChange,
     GroupChange,
-    IntentChange,
-    KvPut,
+    KvChange,
     LiveChange,
-    QueuesPut,
-    QueuesRemoved,
+    QueuesChange,
+    SettingChange,
 )
 from namesrv.core.encoding import frame
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, Member, RemovalReason
@@ -79,29 +76,25 @@ class AffectedTopics:
         of_group = self._state.tables.topics_by_broker
         for row in change.rows:
             match row:
-                case QueuesPut():
-                    yield Affected(row.queues)
-                case QueuesRemoved(broker=broker, reason=reason):
+                case QueuesChange(key=broker, reason=RemovalReason() as reason):
                     left = self._earlier_removals.get(broker, ()) + removals.get(broker, ())
                     if reason is not RemovalReason.GROUP_GONE:
                         left += (_removal(broker, None, reason),)
                     yield Affected(row.topics, left)
+                case QueuesChange():
+                    yield Affected(row.topics)
                 case GroupChange() if row.before is not None and row.after is not None:
                     yield Affected(of_group.get(row.key, ()), removals.get(row.key, ()))
-                case FilterServersPut():
+                case FilterServersChange():
                     yield Affected(of_group.get(row.broker, ()))
-                case KvPut() | ConfigPut():
-                    yield Affected(self._reordered(row))
-                case GroupChange() | LiveChange() | ClusterChange() | IntentChange():
+                case KvChange(ordered_topic=str() as topic):
+                    yield Affected((topic,))
+                case SettingChange() if row.key == ORDER_MESSAGE_ENABLE:
+                    yield Affected(self._state.kv_config.entries(ORDER_TOPIC_CONFIG))
+                case _:
                     pass  # a topic whose route it changes has a row of its own
         for group, brokers in removals.items():
             self._earlier_removals[group] = (self._earlier_removals.get(group, ()) + brokers)[-MAX_REMOVALS:]
-
-    def _reordered(self, row: KvPut | ConfigPut) -> Collection[str]:
-        """The topics whose routes get another ordered-topic configuration."""
-        if isinstance(row, KvPut):
-            return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
-        return self._state.kv_config.entries(ORDER_TOPIC_CONFIG) if row.key == ORDER_MESSAGE_ENABLE else ()
 
 
 def _removals_by_group(change: Change) -> Mapping[BrokerKey, Removals]:

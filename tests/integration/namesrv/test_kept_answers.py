@@ -17,7 +17,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
 from namesrv.app.counters import RemotingCounter
-from namesrv.core.changes import Cause, Change, ConfigPut
+from namesrv.core.changes import Cause, Change, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
@@ -228,7 +228,7 @@ def fall_silent(fleet: Fleet) -> None:
 
 def enable_order(fleet: Fleet, *, enabled: bool) -> None:
     behaviour = replace(fleet.state.behaviour, order_message_enable=enabled)
-    rows = (ConfigPut(ORDER_MESSAGE_ENABLE, str(enabled)),)
+    rows = (SettingChange(ORDER_MESSAGE_ENABLE, None, str(enabled)),)
     fleet.routes.operator_changes.publish_behaviour(behaviour, CAUSE, rows)
 
 

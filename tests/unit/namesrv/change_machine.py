@@ -16,7 +16,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.errors import Refused
 from namesrv.core import tables
 from namesrv.core.change_stream import change_messages
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import (
     EMPTY,
@@ -248,7 +248,7 @@ class ChangesMakeSnapshots(Machine):
     def configure(self, value: str) -> None:
         state, operator_changes = self.fleet.state, self.fleet.routes.operator_changes
         operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", value), _CAUSE)
-        operator_changes.publish_behaviour(state.behaviour, _CAUSE, (ConfigPut("massLossMinBrokers", value),))
+        operator_changes.publish_behaviour(state.behaviour, _CAUSE, (SettingChange("massLossMinBrokers", None, value),))
 
     @invariant()
     def nothing_changes_without_a_revision(self) -> None:

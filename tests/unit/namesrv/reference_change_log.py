@@ -9,18 +9,27 @@ from typing import TypeVar
 from namesrv.core.changes import (
     Change,
     ClusterChange,
-    ConfigPut,
-    FilterServersPut,
+    FilterServersChange,
     GroupChange,
     IntentChange,
-    KvPut,
+    KvChange,
     LiveChange,
-    QueuesPut,
-    QueuesRemoved,
+    QueuesChange,
     Row,
     RowChange,
+    SettingChange,
 )
-from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, HoldKey, Intent, IntentKey, LiveKey, RemovalReason
+from namesrv.core.model import (
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    HoldKey,
+    Intent,
+    IntentKey,
+    LiveKey,
+    RemovalReason,
+    WriteRule,
+)
 from namesrv.core.state import RouteState
 
 
@@ -42,16 +51,17 @@ class ReaderTables:
         """Applies a change's rows in their order. What is removed must be there."""
         for row in change.rows:
             match row:
-                case QueuesPut():
-                    for topic, data in row.queues.items():
-                        self.topics[topic, row.broker] = data.fragment_under(row.write)
-                case QueuesRemoved():
-                    for topic in row.topics:
-                        del self.topics[topic, row.broker]
-                case FilterServersPut():
-                    _put(self.filter_servers, row.key, row.filter_servers or None)
-                case KvPut():
-                    _put(self.kv, (row.namespace, row.key), row.value)
+                case QueuesChange():
+                    assert (row.before is None) is (row.reason is None) is not (row.after is None)
+                    for topic, data in (row.after or {}).items():
+                        self.topics[topic, row.key] = data.fragment_under(row.write)
+                    for topic, data in (row.before or {}).items():
+                        lost = self.topics.pop((topic, row.key))
+                        assert lost in map(data.fragment_under, WriteRule)
+                case FilterServersChange():
+                    _apply(self.filter_servers, row)
+                case KvChange():
+                    _apply(self.kv, row)
                 case _:
                     self._apply_brokers(row)
 
@@ -67,7 +77,7 @@ class ReaderTables:
             case IntentChange():
                 _apply(self.intents, row)
             case _:
-                assert isinstance(row, ConfigPut), "belongs to no table"
+                assert isinstance(row, SettingChange), "belongs to no table"
 
 
 KeyT = TypeVar("KeyT")
@@ -101,8 +111,8 @@ def outcomes_of(change: Change, before: ReaderTables) -> Iterator[str]:
         match row:
             case LiveChange(reason=RemovalReason() as reason):
                 yield f"{reason.name} gone"
-            case QueuesRemoved():
-                yield f"{row.reason.name} lost"
+            case QueuesChange(reason=RemovalReason() as reason):
+                yield f"{reason.name} lost"
             case LiveChange(live=live) if live.unconfirmed:
                 yield "held by the guard" if live.key in before.live else "brought back by the guard"
             case IntentChange():

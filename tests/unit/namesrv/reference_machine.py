@@ -13,6 +13,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.app.worker import GivenUp
 from namesrv.core import tables as tables_module
+from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.policy import Behaviour
@@ -414,7 +415,7 @@ class ReferenceMachine(Machine):
     @invariant()
     def nothing_is_interned_for_groups_that_never_came(self) -> None:
         """At least after the next edit: one that was given up may have left some."""
-        self.state.begin_edit()
+        self.state.begin_edit(Cause("dropped"))
         assert self.state.tables.queue_datas._by_reported.keys() <= self.model.facts.keys()
 
     @invariant()

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core import slices
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, with_breaths
@@ -286,7 +286,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         state = self.fleet.state
         behaviour = replace(state.behaviour, order_message_enable=enabled)
         if behaviour != state.behaviour:
-            rows = (ConfigPut(ORDER_MESSAGE_ENABLE, str(enabled)),)
+            rows = (SettingChange(ORDER_MESSAGE_ENABLE, None, str(enabled)),)
             self.fleet.routes.operator_changes.publish_behaviour(behaviour, _CAUSE, rows)
 
     def teardown(self) -> None:

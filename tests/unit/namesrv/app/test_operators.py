@@ -19,13 +19,13 @@ from namesrv.app.operators import (
     INTENT_ENDED,
     LONGEST_RETRY_SECONDS,
     POLL_SECONDS,
-    IntentChange,
-    KvChange,
+    IntentEdit,
+    KvEdit,
     Operators,
     stored_settings,
 )
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, topic_not_found
 from namesrv.core.model import (
     EMPTY,
@@ -57,11 +57,11 @@ MAX_WAITING = 2
 ContentT = TypeVar("ContentT")
 
 
-def decide(intent: Intent) -> IntentChange:
+def decide(intent: Intent) -> IntentEdit:
     return lambda table: table if table.intents.get(intent.key) == intent else table.with_intent(intent)
 
 
-def lift(intent: Intent) -> IntentChange:
+def lift(intent: Intent) -> IntentEdit:
     return lambda table: table.without([intent.key])
 
 
@@ -69,11 +69,11 @@ def hold(topic: str, ends_at_millis: int | None = None) -> Intent:
     return Intent(IntentKind.TOPIC_HOLD, HoldKey(topic, None), "somebody", 1, "", ends_at_millis)
 
 
-def put(key: str, value: str = "v") -> KvChange:
+def put(key: str, value: str = "v") -> KvEdit:
     return lambda table: table.with_value("ns", key, value)
 
 
-def delete(key: str) -> KvChange:
+def delete(key: str) -> KvEdit:
     return lambda table: table.without("ns", key)
 
 
@@ -111,7 +111,7 @@ class World:
         self.fleet = Fleet()
         self.state = self.fleet.state
         self.flags: dict[str, object] = {}
-        self.applied: list[tuple[NamesrvSettings, Sequence[ConfigPut], Cause]] = []
+        self.applied: list[tuple[NamesrvSettings, Sequence[SettingChange], Cause]] = []
         self.database: Database
         self.operators: Operators
 
@@ -128,7 +128,7 @@ class World:
         )
         return self.operators
 
-    def apply(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
+    def apply(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
         self.applied.append((settings, rows, cause))
         self.fleet.routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
@@ -531,7 +531,7 @@ async def test_an_end_that_an_operator_moves_meanwhile_counts(world: World) -> N
 # KV configuration.
 
 
-async def previewed_or_changed(operators: Operators, change: KvChange, *, preview: bool) -> KvConfigTable:
+async def previewed_or_changed(operators: Operators, change: KvEdit, *, preview: bool) -> KvConfigTable:
     return operators.preview_kv_config(change) if preview else await operators.change_kv_config(change, CAUSE)
 
 
@@ -586,7 +586,10 @@ async def test_several_settings_are_one_change_with_each_value_in_its_usual_form
         "returnOrderTopicConfigToBroker": "off",
         "orderMessageEnable": "false",
     }
-    rows = (ConfigPut("returnOrderTopicConfigToBroker", "false"), ConfigPut("scanNotActiveBrokerInterval", "7"))
+    rows = (
+        SettingChange("returnOrderTopicConfigToBroker", "true", "false"),
+        SettingChange("scanNotActiveBrokerInterval", "10000", "7"),
+    )
 
     async with world.running() as operators:
         assert operators.preview_settings(values) == rows
@@ -600,7 +603,7 @@ async def test_several_settings_are_one_change_with_each_value_in_its_usual_form
         assert world.applied == [(settings, rows, CAUSE)]
         assert world.stored[2] == {**OFF, "scanNotActiveBrokerInterval": "7", "orderMessageEnable": "false"}
         told = {"event": "config_changed", "log_level": "info", "caller": CAUSE.caller}
-        assert logs == [{**told, "key": row.key, "value": row.value} for row in rows]
+        assert logs == [{**told, "key": row.key, "value": row.after} for row in rows]
 
 
 async def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(world: World) -> None:

@@ -17,7 +17,7 @@ import pytest
 from groundwork.errors import suppress_refusals
 from namesrv.app import worker as worker_module
 from namesrv.app.worker import BREATH_SECONDS, OWN_SECONDS, WORK_SECONDS, TimedBreaths, Urgency, Worker, WorkerDied
-from namesrv.core.changes import Cause, KvPut
+from namesrv.core.changes import Cause, Change
 from namesrv.core.errors import Reason, invalid_field
 from namesrv.core.model import DataVersion, LiveKey
 from namesrv.core.pace import breathe
@@ -333,7 +333,7 @@ TOUCHES: dict[str, Callable[[Fleet], object]] = {
     "channels: end": lambda fleet: fleet.state.channels.end("c"),
     "channels: hand_over": lambda fleet: fleet.state.channels.hand_over("c"),
     "channels: take_bound": lambda fleet: fleet.state.channels.take_bound("c"),
-    "change log: append": lambda fleet: fleet.state.change_log.append(1, CAUSE, (KvPut("ns", "key", "value"),)),
+    "change log: append": lambda fleet: fleet.state.change_log.append(Change(CAUSE, ()), 1),
     "a commit": lambda fleet: fleet.register(version=DataVersion(9, 9)),
 }
 

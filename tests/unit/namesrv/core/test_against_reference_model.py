@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, channel_gone
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
@@ -457,7 +457,9 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.causes = {OPERATOR.call}
         value = not getattr(self.model.behaviour, name)
         self.model.behaviour = replace(self.model.behaviour, **{name: value})
-        self.routes.operator_changes.publish_behaviour(self.model.behaviour, OPERATOR, (ConfigPut(name, str(value)),))
+        self.routes.operator_changes.publish_behaviour(
+            self.model.behaviour, OPERATOR, (SettingChange(name, None, str(value)),)
+        )
 
 
 class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):

@@ -9,7 +9,7 @@ import random
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,14 @@ from namesrv.core.changes import (
     Change,
     ChangeLog,
     ClusterChange,
-    ConfigPut,
-    FilterServersPut,
+    FilterServersChange,
     GroupChange,
     IntentChange,
-    KvPut,
+    KvChange,
     LiveChange,
-    QueuesPut,
-    QueuesRemoved,
+    QueuesChange,
     Row,
+    SettingChange,
 )
 from namesrv.core.errors import Reason
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entry_of, touched_names
@@ -62,7 +61,8 @@ EPOCH, EARLIER, LATER = "000000000000002-00000000", "000000000000001-00000000", 
 WAIT_SECONDS = 60.0
 """For what other threads do; never waited for in full."""
 ALL = JournalQuery(1_000_000)
-PUT = KvPut("ns", "key", "value")
+PUT = KvChange(("ns", "key"), None, "value")
+QUEUES = QueueData(BrokerKey("c", "b"), 4, 4, 6, 0, b"", b"", b"")
 UNBOUNDED = 10**12
 
 
@@ -76,7 +76,7 @@ class Kept:
 
     def append(self, *rows: Row, times: int = 1, at: int = 1_700_000_000_001, comment: str = "why") -> None:
         for _ in range(times):
-            self.log.append(at, Cause("PutKvConfig", "caller", comment), rows or (PUT,))
+            self.log.append(Change(Cause("PutKvConfig", "caller", comment), rows or (PUT,)), at)
 
     def write(self) -> None:
         asyncio.run(self.journal.write_last())
@@ -98,16 +98,20 @@ def _told(entry: JournalEntry) -> int | tuple[int, int]:
     return first, entry.revision
 
 
-def put(*topics: str, broker: BrokerKey) -> QueuesPut:
-    return QueuesPut(broker, {topic: QueueData(broker, 4, 4, 6, 0, b"", b"", b"") for topic in topics}, WriteRule.WIPED)
+def put(*topics: str, broker: BrokerKey) -> QueuesChange:
+    return QueuesChange(broker, None, dict.fromkeys(topics, QUEUES), write=WriteRule.WIPED)
 
 
-def wide(topics: int) -> QueuesRemoved:
+def lost(topics: Iterable[str], broker: BrokerKey = QUEUES.broker) -> QueuesChange:
+    return QueuesChange(broker, dict.fromkeys(topics, QUEUES), None, RemovalReason.GROUP_GONE)
+
+
+def wide(topics: int) -> QueuesChange:
     """A row that weighs as much as it has topics."""
-    return QueuesRemoved(BrokerKey("c", "b"), {f"T{number}" for number in range(topics)}, RemovalReason.GROUP_GONE)
+    return lost(f"T{number}" for number in range(topics))
 
 
-class Slow(Collection[str]):
+class Slow(Mapping[str, QueueData]):
     """Topics that the committing thread cannot walk until it is let."""
 
     def __init__(self) -> None:
@@ -115,6 +119,9 @@ class Slow(Collection[str]):
 
     def __contains__(self, topic: object) -> bool:
         return False
+
+    def __getitem__(self, topic: str) -> QueueData:
+        return QUEUES
 
     def __len__(self) -> int:
         return 1
@@ -124,8 +131,8 @@ class Slow(Collection[str]):
         assert self.lets_go.wait(WAIT_SECONDS)
         return iter(["T"])
 
-    def row(self) -> QueuesRemoved:
-        return QueuesRemoved(BrokerKey("c", "b"), self, RemovalReason.GROUP_GONE)
+    def row(self) -> QueuesChange:
+        return QueuesChange(QUEUES.broker, self, None, RemovalReason.GROUP_GONE)
 
 
 async def until(event: threading.Event) -> None:
@@ -183,7 +190,7 @@ def test_entries_survive_a_restart_newest_first(tmp_path: Path) -> None:
     live = BrokerLiveInfo(BrokerKey("c", "b"), 0, "10.0.0.1:10911", None, DataVersion(1, 1), None, 1, 120.0)
     with opened(tmp_path) as db:
         before = Kept(db, db.next_epoch(1_000))
-        before.append(KvPut("ns", "größer", "value"))
+        before.append(KvChange(("ns", "größer"), None, "value"))
         before.append(*[LiveChange(live.key, live, None, RemovalReason.EXPIRED)] * 2, comment="", at=1)
         before.write()
     with opened(tmp_path) as db:
@@ -210,19 +217,21 @@ DATA = GROUPS.map(lambda group: BrokerData(group, (Member(0, "10.0.0.1:1"),)))
 REASONS = st.sampled_from(RemovalReason)
 ROWS: st.SearchStrategy[Row] = st.one_of(
     st.builds(lambda broker, topics: put(*topics, broker=broker), GROUPS, NAMED),
-    st.builds(QueuesRemoved, GROUPS, NAMED, REASONS),
+    st.builds(lambda broker, topics: lost(topics, broker), GROUPS, NAMED),
     st.builds(lambda group: GroupChange(group.key, None, group), DATA),
     st.builds(lambda group, reason: GroupChange(group.key, group, None, reason), DATA, REASONS),
     st.builds(lambda live: LiveChange(live.key, None, live), LIVE),
     st.builds(lambda live, reason: LiveChange(live.key, live, None, reason), LIVE, REASONS),
     st.builds(lambda name: ClusterChange(name, None, frozenset({"b"})), st.sampled_from(CLUSTERS)),
-    st.builds(lambda group: FilterServersPut(LiveKey("c", "10.0.0.1:1"), group, ()), GROUPS),
+    st.builds(lambda group: FilterServersChange(LiveKey("c", "10.0.0.1:1"), None, ("a",), broker=group), GROUPS),
     st.builds(
-        KvPut, st.sampled_from(["ORDER_TOPIC_CONFIG", "ns"]), st.sampled_from([*TOPICS, "t\nb", "\n"]), st.just("v")
+        lambda *key: KvChange(key, None, "v"),
+        st.sampled_from(["ORDER_TOPIC_CONFIG", "ns"]),
+        st.sampled_from([*TOPICS, "t\nb", "\n"]),
     ),
     st.builds(lambda key: IntentChange(key, None, Intent(IntentKind.WIPE_WRITE_PERM, key, "c", 1)), GROUPS),
     st.builds(lambda key: IntentChange(key, None, Intent(IntentKind.TOPIC_HOLD, key, "c", 1)), HOLDS),
-    st.just(ConfigPut("b", "t")),
+    st.just(SettingChange("b", None, "t")),
 )
 TIMES = st.integers(0, 5)
 CHANGES = st.lists(st.tuples(TIMES, st.lists(ROWS, max_size=4)), max_size=12)
@@ -255,7 +264,11 @@ def passes(change: Change, query: JournalQuery) -> bool:
     )
 
 
-@example(changes=[(1, [KvPut("ORDER_TOPIC_CONFIG", "t\nb", "v")])], queries=[JournalQuery(9, topic="t")], written=1)
+@example(
+    changes=[(1, [KvChange(("ORDER_TOPIC_CONFIG", "t\nb"), None, "v")])],
+    queries=[JournalQuery(9, topic="t")],
+    written=1,
+)
 @given(changes=CHANGES, queries=st.lists(QUERIES, min_size=1, max_size=5), written=st.integers(0, 12))
 def test_a_query_finds_the_newest_that_pass_all_filters_written_or_not(
     shared: Database, changes: list[tuple[int, list[Row]]], queries: list[JournalQuery], written: int
@@ -430,7 +443,7 @@ def test_changes_that_wait_do_not_keep_those_after_them_in_memory(db: Database) 
     kept.append()
     caller = Watched("left out")
     gone = weakref.ref(caller)
-    kept.log.append(1, Cause("x", caller), (PUT,))
+    kept.log.append(Change(Cause("x", caller), (PUT,)), 1)
     del caller
     kept.append()
     gc.collect()

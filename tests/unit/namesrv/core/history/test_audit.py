@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args
 
@@ -13,15 +13,14 @@ from namesrv.core.changes import (
     Cause,
     Change,
     ClusterChange,
-    ConfigPut,
-    FilterServersPut,
+    FilterServersChange,
     GroupChange,
     IntentChange,
-    KvPut,
+    KvChange,
     LiveChange,
-    QueuesPut,
-    QueuesRemoved,
+    QueuesChange,
     Row,
+    SettingChange,
 )
 from namesrv.core.model import (
     BrokerData,
@@ -49,15 +48,23 @@ WHO = "broker-a (10.0.0.1:10911, id 0) of DefaultCluster"
 
 
 def change(*rows: Row) -> Change:
-    return Change(7, 1_700_000_000_000, Cause("RegisterBroker", "caller"), rows)
+    return Change(Cause("RegisterBroker", "caller"), rows, 7, 1_700_000_000_000)
 
 
-def put(*topics: str, broker: BrokerKey = GROUP, write: WriteRule = WriteRule.REPORTED) -> QueuesPut:
-    return QueuesPut(broker, dict.fromkeys(topics, QUEUES), write)
+def put(*topics: str, broker: BrokerKey = GROUP, write: WriteRule = WriteRule.REPORTED) -> QueuesChange:
+    return QueuesChange(broker, None, dict.fromkeys(topics, QUEUES), write=write)
 
 
-def removed(*topics: str, reason: RemovalReason = RemovalReason.GROUP_GONE) -> QueuesRemoved:
-    return QueuesRemoved(GROUP, set(topics), reason)
+def removed(*topics: str, reason: RemovalReason = RemovalReason.GROUP_GONE) -> QueuesChange:
+    return QueuesChange(GROUP, dict.fromkeys(topics, QUEUES), None, reason)
+
+
+def kv(namespace: str, key: str, value: str | None) -> KvChange:
+    return KvChange((namespace, key), None, value)
+
+
+def setting(value: str) -> SettingChange:
+    return SettingChange("order_message_enable", None, value)
 
 
 def registered(live: BrokerLiveInfo) -> LiveChange:
@@ -165,13 +172,13 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
         f"{WHO} is kept unconfirmed: 1 of the group unconfirmed now; write permission taken away now",
     ),
     (
-        (FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ("10.0.0.3:1",)),),
+        (FilterServersChange(LiveKey("DefaultCluster", ADDR), None, ("10.0.0.3:1",), broker=GROUP),),
         "broker-a of DefaultCluster: 1 filter server now",
     ),
     ((ClusterChange("DefaultCluster", frozenset(), None, RemovalReason.GROUP_GONE),), "cluster DefaultCluster gone"),
-    ((KvPut("ns", "key", "broker-a:8"),), "KV configuration: 'ns' 'key' put: 'broke'... (10 characters)"),
-    ((KvPut("ns", "two\nlines", None),), r"KV configuration: 'ns' 'two\nlines' removed"),
-    ((ConfigPut("order_message_enable", "false"),), "setting order_message_enable put: 'fa'... (5 characters)"),
+    ((kv("ns", "key", "broker-a:8"),), "KV configuration: 'ns' 'key' put: 'broke'... (10 characters)"),
+    ((kv("ns", "two\nlines", None),), r"KV configuration: 'ns' 'two\nlines' removed"),
+    ((setting("false"),), "setting order_message_enable put: 'fa'... (5 characters)"),
 ]
 
 
@@ -240,16 +247,16 @@ def test_the_longest_names_do_not_make_a_summary_longer_than_its_limit() -> None
 
 
 @pytest.mark.parametrize("value", ["s", "se", "secret", "a very long secret " * 1_000])
-@pytest.mark.parametrize("row", [KvPut, lambda _, key, value: ConfigPut(key, value)], ids=["KV", "setting"])
-def test_a_value_is_never_shown_in_full(row: type[KvPut], value: str) -> None:
-    line = summary(change(row("", "", value)))
+@pytest.mark.parametrize("row", [lambda value: kv("", "", value), setting], ids=["KV", "setting"])
+def test_a_value_is_never_shown_in_full(row: Callable[[str], Row], value: str) -> None:
+    line = summary(change(row(value)))
     assert f"'{value}'" not in line
     assert len(line) < 100
 
 
 def test_a_summary_is_one_line_whatever_names_and_values_hold() -> None:
-    assert summary(change(KvPut("a\nb", "c\r\nd", "e\u2028f\x85" * 9))).splitlines() == [
-        summary(change(KvPut("a\nb", "c\r\nd", "e\u2028f\x85" * 9)))
+    assert summary(change(kv("a\nb", "c\r\nd", "e\u2028f\x85" * 9))).splitlines() == [
+        summary(change(kv("a\nb", "c\r\nd", "e\u2028f\x85" * 9)))
     ]
 
 
@@ -259,13 +266,13 @@ def test_a_change_is_about_the_topics_whose_queues_hold_or_order_it_changes() ->
         removed("TopicA", "TopicB"),
         decided(HOLD),
         lifted(HOLD),
-        KvPut("ORDER_TOPIC_CONFIG", "TopicA", "broker-a:8"),
+        kv("ORDER_TOPIC_CONFIG", "TopicA", "broker-a:8"),
     ]
     for row in about_topic_a:
-        assert "TopicA" in touched_topics(change(ConfigPut("k", "v"), row)), row
+        assert "TopicA" in touched_topics(change(setting("v"), row)), row
     others: list[Row] = [
         put("TopicB"),
-        KvPut("other", "TopicA", "v"),
+        kv("other", "TopicA", "v"),
         decided(WIPE),
         registered(MASTER),
         GroupChange(GROUP, DATA, DATA),
@@ -282,27 +289,30 @@ def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> Non
         GroupChange(GROUP, DATA, None, RemovalReason.EXPIRED),
         registered(MASTER),
         left(MASTER, RemovalReason.EXPIRED),
-        FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ()),
+        FilterServersChange(LiveKey("DefaultCluster", ADDR), ("10.0.0.3:1",), None, broker=GROUP),
         decided(WIPE),
         lifted(WIPE),
         put("T", broker=BrokerKey("another", "broker-a")),
     ]
     for row in about_broker_a:
-        assert set(touched_brokers(change(ConfigPut("k", "v"), row))) == {"broker-a"}, row
+        assert set(touched_brokers(change(setting("v"), row))) == {"broker-a"}, row
     others: list[Row] = [
         put("broker-a", broker=BrokerKey("broker-a", "b")),
         ClusterChange("DefaultCluster", None, frozenset({"broker-a", "broker-b"})),
         decided(HOLD),
-        KvPut("ns", "broker-a", "v"),
+        kv("ns", "broker-a", "v"),
     ]
     assert "broker-a" not in touched_brokers(change(*others))
 
 
-class Uncountable(Collection[str]):
+class Uncountable(Mapping[str, QueueData]):
     """Topics that may be looked up and counted, but of which no more than a few may be walked."""
 
     def __contains__(self, topic: object) -> bool:
         return topic == "TopicA"
+
+    def __getitem__(self, topic: str) -> QueueData:
+        return QUEUES
 
     def __len__(self) -> int:
         return 100_000
@@ -314,5 +324,5 @@ class Uncountable(Collection[str]):
 
 
 def test_a_summary_does_not_walk_the_topics_of_a_row() -> None:
-    wide = change(QueuesRemoved(GROUP, Uncountable(), RemovalReason.GROUP_GONE))
+    wide = change(QueuesChange(GROUP, Uncountable(), None, RemovalReason.GROUP_GONE))
     assert "100,000 topics" in summary(wide)

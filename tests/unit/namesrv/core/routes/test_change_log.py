@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from namesrv.core.changes import Cause, Change, ChangeLog, QueuesRemoved, Row
-from namesrv.core.model import BrokerKey, RemovalReason
+from namesrv.core.changes import Cause, Change, ChangeLog, QueuesChange
+from namesrv.core.model import BrokerKey, QueueData, RemovalReason
 
-CAUSE = Cause("test")
+QUEUES = QueueData(BrokerKey("c", "b"), 4, 4, 6, 0, b"", b"", b"")
 
 
-def rows(topics: int) -> tuple[Row, ...]:
-    """One row of so many topics."""
-    names = [f"T{number}" for number in range(topics)]
-    return (QueuesRemoved(BrokerKey("c", "b"), names, RemovalReason.GROUP_GONE),)
+def change(topics: int) -> Change:
+    """A change of one row with so many topics."""
+    lost = {f"T{number}": QUEUES for number in range(topics)}
+    return Change(Cause("test"), (QueuesChange(QUEUES.broker, lost, None, RemovalReason.GROUP_GONE),))
 
 
 def filled(log: ChangeLog, changes: int, topics: int = 1) -> ChangeLog:
     for _ in range(changes):
-        log.append(0, CAUSE, rows(topics))
+        log.append(change(topics), 0)
     return log
 
 
@@ -67,7 +67,8 @@ def test_a_change_over_the_bound_displaces_all_others_and_stays() -> None:
 
 def test_a_reader_walks_on_from_a_change_that_has_been_dropped() -> None:
     log = ChangeLog(max_changes=2)
-    held = log.append(0, CAUSE, rows(1))
+    held = change(1)
+    log.append(held, 0)
     filled(log, 9)
     assert log.compacted_revision == 8
     assert revisions_from(held) == list(range(1, 11))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.app.worker import GivenUp
+from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
 from namesrv.core.pace import FEW
@@ -120,7 +121,7 @@ def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end:
     assert fleet.topics == set()
     assert fleet.state.tables.broker_addr_table == {}
     assert queue_datas.of_group(BrokerKey(CLUSTER, "broker-a")), "or there is nothing to forget"
-    fleet.state.begin_edit()
+    fleet.state.begin_edit(Cause("test"))
     assert not queue_datas.of_group(BrokerKey(CLUSTER, "broker-a"))
     assert not queue_datas._by_fragment
 

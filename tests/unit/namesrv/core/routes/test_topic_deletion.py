@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from namesrv.core.changes import QueuesRemoved
+from namesrv.core.changes import QueuesChange
 from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, Intent, IntentKind, IntentTable, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
@@ -34,7 +34,7 @@ def test_a_deleted_topic_stays_away_until_its_broker_has_another_version(fleet: 
     fleet.register(topics=["TopicTest", "Other"])
     delete(fleet)
     removed = fleet.state.change_log.last.rows[0]
-    assert isinstance(removed, QueuesRemoved)
+    assert isinstance(removed, QueuesChange)
     assert removed.reason is RemovalReason.DELETED_BY_OPERATOR
     fleet.register(topics=["TopicTest", "Other"])
     assert fleet.topics == {"Other"}

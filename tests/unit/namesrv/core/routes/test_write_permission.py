@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.changes import IntentChange, QueuesPut
+from namesrv.core.changes import IntentChange, QueuesChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import BlastRadius, BrokerKey, BrokerLiveInfo, HoldKey, TopicsInUse, WriteRule
 from namesrv.core.operator_changes import OperatorOutcome
@@ -125,8 +125,8 @@ def test_an_intent_is_one_revision_with_its_topics_its_intent_and_who_and_why(fl
     assert change.revision == before + 1
     assert change.cause == CAUSE
     put, intent = change.rows[-2:]
-    assert isinstance(put, QueuesPut)
-    assert (put.broker, set(put.queues), put.write) == (GROUP, {"a", "b"}, WriteRule.WIPED)
+    assert isinstance(put, QueuesChange)
+    assert (put.key, put.after and set(put.after), put.write) == (GROUP, {"a", "b"}, WriteRule.WIPED)
     assert isinstance(intent, IntentChange)
     lift(fleet, GROUP)
     lifted = fleet.state.change_log.last.rows[-1]

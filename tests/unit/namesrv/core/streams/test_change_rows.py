@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_stream import CHANGE_SLICE, change_messages
-from namesrv.core.changes import Cause, ClusterChange
+from namesrv.core.changes import Cause, Change, ClusterChange
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.snapshot import CHUNK_BYTES
 from namesrv.core.state_change import apply_now
@@ -176,7 +176,7 @@ def test_a_reader_keeps_only_the_changes_that_it_has_not_read() -> None:
     seen = []
     for number in range(3):
         names = frozenset([f"broker-{number}"])
-        log.append(0, CAUSE, (ClusterChange("c", None, names),))
+        log.append(Change(CAUSE, (ClusterChange("c", None, names),)), 0)
         seen.append(weakref.ref(names))
         del names
     stream = change_messages(log.after(0), 3, state.identity)

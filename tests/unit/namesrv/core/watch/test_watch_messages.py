@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from namesrv.core import slices
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import with_breaths
@@ -104,7 +104,7 @@ def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes() 
     told = fleet.told(watch)
     assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
     behaviour = replace(fleet.state.behaviour, order_message_enable=False)
-    operator_changes.publish_behaviour(behaviour, CAUSE, (ConfigPut("orderMessageEnable", "false"),))
+    operator_changes.publish_behaviour(behaviour, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
     told = fleet.told(watch)
     assert told.keys() == {"T1"}
     assert not told["T1"].route.HasField("order_topic_conf")

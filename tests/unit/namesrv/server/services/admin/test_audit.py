@@ -15,9 +15,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.app.history import History
 from namesrv.app.worker import Worker
-from namesrv.core.changes import Cause, Change, KvPut, QueuesPut, Row
+from namesrv.core.changes import Cause, Change, KvChange, QueuesChange, Row
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BrokerKey, QueueData, WriteRule
+from namesrv.core.model import BrokerKey, QueueData
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.grpc_api.admin import HistoryCalls
 from namesrv.grpc_api.paging import token_after
@@ -37,6 +37,9 @@ def history_calls(state: RouteState, journal: Journal) -> HistoryCalls:
     return HistoryCalls(state, History(state, journal, reader, 0), reader)
 
 
+KV = KvChange(("ns", "key"), None, "value")
+
+
 class Log:
     """A change log, the journal of its changes in memory, and the call that pages through it."""
 
@@ -47,8 +50,8 @@ class Log:
         self.log.listen(self.journal.on_change)
         self.calls = history_calls(self.state, self.journal)
 
-    def append(self, row: Row | None = None, at: int = 1_000) -> Change:
-        return self.log.append(at, CAUSE, (row or KvPut("ns", "key", "value"),))
+    def append(self, *rows: Row, at: int = 1_000) -> None:
+        self.log.append(Change(CAUSE, rows or (KV,)), at)
 
     def page(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
         asyncio.run(self.journal.write_last())
@@ -72,9 +75,9 @@ def token(revision: int, epoch: str = EPOCH) -> str:
     return token_after(pb.ListAuditEntriesRequest(), (epoch, revision))
 
 
-def queues(broker_name: str, *topics: str) -> QueuesPut:
+def queues(broker_name: str, *topics: str) -> QueuesChange:
     broker = BrokerKey("DefaultCluster", broker_name)
-    return QueuesPut(broker, dict.fromkeys(topics, QueueData(broker, 4, 4, 6, 0, b"", b"", b"")), WriteRule.REPORTED)
+    return QueuesChange(broker, None, dict.fromkeys(topics, QueueData(broker, 4, 4, 6, 0, b"", b"", b"")))
 
 
 def test_an_entry_says_all_that_is_known_of_a_change(log: Log) -> None:
@@ -226,7 +229,7 @@ def test_a_page_has_100_entries_unless_told_otherwise_and_at_most_500(log: Log) 
 
 def test_a_page_of_the_longest_entries_stays_below_what_clients_take(log: Log) -> None:
     for _ in range(limits.MAX_AUDIT_PAGE_SIZE):
-        log.log.append(1_000, CAUSE, tuple(KvPut("€" * 85, "𐍈" * 63, "😀" * 99) for _ in range(99)))
+        log.append(*[KvChange(("€" * 85, "𐍈" * 63), None, "😀" * 99)] * 99)
     answer = log.page(pb.ListAuditEntriesRequest(page_size=limits.MAX_AUDIT_PAGE_SIZE))
     assert len(answer.entries) == limits.MAX_AUDIT_PAGE_SIZE
     assert answer.ByteSize() < limits.MAX_MESSAGE_BYTES / 2  # the other half is for comments
@@ -249,7 +252,7 @@ class Life:
     async def live(self, *rows: Row) -> None:
         """Makes a change of each row, a second after each other, and has them written."""
         for row in rows:
-            self.log.append(1_000 * (self.log.last.revision + 1), CAUSE, (row,))
+            self.log.append(Change(CAUSE, (row,)), 1_000 * (self.log.last.revision + 1))
         await self.journal.write_last()
 
     async def page(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
@@ -275,7 +278,7 @@ async def on_disk(folder: Path) -> AsyncIterator[Database]:
         await database.close(20)
 
 
-ROWS = (queues("broker-a", "TopicA"), queues("broker-b", "TopicB"), queues("broker-a", "TopicB"), KvPut("ns", "k", "v"))
+ROWS = (queues("broker-a", "TopicA"), queues("broker-b", "TopicB"), queues("broker-a", "TopicB"), KV)
 
 
 async def test_pages_go_on_to_former_epochs(tmp_path: Path) -> None:
@@ -310,7 +313,7 @@ async def test_filters_hold_for_all_epochs(tmp_path: Path) -> None:
 async def test_an_entry_on_disk_is_the_one_that_waited(tmp_path: Path) -> None:
     async with on_disk(tmp_path) as database:
         life = Life(database, "1-a")
-        life.log.append(1_000, CAUSE, ROWS[:1])
+        life.log.append(Change(CAUSE, ROWS[:1]), 1_000)
         waiting = list((await life.page(pb.ListAuditEntriesRequest())).entries)
         await life.journal.write_last()
         assert list((await life.page(pb.ListAuditEntriesRequest())).entries) == waiting != []
