@@ -10,7 +10,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.endpoints import MAX_ADDRESS_LENGTH
-from groundwork.shares import MACHINE
+from groundwork.shares import MACHINE, Shares
 from namesrv import limits
 from namesrv.app.access import Entered, NamedBrokers
 from namesrv.app.channels import ChannelStreams
@@ -29,9 +29,9 @@ from tests.support.registrations import identity, registration
 ENTERED = Entered(None, MACHINE)
 
 
-def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> ChannelStreams:
+def channel_streams(fleet: Fleet, shares: Shares | None = None) -> ChannelStreams:
     detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
-    return ChannelStreams(fleet.routes, TableWriter(), detector, FairShares.of(channels=max_channels).channels)
+    return ChannelStreams(fleet.routes, TableWriter(), detector, shares)
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
@@ -45,7 +45,6 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_LIVE_BROKERS", 2)
-
     servicer = RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), 120_000)
     brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
     for broker in (*brokers[:2], *brokers[:2]):
@@ -58,8 +57,8 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
 
 
 async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet: Fleet) -> None:
-
-    channels = channel_streams(fleet, max_channels=2)
+    shares = FairShares.of(channels=2).channels
+    channels = channel_streams(fleet, shares)
     async with asyncio.timeout(20), AsyncExitStack() as opened:
         await opened.enter_async_context(channels.open("first"))
         async with channels.open("second"):
@@ -70,7 +69,7 @@ async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet
         with refuses(Reason.LIMIT_EXCEEDED):  # the brokers of the second are still to be removed
             await opened.enter_async_context(channels.open("third"))
         removing = asyncio.create_task(channels.remove_brokers_of_ended())
-        while channels._shares.used == 2:  # noqa: ASYNC110 - the removal sets no event
+        while shares.used == 2:  # noqa: ASYNC110 - the removal sets no event
             await asyncio.sleep(0)
         await opened.enter_async_context(channels.open("third"))
         removing.cancel()
