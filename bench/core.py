@@ -239,9 +239,8 @@ def _watches_ended(state: RouteState, profile: Profile, sizes: Sizes) -> Figures
     blocked: list[float] = []
     for watch in watches:
         began = time.perf_counter()
-        hub.close(watch)
-        blocked.append(_millis_since(began))
-    blocked += _step_millis(collecting(state.leftovers.clear_up()))
+        steps = hub.close(watch)
+        blocked += (_millis_since(began), *_step_millis(collecting(steps)))
     yield f"ending {sizes.watches:,} watches of {count:,} topics, longest step", "ms", max(blocked)
 
 

@@ -1,4 +1,4 @@
-"""Background work: expiry scans, clearing up after calls, expired pins, and the digests of the last minute."""
+"""Background work: expiry scans, expired pins, and the digests of the last minute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 import structlog
 from namesrv_api.v1 import registration_service_pb2
@@ -17,12 +16,11 @@ from namesrv.app.event_log import log_removed
 from namesrv.app.fair_queue import OWN
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
-from namesrv.app.writer import TableWriter, collecting, run_cooperatively
+from namesrv.app.writer import TableWriter
 from namesrv.core.digests import FRONT
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.pins import Pins
 from namesrv.core.routes import Routes
-from namesrv.core.slices import Leftovers
 from namesrv.core.state import RouteState
 
 # Scans for brokers and channels that have been silent for too long.
@@ -78,24 +76,6 @@ class ExpiryScanner:
         """Closes the channel of an expired broker, so that a living agent behind it reopens and registers."""
         if channel_id is not None and not self._state.channels.bound(channel_id):
             self._channels.close(channel_id, _IDLE)
-
-
-# The clearing up of what calls leave behind when they end, while other work runs.
-
-
-async def clear_up(leftovers: Leftovers) -> None:
-    """Clears up whenever there is something. Runs until cancelled."""
-    more, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def on_more() -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(more.set)  # a thread may be the last that holds a snapshot
-
-    leftovers.on_more = on_more
-    while True:
-        await run_cooperatively(collecting(leftovers.clear_up()))
-        more.clear()
-        await more.wait()
 
 
 # The expiry of pinned snapshots whose readers stopped asking.

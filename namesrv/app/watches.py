@@ -18,7 +18,7 @@ from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Refused, shutting_down, watch_expired
 from namesrv.core.policy import Clock
-from namesrv.core.slices import SLICE, Slice
+from namesrv.core.slices import SLICE, Slice, Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
@@ -108,6 +108,9 @@ class WatchDispatcher:
         self._reading = asyncio.Lock()
         self._beginning = FairLock()
         """Held by the watch that begins: each may walk the whole change log."""
+        self._ending = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Watches that have ended, and whose names still count."""
         state.change_log.listen(self._on_change)
 
     def __len__(self) -> int:
@@ -136,7 +139,6 @@ class WatchDispatcher:
             SHUTTING_DOWN: The name server takes no more.
         """
         self._check_not_frozen()
-        names = self._shares.watched_names
         await self._take_names(sharer, subscription.name_count)
         woken = asyncio.Event()
         watch = RouteWatch(woken.set, subscription)
@@ -154,7 +156,9 @@ class WatchDispatcher:
                 with self._expiring(watcher):
                     yield watcher
         finally:
-            self.hub.close(watch, lambda: names.give_back(sharer, watch.name_count))
+            leaving = asyncio.create_task(self._leave(self.hub.close(watch), watch, sharer))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def resubscribe(self, watch: RouteWatch, change: SubscriptionChange, sharer: Sharer = MACHINE) -> None:
         """Changes the topics of an open watch. Its task must have no message to send.
@@ -289,10 +293,16 @@ class WatchDispatcher:
         try:
             names.take(sharer, count)
         except Refused:
-            if not self._state.leftovers:
+            if not self._leaving:
                 raise
-            await run_cooperatively(self._state.leftovers.clear_up())  # names of watches that have ended still count
+            await asyncio.wait(self._leaving)
             names.take(sharer, count)
+
+    async def _leave(self, steps: Sliced[None], watch: RouteWatch, sharer: Sharer) -> None:
+        """Removes the names of an ended watch from the index, for one watch at a time."""
+        async with self._ending:
+            await run_cooperatively(collecting(steps))
+        self._shares.watched_names.give_back(sharer, watch.name_count)
 
     def _check_not_frozen(self) -> None:
         if self._state.frozen:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from namesrv.core.pace import breathe
 
@@ -94,42 +93,3 @@ def sorted_in_slices(names: Iterable[SortedT]) -> Sliced[list[SortedT]]:
         bucket.sort()
         result += bucket
     return result
-
-
-DROP_SLICE = 2_000
-"""Entries of a dictionary that are dropped before yielding: about a millisecond."""
-
-
-def emptied(table: dict[Any, Any]) -> Sliced[None]:
-    """Empties an unused dictionary in slices: dropping a million entries at once takes tens of milliseconds."""
-    while table:
-        for _ in range(min(DROP_SLICE, len(table))):
-            table.popitem()
-        yield
-
-
-class Leftovers:
-    """Deferred work of calls: nothing waits for it, and it is done in slices between other work."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Sliced[None]] = deque()
-        self.on_more: Callable[[], None] = lambda: None
-        """Called when there is work again."""
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, steps: Sliced[None]) -> None:
-        """Leaves work behind. It must raise nothing."""
-        self._waiting.append(steps)
-        if len(self._waiting) == 1:
-            self.on_more()
-
-    def clear_up(self) -> Sliced[None]:
-        """Does the waiting work. Several calls may run at once, and one that stops leaves the rest to the others."""
-        while self._waiting:
-            try:
-                next(self._waiting[0])
-            except StopIteration:
-                self._waiting.popleft()
-            yield

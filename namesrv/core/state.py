@@ -17,7 +17,6 @@ from namesrv.core.liveness import ChannelTable, Liveness
 from namesrv.core.mass_loss import MassLossGuard
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
-from namesrv.core.slices import Leftovers
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
 from namesrv.core.tables import Tables, route_fragments
@@ -82,8 +81,6 @@ class RouteState:
         """True from the beginning of a shutdown: the tables do not change."""
         self.is_half_made = False
         """Whether a commit has failed half-way. The name server is about to end."""
-        self.leftovers = Leftovers()
-        """What readers leave behind when they end."""
         self.granted_seconds = 0.0
         """How much time was granted to everybody so far, because this process did not run."""
         self.clock = clock

@@ -33,7 +33,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import large_requests
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.symptoms import SymptomCounter
-from namesrv.app.upkeep import DigestSamples, ExpiryScanner, clear_up, drop_expired_pins
+from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
@@ -229,7 +229,6 @@ class NamesrvServer:
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             drop_expired_pins(self._pins),
-            clear_up(self._state.leftovers),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.notify_readers(),

@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 
 from namesrv.core.changes import Change
 from namesrv.core.errors import Refused, overloaded, revision_compacted
-from namesrv.core.slices import Slice, Sliced, each_in_slices, emptied
+from namesrv.core.slices import Slice, Sliced, each_in_slices
 from namesrv.core.state import RouteState
 from namesrv.core.watch import affected
 from namesrv.core.watch.affected import AffectedTopics, Removals
@@ -70,7 +70,8 @@ class RouteWatch:
     pending: dict[str, Removals] = field(default_factory=dict)
     """Topics to be sent, with the brokers that left their routes since the last message.
 
-    Growing the dictionary takes the event loop some 15 ms at 350,000 topics, and 35 ms at 700,000.
+    Growing the dictionary takes the event loop some 15 ms at 350,000 topics, and 35 ms at 700,000. Dropping it takes
+    8 and 11 ms.
     """
     is_filling: bool = True
     bookmark_due: bool = True
@@ -189,17 +190,16 @@ class WatchHub:
         yield from self._add_absent(watch)
         watch.is_filling = False
 
-    def close(self, watch: RouteWatch, on_left: Callable[[], None] = lambda: None) -> None:
-        """Forgets a watch. Its names leave the index in slices; ``on_left`` is called when they have left."""
+    def close(self, watch: RouteWatch) -> Sliced[None]:
+        """Forgets a watch at once. The steps remove its names from the index."""
         self._watches.pop(watch, None)
         self._to_wake.pop(watch, None)
         self._drop_pending(watch)
-        self._state.leftovers.add(self._leave(watch, on_left))
+        return self._leave(watch)
 
-    def _leave(self, watch: RouteWatch, on_left: Callable[[], None]) -> Sliced[None]:
+    def _leave(self, watch: RouteWatch) -> Sliced[None]:
         yield from self._index.remove(watch, watch.subscription)
         yield from self._index.remove(watch, watch.unsubscribing)
-        on_left()
 
     def follow(self, follower: Follower) -> None:
         """Wakes a follower at every change from now on."""
@@ -316,6 +316,5 @@ class WatchHub:
         return watch.failure is None
 
     def _drop_pending(self, watch: RouteWatch) -> None:
-        pending, watch.pending = watch.pending, {}
-        self.pending_count -= len(pending)
-        self._state.leftovers.add(emptied(pending))
+        self.pending_count -= len(watch.pending)
+        watch.pending = {}

@@ -137,6 +137,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     def watch_the_fleet(self) -> None:
         state = self.fleet.state
         self.hub = WatchHub(state, max_pending=1_000)
+        self.leaving: list[Sliced[None]] = []
         self.messages = WatchMessages(state, self.hub, lambda: self.is_warm)
 
     def somebody_watches(self, subscription: Subscription) -> None:
@@ -266,12 +267,12 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     def a_client_breaks_off_and_resumes(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(self.clients))
         client.changing = None
-        self.hub.close(client.watch)
+        self.leaving.append(self.hub.close(client.watch))
         self.open(client)
 
     @rule()
     def a_part_of_what_they_left_is_cleared_up(self) -> None:
-        next(self.fleet.state.leftovers.clear_up(), None)
+        self.leaving = [steps for steps in self.leaving if next(steps, self) is None]
 
     @rule(topic=st.sampled_from(TOPICS), value=st.sampled_from(["broker-a:2", None]))
     def the_order_configuration_changes(self, topic: str, value: str | None) -> None:
@@ -300,9 +301,10 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.everybody_reads()
         for client in self.clients:
             assert client.at_bookmark == client.routes
-            self.hub.close(client.watch)
+            self.leaving.append(self.hub.close(client.watch))
         assert self.hub.pending_count == 0
-        with_breaths(self.fleet.state.leftovers.clear_up())
+        for steps in self.leaving:
+            with_breaths(steps)
         assert self.hub.name_count == 0
         check_promises(
             [client.streams for client in self.clients if client.subscription.zone_name is None], self.lookups

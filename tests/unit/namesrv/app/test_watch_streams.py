@@ -15,7 +15,6 @@ from namesrv.app import watches
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
-from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import SLICE
@@ -177,7 +176,7 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
             async with server.watchers.watching(Subscription(frozenset(["T1"])), 5, "peer"):
                 raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
-        await run_cooperatively(server.fleet.state.leftovers.clear_up())
+        await server.names_have_left()
         assert server.watchers.hub.name_count == 0
 
 

@@ -16,7 +16,6 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.core.errors import Refused
-from namesrv.core.slices import with_breaths
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import WatcherListCalls
 from namesrv.grpc_api.streams import WatchCalls
@@ -78,6 +77,12 @@ class Server:
         async with aclosing(self.calls.WatchTopicRoutes(requests, CONTEXT)) as stream:  # type: ignore[type-var]
             yield stream
 
+    async def names_have_left(self) -> None:
+        """Waits until the names of all watches that have ended have left the index."""
+        async with asyncio.timeout(20):
+            while self.shares.watched_names.used:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0)
+
     async def listed(self, **fields: Any) -> admin_service_pb2.ListWatchersResponse:
         return await self.lists.ListWatchers(admin_service_pb2.ListWatchersRequest(**fields), CONTEXT)
 
@@ -104,5 +109,5 @@ async def serving(fleet: Fleet | None = None, max_watchers: int = 100, **most: i
     async with server.running():
         yield server
     assert len(server.watchers) == 0
-    with_breaths(server.fleet.state.leftovers.clear_up())
+    await server.names_have_left()
     assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from namesrv.core import slices
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
-from namesrv.core.slices import DROP_SLICE, with_breaths
+from namesrv.core.slices import with_breaths
 from namesrv.core.watch.hub import ChangeReader, Follower
 from namesrv.core.watch.messages import MESSAGE_TOPICS
 from tests.support.core_fleet import CLUSTER, B
@@ -129,39 +131,30 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
 
 def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1", prefixes=["T"])
-    fleet.hub.close(watch)
+    leaving = fleet.hub.close(watch)
     fleet.register(topics=["T1"], version=DataVersion(2, 2))
     assert fleet.woken() == []
     assert fleet.hub.pending_count == 0
-    with_breaths(fleet.state.leftovers.clear_up())
+    with_breaths(leaving)
     assert fleet.hub.name_count == 0
 
 
-def test_wide_watches_that_end_together_leave_the_index_a_slice_at_a_time() -> None:
-    fleet, ended = WatchedFleet(), []
-    names = [[f"t-{watch}-{number}" for number in range(10_000)] for watch in range(10)]
-    watches = [fleet.watch(*some) for some in names]
-    for watch in watches:
-        fleet.hub.close(watch, lambda: ended.append(fleet.hub.name_count))
-    assert fleet.hub.name_count == 100_000, "ending them does nothing that grows with what they hold"
-    left, dropped = fleet.hub.name_count, []
-    for _ in fleet.state.leftovers.clear_up():
-        dropped.append(left - fleet.hub.name_count)
-        left = fleet.hub.name_count
-    assert max(dropped) <= slices.SLICE
-    assert left == 0
-    assert ended == list(range(90_000, -1, -10_000)), "each is told when its names have left"
+def test_a_wide_watch_that_ends_leaves_the_index_a_slice_at_a_time() -> None:
+    fleet = WatchedFleet()
+    leaving = fleet.hub.close(fleet.watch(*(f"t-{number}" for number in range(10_000))))
+    assert fleet.hub.name_count == 10_000, "ending it does nothing that grows with its names"
+    left = [fleet.hub.name_count for _ in leaving]
+    assert all(before - after <= slices.SLICE for before, after in itertools.pairwise([10_000, *left]))
+    assert fleet.hub.name_count == 0
 
 
 def test_a_prefix_is_found_until_the_last_watch_of_it_has_gone(fleet: WatchedFleet) -> None:
     first, second = fleet.watch(prefixes=["n"]), fleet.watch(prefixes=["n", "new"])
     fleet.told(first), fleet.told(second)
-    fleet.hub.close(second)
-    with_breaths(fleet.state.leftovers.clear_up())
+    with_breaths(fleet.hub.close(second))
     fleet.register(topics=["new"], version=DataVersion(2, 2))
     assert fleet.told(first).keys() == {"new"}
-    fleet.hub.close(first)
-    with_breaths(fleet.state.leftovers.clear_up())
+    with_breaths(fleet.hub.close(first))
     assert fleet.hub.name_count == 0
 
 
@@ -174,20 +167,6 @@ def test_a_change_is_read_in_slices_however_many_watches_it_affects(fleet: Watch
         before = fleet.hub.pending_count
     assert before == 500 * len(watches)
     assert max(added) <= slices.SLICE
-
-
-def test_what_waited_for_a_watch_that_ends_is_dropped_in_slices(fleet: WatchedFleet) -> None:
-    watch = fleet.watch(prefixes=["many"])
-    topics = [f"many-{number}" for number in range(3 * DROP_SLICE)]
-    fleet.register(topics=topics, version=DataVersion(2, 2))
-    fleet.woken()
-    pending = watch.pending
-    fleet.hub.close(watch)
-    assert len(pending) == 3 * DROP_SLICE
-    assert fleet.hub.pending_count == 0
-    steps = sum(1 for _ in fleet.state.leftovers.clear_up())
-    assert not pending
-    assert steps >= 3
 
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
