@@ -13,7 +13,6 @@ import grpc
 import pytest
 
 from tests.faults.attack import addresses
-from tests.faults.attack.busy import Busy
 from tests.faults.attack.runner import ROOT, Attack, Held, Target, exit_code, run
 from tests.support.engines import require_native
 from tests.support.programs.processes import Process, eventually
@@ -91,22 +90,6 @@ def test_memory_that_stays_is_reported(greedy: Process) -> None:
 def test_an_attacker_whose_own_honest_calls_fail_is_reported(greedy: Process) -> None:
     ended = run(Target("it", greedy, failing()), SHORT._replace(command=(sys.executable, "-c", "raise SystemExit(1)")))
     assert ended.verdict == "FAILED: the attack failed"
-
-
-FAST = Busy("control", "10", 9, [], {"lookups": 5.0}, {"1,000 topics": 500.0, "100,000 topics": 800.0}, 70, 90, 0)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "verdict"),
-    [
-        (FAST, "held"),
-        (FAST._replace(p99={"lookups": 25.1}), "SLOW: lookups"),
-        (FAST._replace(problems=["misses: OSError: no"]), "FAILED: misses: OSError: no"),
-    ],
-)
-def test_honest_calls_beside_a_busy_attacker_have_a_control(outcome: Busy, verdict: str) -> None:
-    controls = {"lookups-of-few": FAST, "one-large-registration": FAST}
-    assert outcome.verdict(controls) == verdict
 
 
 @pytest.mark.slow

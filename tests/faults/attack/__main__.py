@@ -24,7 +24,7 @@ from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.program import use_all_descriptors
-from tests.faults.attack import addresses, busy, catalogue
+from tests.faults.attack import addresses, catalogue
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, NO_SCAN, Round, Target, exit_code, register_topics, run
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import Client, NamesrvProcess
@@ -42,8 +42,6 @@ COMES_BACK = [
     *((f"grpc.{name}_reconnect_backoff_ms", 100) for name in ("initial", "min", "max")),
 ]
 """Options of honest clients: a connection of their own, and a new one soon after it was cut."""
-BUSY_SECONDS = 8.0
-"""How long honest clients call during an attack that keeps a server busy."""
 
 
 class BlockableNamesrv(NamesrvProcess):
@@ -231,11 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.attack", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
-    parser.add_argument(
-        "--on",
-        default="",
-        help="a listener: grpc, tls, permits, remoting, metrics or agent; or busy",
-    )
+    parser.add_argument("--on", default="", help="a listener: grpc, tls, permits, remoting, metrics or agent")
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
     if not addresses.are_here():
@@ -245,17 +239,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     use_all_descriptors()
     seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
     wanted = frozenset(given.attacks)
-    tables = [(HEAD, _rows([begin for name, begin in ROUNDS if given.on in name], seconds, wanted))]
-    if given.on in "busy" and addresses.are_here():
-        tables.append((busy.HEAD, _busy_rows(wanted)))
+    sys.stdout.write(f"{HEAD}\n")
     held: list[bool] = []
-    for head, rows in tables:
-        printed = False
-        for row, is_held in rows:
-            sys.stdout.write(row + "\n" if printed else f"{head}\n{row}\n")
-            sys.stdout.flush()
-            printed = True
-            held.append(is_held)
+    for row, is_held in _rows([begin for name, begin in ROUNDS if given.on in name], seconds, wanted):
+        sys.stdout.write(f"{row}\n")
+        sys.stdout.flush()
+        held.append(is_held)
     if held:
         sys.stdout.write(f"{sum(held)} of {len(held)} attacks withstood\n")
     else:
@@ -272,14 +261,6 @@ def _rows(rounds: Iterable[Begin], seconds: float, wanted: frozenset[str]) -> It
                     if not wanted or attack.name in wanted:
                         outcome = run(target, attack)
                         yield outcome.row(), outcome.held
-
-
-def _busy_rows(wanted: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """The same of attacks that keep a server busy."""
-    controls: dict[str, busy.Busy] = {}
-    for outcome in busy.outcomes(BUSY_SECONDS, wanted):
-        controls[outcome.attack] = outcome
-        yield outcome.row(controls), outcome.verdict(controls) == "held"
 
 
 if __name__ == "__main__":

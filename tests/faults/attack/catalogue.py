@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.faults.attack import addresses, busy_attacks
+from tests.faults.attack import addresses
 from tests.faults.attack.on_grpc import BLOCKED, GRPC, PERMITS, TLS
 from tests.faults.attack.on_http import HTTP
 from tests.faults.attack.on_remoting import REMOTING
@@ -20,7 +20,6 @@ ATTACKS = {
     "blocked": BLOCKED,
     "remoting": REMOTING,
     "metrics": HTTP,
-    **busy_attacks.ATTACKS,
 }
 """By listener and name."""
 REVOCATION_SECONDS = 10.0

@@ -118,6 +118,7 @@ MALFORMED = (
 BAD_FIELDS = (("grpc-timeout", "abc"), ("grpc-encoding", "nonsense"), ("te", "no"), ("x-bin", "!!"))
 LARGE_FIELDS = tuple((f"x-{number}", "v" * 3_950) for number in range(3))
 """12 kB of metadata, below what a call may have."""
+OTHER_TYPE = headers(LOOKUP).replace(b"application/grpc", b"application/text")
 
 
 def ten(turn: int) -> range:
@@ -322,6 +323,19 @@ def client_hello() -> bytes:
     return outgoing.read()
 
 
+def held_windows() -> bytes:
+    """Watches whose next message stops after 240 KiB."""
+    part = bytes(FRAME_BYTES)
+    begun = b"\0" + (4 << 20).to_bytes(4, "big")
+    return b"".join(
+        call(WATCH, stream, None)
+        + frame(DATA, 0, stream, prefixed(ROUTE))
+        + frame(DATA, 0, stream, begun)
+        + frame(DATA, 0, stream, part) * 15
+        for stream in (1, 3, 5, 7)
+    )
+
+
 def of_frames(again: Callable[[int], bytes], begun: bytes = b"", count: int = 8, *, agents: bool = False) -> ByHand:
     """A flood of frames of a kind that a name server counts."""
     return ByHand(flood(again, hello() + begun, count), FLOODED, agents)
@@ -492,6 +506,25 @@ GRPC = {
         hold(hello() + calls(CALLS, LOOKUP, None, *LARGE_FIELDS), 150), OF_AN_ADDRESS, own_address=True
     ),
     "large-requests": ByHand(ask(lambda _: large_request(), 8, waits=False), OF_AN_ADDRESS, own_address=True),
+    # Requests of another content type that never end.
+    "not-grpc": ByHand(
+        hold(hello() + b"".join(frame(HEADERS, END_HEADERS, stream, OTHER_TYPE) for stream in CALLS), 3_000),
+        "200 calls a connection",
+        own_address=True,
+    ),
+    # Calls of five bytes that declare 16 KiB.
+    "declared-lengths": ByHand(
+        hold(
+            hello() + calls(CALLS, REGISTER, None) + ended(CALLS, DATA, b"\0" + (16_384).to_bytes(4, "big")),
+            240,
+        ),
+        OF_AN_ADDRESS,
+        own_address=True,
+    ),
+    # The server must have said first how large its windows are.
+    "held-windows": ByHand(
+        trickle(hello((INITIAL_WINDOW_SIZE, 0)), [b"", held_windows()], MANY, 10), OF_AN_ADDRESS, own_address=True
+    ),
     "many-small-holders": ByHand(
         many_small_holders, "64 MiB of answers that wait an address; it loses its connections first", own_address=True
     ),
@@ -501,6 +534,8 @@ GRPC = {
 TLS = {
     "half-handshakes": ByHand(hold(client_hello()[: len(client_hello()) // 2], MOST_CONNECTIONS), "10 s"),
     "random-bytes": GRPC["random-bytes"],
+    # They cost the attacker nothing, and the server a signature each.
+    "handshakes": ByHand(repeat(client_hello, 2_048), "2,048 handshakes an address", own_address=True),
     "silent-handshakes": ByHand(
         half_silent(client_hello(), 3_000), "2,048 handshakes an address, 10 s", own_address=True
     ),
