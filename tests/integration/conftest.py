@@ -25,7 +25,8 @@ def engine() -> str:
 @contextmanager
 def _never_scanning(engine: str) -> Iterator[NamesrvProcess]:
     """A name server that never scans: whatever leaves does so for another reason than its expiry."""
-    with NamesrvProcess("--scan-not-active-broker-interval-millis", "0", engine=engine) as process:
+    options = "--scan-not-active-broker-interval-millis", "0", "--shutdown-grace-millis", "500"
+    with NamesrvProcess(*options, engine=engine) as process:
         yield process
 
 
