@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from typing import NamedTuple
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
@@ -73,6 +74,20 @@ def test_a_token_of_another_call_or_of_other_parameters_is_refused(first: AsksFo
         Reason.INVALID_FIELD, match=r"^page_token: is not a next_page_token of this call with these parameters"
     ):
         position_of(then)
+
+
+class Entry(NamedTuple):
+    """A position of a text and a number, as those of most calls are."""
+
+    name: str
+    number: int
+
+
+@pytest.mark.parametrize("text", ["e", "e\n-1", "e\n1.0", "e\n٣", "e\n1 ", "e\n1\n2", "\n1", f"e\n{2**63}"])
+def test_a_token_without_a_position_after_the_first_is_refused(text: str) -> None:
+    request = ListTopics(page_token=token_after(ListTopics(), (text,)))
+    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
+        paged(request, Entry("", -1))
 
 
 @pytest.mark.parametrize("token", ["!", "eA==", "VG9waWNUZXN0", "ü", token_after(ListTopics(), Name(""))])

@@ -46,11 +46,6 @@ def checked(*topics: route_data_pb2.TopicConfig) -> list[ReportedTopic]:
         (identity(broker_id=-1), "broker.broker_id", "is -1, must not be negative"),
         (identity(addr=""), "broker.broker_addr", "is empty"),
         (identity(addr="host"), "broker.broker_addr", "has no port"),
-        (identity(addr=":10911"), "broker.broker_addr", "has no valid host"),
-        (identity(addr="host:0"), "broker.broker_addr", "not a number from 1 to 65535"),
-        (identity(addr="host:65536"), "broker.broker_addr", "not a number from 1 to 65535"),
-        (identity(addr="host:x"), "broker.broker_addr", "not a number from 1 to 65535"),
-        (identity(addr="h" * 300 + ":1"), "broker.broker_addr", "at most 260"),
     ],
 )
 def test_a_bad_broker_identity_names_the_field_and_the_rule(
@@ -215,14 +210,6 @@ def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb
     with refuses(Reason.CRC32_NOT_MATCH) as caught:
         registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1))
     assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
-
-
-def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None:
-    request = pb.RegisterBrokerRequest(
-        topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
-    )
-    with refuses(Reason.CRC32_NOT_MATCH):
-        registration.check_body_crc32(request)
 
 
 @pytest.mark.parametrize("checksum", [None, 0])
