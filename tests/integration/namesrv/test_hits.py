@@ -123,8 +123,11 @@ def test_permits_that_are_taken_away_hold_for_what_the_engine_knows(place: Place
 
         assert [call() for call in (lookup, beat) for _ in range(TIMES)] == ["OK"] * 2 * TIMES
         assert beat(client) == "NOT_PERMITTED", "what is known of one caller is not known of another"
-        less = {"client": {"look_up": False}, "broker": {"register": []}}
-        lose_permits_for_a_while(place, lambda: " ".join({lookup(), beat()}), **less)
+
+        def both() -> str:
+            return " ".join({lookup(), beat()})
+
+        lose_permits_for_a_while(place, both, client={"look_up": False}, broker={"register": []})
 
 
 def test_large_metadata_is_refused_before_a_kept_answer_is_given(client: Client) -> None:
