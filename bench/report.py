@@ -20,7 +20,17 @@ from bench import pipeline
 from bench.figures import Figure, Sample, machine, parser, progress, report, summarise
 from bench.peers import generator
 from bench.peers.measure import CPU, P99, PEAK, RATE, Effort, measure, ratio_of
-from bench.peers.servers import HALF_CACHE, JAVA, JAVA_VERSION, NAMESRV_REMOTING, NATIVE, NO_CACHE, NULL, TLS
+from bench.peers.servers import (
+    HALF_CACHE,
+    JAVA,
+    JAVA_VERSION,
+    NAMESRV_REMOTING,
+    NATIVE,
+    NO_CACHE,
+    NULL,
+    REMOTING_TLS,
+    TLS,
+)
 from bench.peers.workloads import all_workloads
 from namesrv.engines.factory import native_problem
 
@@ -48,18 +58,20 @@ def _peers(*servers: str, workloads: Sequence[str], one_round: bool = False) -> 
     return run
 
 
-def _remoting(effort: Effort) -> Iterator[Sample]:
+def _registrations(effort: Effort) -> Iterator[Sample]:
     for workloads in (["lookups-20k-width-16"], ["register-20", "register-1"], ["register-10k"]):
         yield from _peers(NAMESRV_REMOTING, JAVA, workloads=workloads)(effort)
 
 
 SECTIONS: dict[str, Section] = {
-    "lookups": _peers(NATIVE, TLS, NAMESRV_REMOTING, JAVA, NULL, HALF_CACHE, NO_CACHE, workloads=["lookups"]),
-    "connections": _peers(NATIVE, workloads=["connections-1", "connections-1024"]),
-    "capacity": _peers(NATIVE, JAVA, workloads=["capacity-100k-width-16"]),
+    "lookups": _peers(
+        *(NATIVE, TLS, NAMESRV_REMOTING, REMOTING_TLS, JAVA, NULL, HALF_CACHE, NO_CACHE), workloads=["lookups"]
+    ),
+    "connections": _peers(NATIVE, NAMESRV_REMOTING, JAVA, workloads=["connections-1", "connections-1024"]),
+    "capacity": _peers(NATIVE, NAMESRV_REMOTING, JAVA, workloads=["capacity-100k-width-16"]),
     "heartbeats": _peers(NATIVE, JAVA, workloads=["heartbeats", "versions"]),
-    "storm": _peers(NATIVE, JAVA, workloads=["storm-idle", "storm"]),
-    "remoting": _remoting,
+    "storm": _peers(NATIVE, NAMESRV_REMOTING, JAVA, workloads=["storm-idle", "storm"]),
+    "remoting": _registrations,
     "memory": _peers(NATIVE, JAVA, workloads=["lookups-100k-width-4"], one_round=True),
     "pipeline": lambda effort: pipeline.measure(pipeline.WORKLOADS, effort.rounds),
 }
@@ -164,12 +176,18 @@ def _at_a_glance(figures: Figures) -> Rows:
 
 
 def _storm(figures: Figures) -> Rows:
-    yield "p99 of 500 lookups per second", "namesrv", f"Java {JAVA_VERSION}"
+    yield "p99 of 500 lookups per second", "namesrv", "namesrv, RocketMQ's protocol", f"Java {JAVA_VERSION}"
     for title, workload in (
         ("nothing else", "storm-idle"),
         ("while 32 brokers register 10,000 topics each, again and again", "storm"),
     ):
-        yield title, *(figures.text(f"{workload}: {one}", f"{P99}, {_ROUTE}", " ms") for one in (NATIVE, JAVA))
+        yield (
+            title,
+            *(
+                figures.text(f"{workload}: {one}", f"{P99}, {_ROUTE}", " ms")
+                for one in (NATIVE, NAMESRV_REMOTING, JAVA)
+            ),
+        )
 
 
 def _memory(figures: Figures) -> Rows:
@@ -185,15 +203,22 @@ def _memory(figures: Figures) -> Rows:
 
 def _own_protocol(figures: Figures) -> Rows:
     yield "workload on RocketMQ's protocol", "namesrv", f"Java {JAVA_VERSION}", "rate compared with Java", "section"
-    for title, workload, call, section in (
-        ("lookups, one broker group per topic", "lookups", _ROUTE, "lookups"),
-        ("lookups, 16 broker groups per topic", "lookups-20k-width-16", _ROUTE, "remoting"),
-        ("registrations of 10,000 unchanged topics", "register-10k", _REGISTER, "remoting"),
-        ("registrations of 20 unchanged topics", "register-20", _REGISTER, "remoting"),
-        ("registrations of one changed topic", "register-1", _REGISTER, "remoting"),
+    wide = "lookups with 5 % registrations, 100,000 topics on 16 groups each, 1,024 connections"
+    for title, workload, server, call, section in (
+        ("lookups, one broker group per topic", "lookups", NAMESRV_REMOTING, _ROUTE, "lookups"),
+        ("the same over TLS (Java without TLS)", "lookups", REMOTING_TLS, _ROUTE, "lookups"),
+        ("lookups, 16 broker groups per topic", "lookups-20k-width-16", NAMESRV_REMOTING, _ROUTE, "remoting"),
+        ("lookups, 1 connection", "connections-1", NAMESRV_REMOTING, _ROUTE, "connections"),
+        ("lookups, 1,024 connections", "connections-1024", NAMESRV_REMOTING, _ROUTE, "connections"),
+        (wide, "capacity-100k-width-16", NAMESRV_REMOTING, _ROUTE, "capacity"),
+        ("registrations of 10,000 unchanged topics", "register-10k", NAMESRV_REMOTING, _REGISTER, "remoting"),
+        ("registrations of 20 unchanged topics", "register-20", NAMESRV_REMOTING, _REGISTER, "remoting"),
+        ("registrations of one changed topic", "register-1", NAMESRV_REMOTING, _REGISTER, "remoting"),
     ):
-        rates = (figures.rate(workload, server, call) for server in (NAMESRV_REMOTING, JAVA))
-        yield title, *rates, figures.ratio(workload, NAMESRV_REMOTING, call), f"`--only {section}`"
+        own, java = (
+            f"{figures.rate(workload, one, call)}, p99 {figures.p99(workload, one, call)}" for one in (server, JAVA)
+        )
+        yield title, own, java, figures.ratio(workload, server, call), f"`--only {section}`"
 
 
 def _slower(figures: Figures) -> Rows:

@@ -37,6 +37,8 @@ class Group(NamedTuple):
     name: str
     calls: Sequence[Call]
     connections: int
+    own_calls: bool = False
+    """Each connection makes calls of its own: with n of them the first one makes call 0, call n, call 2n, and so on."""
     in_flight: int = 1
     """Calls under way at once on each connection; with a rate, how many of them at most."""
     rate: float | None = None

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,18 +28,22 @@ TLS = NATIVE + "+tls"
 HALF_CACHE, NO_CACHE = NATIVE + "+half-cache", NATIVE + "+no-cache"
 NAMESRV_REMOTING = "namesrv-remoting"
 """This name server over RocketMQ's own protocol."""
+REMOTING_TLS = NAMESRV_REMOTING + "+tls"
 NAIVE = "naive"
 JAVA = "java"
 NULL = "null"
 """Answers without meaning: its rate is the most that the load generator can measure."""
-SERVERS = (NATIVE, TLS, NAMESRV_REMOTING, NAIVE, JAVA, NULL)
+SERVERS = (NATIVE, TLS, NAMESRV_REMOTING, REMOTING_TLS, NAIVE, JAVA, NULL)
+_REMOTING = {NAMESRV_REMOTING, REMOTING_TLS}
+_ON_REMOTING = ("--remoting-listen", "127.0.0.1:0", "--mass-loss-percent", "100")
+"""Between two runs everybody leaves, which is no mass loss."""
 VARIANTS = {
     NATIVE: (),
     TLS: (),
     NO_CACHE: ("--cache-bytes", "0"),
     HALF_CACHE: ("--cache-bytes", "4000000"),
-    # Between two runs everybody leaves, which is no mass loss.
-    NAMESRV_REMOTING: ("--remoting-listen", "127.0.0.1:0", "--mass-loss-percent", "100"),
+    NAMESRV_REMOTING: _ON_REMOTING,
+    REMOTING_TLS: (*_ON_REMOTING, "--remoting-tls", "enforcing"),
 }
 """Options of this name server. Half a cache has room for the answers about half of 20,000 topics of width 1."""
 JAVA_VERSION = "5.5.0"
@@ -64,7 +69,7 @@ class Server(Process):
         self.name = name
         self.tls_ca: Path | None = None
         self._folder = tempfile.TemporaryDirectory()
-        self.language: Language = Remoting() if name in {JAVA, NAMESRV_REMOTING} else Grpc()
+        self.language: Language = Remoting() if name in {JAVA, *_REMOTING} else Grpc()
         # Java writes much to standard output, and would wait for us to read it.
         log = Path(self._folder.name) / "log"
         outputs = f">{shlex.quote(str(log))} 2>&1" if name == JAVA else "1>&2"
@@ -79,7 +84,7 @@ class Server(Process):
                 self.target = f"127.0.0.1:{port}"
             else:
                 started = {NAIVE: "naive_started", NULL: "null_started"}.get(name, "namesrv_started")
-                self.target = str(self.wait_for(started)["remoting" if name == NAMESRV_REMOTING else "listen"])
+                self.target = str(self.wait_for(started)["remoting" if name in _REMOTING else "listen"])
         except BaseException as error:
             self.__exit__()
             if isinstance(error, AssertionError):
@@ -103,9 +108,12 @@ class Server(Process):
         if isinstance(self.language, Grpc):
             return
         sizes: list[int] = []
+        tls = None if self.tls_ca is None else ssl.create_default_context(cafile=str(self.tls_ca))
+        if tls is not None:
+            tls.check_hostname = False
 
         def has_settled() -> bool:
-            with closing(RemotingClient(self.target)) as client:
+            with closing(RemotingClient(self.target, tls)) as client:
                 sizes.append(len(client.ask(_GET_BROKER_CLUSTER_INFO).body))
             return len(sizes) >= _SETTLED_ANSWERS and len(set(sizes[-_SETTLED_ANSWERS:])) == 1
 
@@ -123,7 +131,7 @@ class Server(Process):
         if self.name == JAVA:
             return self._java(port)
         options = ["--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0", *VARIANTS[self.name]]
-        if self.name == TLS:
+        if self.name in {TLS, REMOTING_TLS}:
             authority = Authority(Path(self._folder.name))
             files = authority.sign("namesrv", dns=["localhost"], ips=["127.0.0.1"])
             self.tls_ca = authority.path

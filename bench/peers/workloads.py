@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bench.peers.calls import Call, Language, Topics
@@ -81,8 +81,8 @@ def all_workloads(scale: float = 1.0) -> dict[str, Workload]:
         Workload("lookups-20k-width-16", f"{reading}, 64 connections", wide, _reading(64)),
         Workload("lookups-100k-width-4", f"{reading}, 64 connections", spread(100_000, 1_000, 4), _reading(64)),
         Workload("capacity-100k-width-16", "95 % lookups, 5 % unchanged registrations", wider, _mixed),
-        Workload("heartbeats", "heartbeats, 64 connections", small, _heartbeats),
-        Workload("versions", "QueryDataVersion, unchanged, 64 connections", small, _versions),
+        Workload("heartbeats", "heartbeats, a connection for each broker", small, _heartbeats),
+        Workload("versions", "QueryDataVersion, unchanged, a connection for each broker", small, _versions),
         Workload("register-10k", "one broker registers 10,000 topics, new versions", spread(10_000, 1, 1), _renewing),
         Workload("register-20", "all brokers register their topics, unchanged", small, _unchanged),
         Workload("register-1", "all brokers register one changed topic each", small, _changing),
@@ -103,12 +103,13 @@ def _mixed(table: Table, language: Language) -> list[Group]:
 
 
 def _heartbeats(table: Table, language: Language) -> list[Group]:
-    return [Group("brokers", [language.heartbeat(broker) for broker in range(len(table.owners()))], connections=64)]
+    calls = [language.heartbeat(broker) for broker in range(len(table.owners()))]
+    return [_each_over_its_own("brokers", table, calls)]
 
 
 def _versions(table: Table, language: Language) -> list[Group]:
     calls = [language.query_version(broker, _FILLED) for broker in range(len(table.owners()))]
-    return [Group("brokers", calls, connections=64)]
+    return [_each_over_its_own("brokers", table, calls)]
 
 
 def _renewing(table: Table, language: Language) -> list[Group]:
@@ -116,11 +117,16 @@ def _renewing(table: Table, language: Language) -> list[Group]:
 
 
 def _unchanged(table: Table, language: Language) -> list[Group]:
-    return [Group("renewals", table.fill(language).calls, connections=64)]
+    return [_each_over_its_own("renewals", table, table.fill(language).calls)]
 
 
 def _changing(table: Table, language: Language) -> list[Group]:
-    return [Group("changes", table.registrations(language, changed=True, most=1), connections=64)]
+    return [_each_over_its_own("changes", table, table.registrations(language, changed=True, most=1))]
+
+
+def _each_over_its_own(name: str, table: Table, calls: Sequence[Call]) -> Group:
+    """Calls of brokers, each over its broker's connection: RocketMQ's brokers have one, and it is their channel."""
+    return Group(name, calls, connections=len(table.owners()), own_calls=True)
 
 
 def _readers(table: Table, language: Language) -> list[Group]:
@@ -128,5 +134,4 @@ def _readers(table: Table, language: Language) -> list[Group]:
 
 
 def _storming(table: Table, language: Language) -> list[Group]:
-    storm = Group("brokers", table.registrations(language), connections=_CLUSTERS * _BROKERS)
-    return [*_readers(table, language), storm]
+    return [*_readers(table, language), _each_over_its_own("brokers", table, table.registrations(language))]

@@ -70,6 +70,7 @@ struct Work {
     name: String,
     script: Script,
     in_flight: usize,
+    own_calls: bool,
     rate: Option<f64>,
     calls: Option<usize>,
     connections: Vec<Connection>,
@@ -97,6 +98,7 @@ impl Work {
         Ok(Rc::new(Work {
             name: group.name.clone(),
             in_flight: group.in_flight,
+            own_calls: group.own_calls,
             rate: group.rate,
             calls: group.calls,
             connections,
@@ -131,14 +133,28 @@ impl Work {
         let _ = timeout_at((end + DRAIN).into(), all).await;
     }
 
+    /// The next call of the script for one connection: of its own calls the one with this number, if it has such.
+    fn next_of(&self, connection: usize, number: usize) -> Option<&Call> {
+        if self.own_calls {
+            Some(self.script.call(connection + number * self.connections.len()))
+        } else {
+            self.next()
+        }
+    }
+
     /// Each answer is followed by the next call.
     fn closed_loop(self: &Rc<Self>, window: Window, calls: &mut JoinSet<()>) {
-        for connection in &self.connections {
+        for (which, connection) in self.connections.iter().enumerate() {
             for _ in 0..self.in_flight {
                 let (work, mut connection) = (Rc::clone(self), connection.clone());
                 calls.spawn_local(async move {
-                    while Instant::now() < window.end {
-                        let Some(call) = work.next() else { return };
+                    for number in 0.. {
+                        if Instant::now() >= window.end {
+                            return;
+                        }
+                        let Some(call) = work.next_of(which, number) else {
+                            return;
+                        };
                         if work.make(&mut connection, call, Instant::now(), window).await {
                             return;
                         }

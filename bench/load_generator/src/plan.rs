@@ -41,6 +41,9 @@ pub struct Group {
     /// File of the calls; read from the start again when it is through.
     pub script: PathBuf,
     pub connections: usize,
+    /// Whether each connection makes calls of its own, as brokers do: with n connections the first one makes the first
+    /// call, the one after n others, and so on. Only in a closed loop without a number of calls.
+    pub own_calls: bool,
     /// Calls under way at once on each connection.
     pub in_flight: usize,
     /// Calls per second of all connections together, whether or not answers come (open loop); absent means that each

@@ -146,11 +146,12 @@ def topic_config(name: str, queues: int = 4, perm: int = 6) -> dict[str, Any]:
 
 
 def registration_body(topics: Sequence[str | dict[str, Any]], counter: int = 1, **wrapper: Any) -> bytes:
-    """A RegisterBrokerBody of topics by name, or as they are."""
+    """A RegisterBrokerBody of topics by name, or as they are, with the members that RocketMQ 5 writes."""
     configs = [topic if isinstance(topic, dict) else topic_config(topic) for topic in topics]
     version = data_version(counter)
     table: dict[str, Any] = {"dataVersion": version, "mappingDataVersion": version}
-    table |= {"topicConfigTable": {config["topicName"]: config for config in configs}, **wrapper}
+    table |= {"topicConfigTable": {config["topicName"]: config for config in configs}}
+    table |= {"topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": {}, **wrapper}
     return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": table}).encode()
 
 
