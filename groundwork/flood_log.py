@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +17,13 @@ class FloodLog:
     """Logs one event, in a flood only now and then. The next line has the suppressed number. Thread-safe."""
 
     def __init__(
-        self, event: str, seconds: float, monotonic: Callable[[], float] = time.monotonic, *, burst: int = 1
+        self,
+        event: str,
+        seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        burst: int = 1,
+        level: int = logging.WARNING,
     ) -> None:
         """Has logged nothing yet.
 
@@ -25,6 +32,7 @@ class FloodLog:
             burst: Lines that may be logged at once after a silence of as many times ``seconds``.
         """
         self._event = event
+        self._level = level
         self._seconds = seconds
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -41,4 +49,4 @@ class FloodLog:
                 return
             not_told, self._not_told = self._not_told, 0
             self._next_at = max(self._next_at, now) + self._seconds
-        _log.warning(self._event, **fields, not_told=not_told)
+        _log.log(self._level, self._event, **fields, not_told=not_told)
