@@ -111,12 +111,10 @@ registration makes a hundred thousand of them."""
 
 
 class TopicTableFingerprint(NamedTuple):
-    """Size and digest of the topic table of a merging registration. An equal table is not read again."""
+    """Identifies a topic table of a merging registration. An equal table changes nothing."""
 
-    size: int
-    """Of the text that the table is, so that it is found within a longer one."""
     digest: bytes
-    """Of that text; nobody can make another one with the same."""
+    """Of the text that the table is; nobody can make another one with the same."""
     topics: int
     """How many it has."""
 

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 from groundwork.topic_names import (
     MAX_MAPPED_QUEUES,
@@ -92,21 +92,10 @@ def _number(value: Mapping[str, object], name: str, default: int, lowest: int, h
 _MAPPING_MEMBERS = frozenset({"topic", "scope", "totalQueues", "epoch", "dirty", "currIdMap"})
 """Members of a mapping that are kept."""
 _QUEUE = re.compile(r"[0-9]{1,10}")
-_PLAIN_ID = re.compile(r',(?:([0-9]{1,10})|"([0-9]{1,10})"):(0|[1-9][0-9]{0,9})(?=[,}])')
-"""A queue behind another one, as RocketMQ writes it. A JSON parser reads any other form."""
 
 
-class _QueueIds(dict[int, int]):
-    """A currIdMap that was read with breaths."""
-
-    count = 0
-    """Queues that were read, also those that are not kept."""
-    is_sound = True
-    """Whether all of them are numbers."""
-
-
-def take_mapping(reader: ObjectReader) -> object:
-    """Takes a value as ``mapping_of`` wants it, with breaths: a topic may have tens of thousands of queues.
+def _take_mapping(reader: ObjectReader) -> object:
+    """Takes a value as ``_mapping_of`` wants it, with breaths: a topic may have tens of thousands of queues.
 
     Raises:
         INVALID_FIELD: It is no JSON.
@@ -117,76 +106,48 @@ def take_mapping(reader: ObjectReader) -> object:
     inner = reader.opened()
     value: dict[str, Any] = {}
     for name in paced(inner):
-        if name == "currIdMap" and inner.is_at_object:
-            value[name] = _take_queue_ids(inner)
-        else:
-            taken = inner.take()
-            if name in _MAPPING_MEMBERS:
-                value[name] = taken
+        taken = _take_queue_ids(inner) if name == "currIdMap" and inner.is_at_object else inner.take()
+        if name in _MAPPING_MEMBERS:
+            value[name] = taken
     reader.close(inner)
     return value
 
 
-_MAPPING_DEFAULTS: tuple[tuple[str, Any], ...] = (("scope", ""), ("currIdMap", _QueueIds()))
-
-
-def mapping_of(value: object) -> StaticMapping:
+def _mapping_of(value: object) -> StaticMapping:
     """Checks a TopicQueueMappingInfo, with breaths. Raises ValueError, whose text says what is wrong with it."""
     if not isinstance(value, dict):
         raise ValueError("has a mapping that is no object")  # noqa: TRY004 - it is input, and not our mistake
-    scope, ids = (default if value.get(name) is None else value[name] for name, default in _MAPPING_DEFAULTS)
+    scope, ids = ("" if value.get("scope") is None else value["scope"]), value.get("currIdMap", {})
     try:
         check_name(scope or "none")
     except (AttributeError, TypeError, ValueError):
         raise ValueError(f"has a mapping whose scope is no name of at most {MAX_NAME_LENGTH} bytes") from None
     total = _number(value, "totalQueues", 0, 0, _HIGHEST_INT)
     epoch = _number(value, "epoch", 0, _LOWEST_LONG, _HIGHEST_LONG)
-    if not isinstance(ids, _QueueIds) or ids.count > MAX_QUEUE_NUMS:
-        raise ValueError(f"has a mapping whose currIdMap is no object of at most {MAX_QUEUE_NUMS} queues")
-    if not ids.is_sound or max(ids, default=0) > _HIGHEST_INT or max(ids.values(), default=0) > _HIGHEST_INT:
-        raise ValueError(f"has a mapping whose queues are no numbers from 0 to {_HIGHEST_INT}")
+    if not isinstance(ids, dict | None):
+        raise ValueError(f"has a mapping whose currIdMap is none of {MAX_QUEUE_NUMS} numbers")  # noqa: TRY004
     breathe()
-    return StaticMapping(scope, total, epoch, value.get("dirty") is True, _in_order(ids))
+    return StaticMapping(scope, total, epoch, value.get("dirty") is True, _in_order(ids or {}))
 
 
-def _take_queue_ids(reader: ObjectReader) -> _QueueIds:
+def _take_queue_ids(reader: ObjectReader) -> dict[int, int] | str:
+    """Takes a currIdMap; a text stands for one that is not kept."""
     inner = reader.opened()
-    ids = _QueueIds()
-    for name in paced(inner):
+    ids: dict[int, int] = {}
+    count, is_sound = 0, True
+    for count, name in enumerate(paced(inner), 1):
+        if count > MAX_MAPPED_QUEUES:
+            raise limit_exceeded("queues in mappings of one registration", count, MAX_MAPPED_QUEUES)
         try:
             value = whole_number(inner.take())
         except ValueError:
             value = -1
-        if _QUEUE.fullmatch(name) is not None and value >= 0:
-            ids[int(name)] = value
+        if _QUEUE.fullmatch(name) is not None and 0 <= value <= _HIGHEST_INT and (queue := int(name)) <= _HIGHEST_INT:
+            ids[queue] = value
         else:
-            ids.is_sound = False
-        _count(ids, 1)
-        _take_plain(inner, ids)
+            is_sound = False
     reader.close(inner)
-    return ids
-
-
-def _take_plain(reader: ObjectReader, ids: _QueueIds) -> None:
-    """Takes all queues that follow in the form in which RocketMQ writes them, up to one in another form."""
-    text, at, match = reader.text, reader.at, _PLAIN_ID.match
-    count = 0
-    while (found := match(text, at)) is not None:
-        at = found.end()
-        ids[int(found[1] or found[2])] = int(found[3])
-        count += 1
-        if count == FEW:
-            _count(ids, count)
-            count = 0
-            breathe()
-    _count(ids, count)
-    reader.at = at
-
-
-def _count(ids: _QueueIds, more: int) -> None:
-    ids.count += more
-    if ids.count > MAX_MAPPED_QUEUES:
-        raise limit_exceeded("queues in mappings of one registration", ids.count, MAX_MAPPED_QUEUES)
+    return ids if is_sound and count <= MAX_QUEUE_NUMS else "odd"
 
 
 def _in_order(ids: dict[int, int]) -> tuple[tuple[int, int], ...]:
@@ -221,8 +182,7 @@ class RegistrationBody:
     """The body of a registration: what of it this name server keeps."""
 
     data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
-    topic_configs: dict[str, QueueNumbers] | None = field(default_factory=dict)
-    """None: not read, as the table is the one of the mark that is held."""
+    topic_configs: dict[str, QueueNumbers] = field(default_factory=dict)
     filter_servers: tuple[str, ...] | None = ()
     """None leaves those of the broker as they are (RocketMQ: a null filterServerList)."""
     mappings: dict[str, StaticMapping] = field(default_factory=dict)
@@ -245,7 +205,7 @@ class RegisteredTopics:
     def __init__(self, body: RegistrationBody, known_topics: Container[str]) -> None:
         """Begins without topics. ``known_topics`` are names that have been checked before."""
         self.body = body
-        self.configs: dict[str, QueueNumbers] = {}
+        self.configs = body.topic_configs
         self._known = known_topics
         self._shared: dict[QueueNumbers, QueueNumbers] = {}
         self._of_texts: dict[tuple[str, ...], QueueNumbers] = {}
@@ -260,14 +220,10 @@ class RegisteredTopics:
             return self._skip(key, "is no object")
         topic = value.get("topicName") or key
         topic = topic if isinstance(topic, str) else str(topic)
-        given = value.get("readQueueNums"), value.get("writeQueueNums"), value.get("perm"), value.get("topicSysFlag")
-        numbers = self._shared.get(given) if _are_numbers(given) else None
-        if numbers is None:
-            try:
-                numbers = queue_numbers(value)
-            except ValueError as error:
-                return self._skip(topic, str(error))
-        return self._add(topic, numbers)
+        try:
+            return self._add(topic, queue_numbers(value))
+        except ValueError as error:
+            return self._skip(topic, str(error))
 
     def add_plain(self, reader: ObjectReader) -> None:
         """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form.
@@ -304,14 +260,14 @@ class RegisteredTopics:
 
     def add_mapping(self, key: str, reader: ObjectReader) -> None:
         """Takes a TopicQueueMappingInfo and adds it, or counts its topic as passed over."""
-        value = take_mapping(reader)
+        value = _take_mapping(reader)
         topic = value.get("topic") or key if isinstance(value, dict) else key
         if not isinstance(topic, str):
             return self._skip(key, "has a mapping whose topic is no text")
         if topic not in self._known and topic not in self.configs and (problem := topic_problem(topic)) is not None:
             return self._skip(topic, problem)
         try:
-            mapping = mapping_of(value)
+            mapping = _mapping_of(value)
         except ValueError as error:
             return self._skip(topic, str(error))
         self.body.mappings[topic] = mapping
@@ -349,11 +305,6 @@ class RegisteredTopics:
             self.body.problems.setdefault(topic[:SHOWN_CHARACTERS], problem)
 
 
-def _are_numbers(numbers: tuple[object, object, object, object]) -> TypeGuard[QueueNumbers]:
-    first, second, third, fourth = numbers  # of each topic of a large table, so without a loop
-    return type(first) is type(second) is type(third) is type(fourth) is int
-
-
 def _check_topic_count(count: int) -> None:
     if count > limits.MAX_TOPICS_PER_REGISTRATION:
         raise limit_exceeded("topics of one registration", count, limits.MAX_TOPICS_PER_REGISTRATION)
@@ -366,26 +317,9 @@ BYTES_AT_ONCE = 256 * 1024
 
 _ZLIB = b"\x78"
 _CRC32_MASK = 0x7FFF_FFFF
-_LONG_NUMBER = "(?:0|[1-9][0-9]{0,17})"
-_HEAD = re.compile(
-    rf'\{{"filterServerList":\[\],"topicConfigSerializeWrapper":\{{'
-    rf'"dataVersion":\{{"counter":({_LONG_NUMBER}),(?:"stateVersion":({_LONG_NUMBER}),)?"timestamp":({_LONG_NUMBER})\}},'
-    rf'(?P<newer>"mappingDataVersion":\{{"counter":{_LONG_NUMBER},"stateVersion":{_LONG_NUMBER},"timestamp":{_LONG_NUMBER}\}},)?'
-    r'"topicConfigTable":'
-)
-_TAIL = ',"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
-_OLD_TAIL = "}}"
-"""The text before and behind the topic table as RocketMQ 5 and 4 write it. A JSON parser takes ten times as long:
-most of the cost of a small registration. It reads any other form."""
 
 
-class _ReadWhole(Exception):
-    """A body says more of topics than a table whose mark is held."""
-
-
-def read_registration(
-    data: bytes, crc32: int, known_topics: Container[str], held: TopicTableFingerprint | None = None
-) -> RegistrationBody:
+def read_registration(data: bytes, crc32: int, known_topics: Container[str]) -> RegistrationBody:
     """Reads a body with breaths.
 
     One odd topic does not refuse the others, as RocketMQ's name server checks no names: it is passed over.
@@ -394,7 +328,6 @@ def read_registration(
         data: The body. Its first byte says whether it is compressed, whatever the header says.
         crc32: Checksum that its sender took (RocketMQ: bodyCrc32), or 0 for none.
         known_topics: Names that have been checked before.
-        held: The fingerprint of a table that need not be read again, or None.
 
     Raises:
         CRC32_NOT_MATCH: Another checksum comes out.
@@ -405,17 +338,16 @@ def read_registration(
         return RegistrationBody()
     if crc32:
         _check_crc32(data, crc32)
-    body = RegistrationBody()
+    topics = RegisteredTopics(RegistrationBody(), known_topics)
     if is_compressed(data):
-        topics = RegisteredTopics(body, known_topics)
         _read_compressed(_Parts(data), topics)
-        body.topic_configs = topics.configs
-        return body
-    text = data.decode(errors="replace").removeprefix("\ufeff")
-    try:
-        return _read_text(text, known_topics, held)
-    except _ReadWhole:
-        return _read_text(text, known_topics, None)
+    else:
+        reader = ObjectReader(data.decode(errors="replace").removeprefix("\ufeff"))
+        _read_members(reader, topics)
+        reader.check_ended()
+    if topics.body.skipped or topics.body.mappings:
+        topics.body.table_fingerprint = None
+    return topics.body
 
 
 def is_compressed(data: bytes) -> bool:
@@ -446,113 +378,42 @@ def _check_crc32(data: bytes, stated: int) -> None:
         raise crc32_not_match(stated, actual & _CRC32_MASK)
 
 
-class _PlainTable(NamedTuple):
-    """Where the topic table is in a body that has nothing else to read."""
-
-    data_version: DataVersion
-    begin: int
-    end: int
-
-
-class _Reading:
-    def __init__(self, topics: RegisteredTopics, held: TopicTableFingerprint | None) -> None:
-        self.topics = topics
-        self.held = held
-        self.tables = 0
-        """Topic tables so far: honest bodies have one."""
-
-    def finished(self) -> RegistrationBody:
-        """Returns the body, once the reader is at its end. Raises _ReadWhole."""
-        body = self.topics.body
-        if body.topic_configs is not None:
-            body.topic_configs = self.topics.configs
-        if body.skipped or body.mappings or self.tables != 1:
-            body.table_fingerprint = None
-            if body.topic_configs is None:
-                raise _ReadWhole
-        return body
-
-
-def _read_text(text: str, known_topics: Container[str], held: TopicTableFingerprint | None) -> RegistrationBody:
-    plain = _plain_table(text)
-    if plain is not None:
-        reading = _Reading(RegisteredTopics(RegistrationBody(plain.data_version), known_topics), held)
-        reader = ObjectReader(text, plain.begin)
-        _read_table(reader, reading)
-        if reader.at == plain.end:
-            return reading.finished()
-    reading = _Reading(RegisteredTopics(RegistrationBody(), known_topics), held)
-    reader = ObjectReader(text)
-    _read_members(reader, reading)
-    reader.check_ended()
-    return reading.finished()
-
-
-def _plain_table(text: str) -> _PlainTable | None:
-    """Where the topic table of a body is that is written as RocketMQ does, and has nothing else to read; else None.
-
-    If begin and end enclose one value, nothing else is in the body.
-    """
-    found = _HEAD.match(text)
-    if found is None:
-        return None
-    counter, state_version, timestamp = (int(number or 0) for number in found.group(1, 2, 3))
-    tail = _TAIL if found["newer"] else _OLD_TAIL  # with mappings it ends otherwise: its table is not read here
-    if not text.endswith(tail):
-        return None
-    return _PlainTable(DataVersion(timestamp, counter, state_version), found.end(), len(text) - len(tail))
-
-
-def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool = False) -> None:
+def _read_members(reader: ObjectReader, topics: RegisteredTopics, *, is_wrapper: bool = False) -> None:
     """Reads a RegisterBrokerBody, or the wrapper in it. Versions before 3.0.11 send the wrapper alone."""
-    topics = reading.topics
-    body = topics.body
     for key in reader:
         match key:
             case "topicConfigSerializeWrapper" if not is_wrapper:
                 inner = reader.opened()
-                _read_members(inner, reading, is_wrapper=True)
+                _read_members(inner, topics, is_wrapper=True)
                 reader.close(inner)
             case "topicConfigTable":
-                _read_table(reader, reading)
+                _read_table(reader, topics)
             case "topicQueueMappingInfoMap" | "topicQueueMappingDetailMap":
                 _read_mappings(reader, topics, keep=key == "topicQueueMappingInfoMap")
             case "dataVersion":
-                body.data_version = data_version_of(reader.take())
+                topics.body.data_version = data_version_of(reader.take())
             case "filterServerList":
-                _take_filter_servers(body, reader.take())
+                _take_filter_servers(topics.body, reader.take())
             case _:
                 reader.take()
 
 
-def _read_table(reader: ObjectReader, reading: _Reading) -> None:
-    """Reads a topic table, or passes over the one whose mark is held.
-
-    Text with that mark was read as one whole value before, so it is whole here too.
-    """
-    topics, held, began = reading.topics, reading.held, reader.at
-    body = topics.body
-    reading.tables += 1
+def _read_table(reader: ObjectReader, topics: RegisteredTopics) -> None:
     topics.configs.clear()  # of members of one name the last counts
-    if held is not None and _digest(reader.text, began, held.size) == held.digest:
-        reader.at += held.size
-        body.topic_configs, body.table_fingerprint = None, held
-        return
-    inner = reader.opened()
+    began, inner = reader.at, reader.opened()
     for topic in paced(inner):
         topics.add(topic, inner.take())
         topics.add_plain(inner)
     reader.close(inner)
-    size = reader.at - began
-    digest = _digest(reader.text, began, size)
-    body.table_fingerprint = TopicTableFingerprint(size, digest, len(topics.configs))
+    digest = _digest(reader.text, began, reader.at)
+    topics.body.table_fingerprint = TopicTableFingerprint(digest, len(topics.configs))
 
 
-def _digest(text: str, at: int, size: int) -> bytes:
+def _digest(text: str, begin: int, end: int) -> bytes:
     digest = hashlib.sha256()
-    for start in range(at, at + size, BYTES_AT_ONCE):
+    for start in range(begin, end, BYTES_AT_ONCE):
         breathe()
-        digest.update(text[start : min(start + BYTES_AT_ONCE, at + size)].encode())
+        digest.update(text[start : min(start + BYTES_AT_ONCE, end)].encode())
     return digest.digest()
 
 

@@ -15,16 +15,12 @@ MAX_DATA_VERSION_BYTES = 1_024
 MAX_FIELDS = 1_000
 """Most fields of a header: honest ones have a dozen."""
 
-MAX_LENIENT_TOKENS = 50_000
-"""Most keys and values in one value that standard JSON refuses, such as the details of one static topic: a twentieth of
-a second. The queues of its mapping are read in steps, and have a limit of their own."""
-
 MAX_VALUE_CHARACTERS = 512 * 1024
 """Longest value of a body that becomes objects at once: these take up to eighty times its memory. A topic's route of a
 thousand groups has half of it. Tables and mappings are longer, and are read member by member."""
 
 MAX_DEPTH = 32
-"""Deepest nesting in such a value."""
+"""Deepest nesting of a value that has keys without quotes."""
 
 MAX_MEMBERS = 500_000
 """Most members of a JSON body that are read one by one: 200,000 topics, as many mappings, and their queues where they
