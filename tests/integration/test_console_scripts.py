@@ -15,6 +15,8 @@ from tests.support.pages import ROOT
 from tests.support.programs.processes import BIN, NamesrvProcess
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+STANDING_FOR_ALL = ("namesrv", "nsctl")
+"""One with settings as flags, and one with commands: ``run_program`` writes the output of all."""
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -37,7 +39,7 @@ def test_no_program_calls_a_name_server_through_a_proxy(namesrv: NamesrvProcess,
     assert (said.returncode, said.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", STANDING_FOR_ALL)
 def test_help_is_shown_whatever_the_terminal_can_encode(script: str) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     words = ["serve", "--help"] if script in {"namesrv", "broker-agent"} else ["--help"]
@@ -45,7 +47,7 @@ def test_help_is_shown_whatever_the_terminal_can_encode(script: str) -> None:
     assert (said.returncode, said.stderr, b"--help" in said.stdout) == (0, b"", True)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", STANDING_FOR_ALL)
 def test_output_that_the_disk_refuses_is_one_line(script: str) -> None:
     with Path("/dev/full").open("w") as full:
         said = subprocess.run(

@@ -17,6 +17,7 @@ from route_pipeline.commands import app
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.spark_errors import one_line
+from tests.properties import examples
 from tests.support.programs.processes import BIN
 from tests.support.routes.log_rows import append, cluster, read, staged
 
@@ -152,8 +153,10 @@ def test_questions_end_with_exit_code_zero_every_time(tmp_path: Path) -> None:
     """Threads of Arrow and delta-rs must have nothing to do with Python when it ends."""
     append(RouteLog(Place(str(tmp_path / "log"))), 1, op="snapshot")
     command: list[str | Path] = [BIN / "route-pipeline", "report", tmp_path / "log"]
-    codes = [subprocess.run(command, capture_output=True, timeout=60, check=False).returncode for _ in range(10)]
-    assert codes == [0] * 10
+    codes = [
+        subprocess.run(command, capture_output=True, timeout=60, check=False).returncode for _ in range(examples(10))
+    ]
+    assert codes == [0] * len(codes)
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark", "trino"])

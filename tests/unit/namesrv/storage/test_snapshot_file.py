@@ -102,21 +102,6 @@ def test_the_format_is_a_line_then_delimited_messages_then_the_digest(scratch: P
     assert main(scratch).read_bytes() == sealed(body)
 
 
-@given(messages=message_lists, data=st.data())
-def test_any_truncation_is_noticed(scratch: Path, messages: list[bytes], data: st.DataObject) -> None:
-    commit(scratch, messages)
-    content = main(scratch).read_bytes()
-    assert refusal(scratch, content[: data.draw(st.integers(0, len(content) - 1))])
-
-
-@given(messages=message_lists, mask=st.integers(1, 255), data=st.data())
-def test_any_flipped_byte_is_noticed(scratch: Path, messages: list[bytes], mask: int, data: st.DataObject) -> None:
-    commit(scratch, messages)
-    content = bytearray(main(scratch).read_bytes())
-    content[data.draw(st.integers(0, len(content) - 1))] ^= mask
-    assert refusal(scratch, bytes(content))
-
-
 @given(messages=message_lists, more=st.binary(min_size=1, max_size=50))
 def test_anything_behind_the_end_is_noticed(scratch: Path, messages: list[bytes], more: bytes) -> None:
     commit(scratch, messages)
