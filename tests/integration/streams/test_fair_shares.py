@@ -61,14 +61,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NamesrvPr
     with NamesrvProcess(*arguments) as process:
         with process.connect() as client:
             for number in range(4):
-                topics = [f"broker-{number}-topic-{index}" for index in range(20_000)]
+                # Long names, so that a snapshot fills the buffers of a reader that stalls.
+                topics = [f"broker-{number}-topic-{index}{'x' * 120 if index else ''}" for index in range(6_000)]
                 request = registration(topics, identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}"))
                 client.registration.RegisterBroker(request, timeout=60, metadata=as_caller("agents"))
         yield process, str(process.wait_for("namesrv_started")["metrics"])
 
 
 def pin(client: Client, metadata: Metadata) -> Any:
-    request = pb.PinRouteSnapshotRequest(lease_millis=5_000)
+    request = pb.PinRouteSnapshotRequest(lease_millis=3_000)
     return client.routes.PinRouteSnapshot(request, timeout=TIMEOUT, metadata=metadata)
 
 

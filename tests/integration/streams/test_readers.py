@@ -71,13 +71,12 @@ def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody() -> None:
         first = next(iter(unread))
         watch: Any = reader.routes.WatchTopicRoutes(iter([request("T1")]), timeout=60)
         changes_of(watch)
-        counter = 1
-        while not namesrv.events("slow_reader_cut"):
-            counter += 1
+        for counter in range(2, 7):  # more than the stalled connection's buffers take
             register(writer, *topics, counter=counter, name=f"broker-{counter % 2}", port=20911 + counter % 2)
             register(writer, "T1", name=f"broker-of-t1-{counter}", port=30000 + counter)
             while "T1" not in changes_of(watch):
                 pass  # a bookmark of its own, as registrations of others raise the revision meanwhile
+        namesrv.wait_for("slow_reader_cut")
         watch.cancel()
         with pytest.raises(grpc.RpcError) as caught:
             list(unread)
