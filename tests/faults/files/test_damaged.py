@@ -80,18 +80,18 @@ def left() -> Iterator[Path]:
     fast = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as folder:
         path = Path(folder)
-        for name in ("closed", "killed", "checkpointed", "whole"):
+        for name in ("used", "killed", "checkpointed", "whole"):
             (path / name).mkdir()
         asyncio.run(leave_databases(path))
         for _ in range(STEPS):
-            for kind in ("routes.snapshot", "topics.json", "route cache"):
+            for kind in ("topics.json", "route cache"):
                 OWNED[kind](path / "whole")
         yield path
 
 
 async def leave_databases(path: Path) -> None:
-    """Leaves databases with the same content: closed, killed, and killed after a checkpoint."""
-    used = path / "closed"
+    """Leaves databases with the same content: killed, and killed after a checkpoint."""
+    used = path / "used"
     database = Database(used)
     for step in range(1, STEPS + 1):
         for table in TABLES:
@@ -133,17 +133,14 @@ def numbers_in(folder: Path) -> tuple[int, ...] | None:
 
 
 CASES: dict[str, tuple[str, str, Callable[[Path], object], tuple[object, ...]]] = {
-    **{
-        f"a database, {left}": (left, "namesrv.db", numbers_in, (None, ACKNOWLEDGED[-1]))
-        for left in ("closed", "killed", "checkpointed")
-    },
+    # Databases that were closed or killed: tests/unit/namesrv/storage.
+    "a database, checkpointed": ("checkpointed", "namesrv.db", numbers_in, (None, ACKNOWLEDGED[-1])),
     # SQLite cannot tell damage from a crash in the middle of a write: the log ends where it is damaged.
     **{
         f"a log, {left}": (left, "namesrv.db-wal", numbers_in, (None, *ACKNOWLEDGED))
         for left in ("killed", "checkpointed")
     },
     # A step counts on from what it finds: from the copy of the topics, and otherwise from nothing.
-    "a snapshot": ("whole", "routes.snapshot", OWNED["routes.snapshot"], (1,)),
     "topics": ("whole", "topics.json", OWNED["topics.json"], (STEPS,)),
     "a cached route": ("whole", "*.route", OWNED["route cache"], (1,)),
 }

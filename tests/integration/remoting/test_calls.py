@@ -50,15 +50,6 @@ def test_a_slave_learns_its_masters_addresses(client: RemotingClient) -> None:
     assert answer.fields == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
 
 
-def test_an_increment_and_the_full_table_under_the_same_version_are_both_taken(client: RemotingClient) -> None:
-    register(client, ["New"], counter=5)
-    register(client, ["New", "Old"], counter=5)
-    assert client.ask(105, {"topic": "Old"}).code == 0
-    register(client, [topic_config("New", perm=4)], counter=5)
-    assert client.ask(105, {"topic": "New"}).json["queueDatas"][0]["perm"] == 4
-    assert client.ask(105, {"topic": "Old"}).json["queueDatas"][0]["perm"] == 6
-
-
 def test_a_static_topics_mapping_is_given_back_as_it_came(client: RemotingClient) -> None:
     mapping = {"bname": "broker-a", "currIdMap": {"0": 0, "1": 1}, "dirty": False, "epoch": 1795340517986}
     mapping |= {"scope": "__global__", "topic": "Static", "totalQueues": 2}
@@ -265,19 +256,6 @@ def test_the_end_of_a_connection_is_its_brokers_end_but_not_that_of_an_older_one
         new.close()
         eventually(lambda: reader.ask(105, {"topic": "TopicTest"}).code == 17)
         assert own_namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"
-
-
-def test_most_brokers_at_once_are_held_by_the_guard(own_namesrv: NamesrvProcess) -> None:
-    address = address_of(own_namesrv)
-    brokers = [RemotingClient(address) for _ in range(5)]
-    for number, broker in enumerate(brokers):
-        register(broker, [f"T{number}"], broker_fields(f"broker-{number}", f"127.0.0.1:1{number}911"))
-    for broker in brokers:
-        broker.close()
-    own_namesrv.wait_for("mass_loss_guard")
-    with RemotingClient(address) as client:
-        register(client, ["T0"], broker_fields("broker-0", "127.0.0.1:10911"))
-        assert all(client.ask(105, {"topic": f"T{number}"}).code == 0 for number in (0, 2, 4))
 
 
 def test_without_the_operators_and_settings_grades_their_calls_are_refused() -> None:
