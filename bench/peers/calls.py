@@ -79,7 +79,6 @@ class Remoting:
             names.append(Broker(broker).name)
         queues = 2 * QUEUE_NUMS if changed else QUEUE_NUMS
         body = registration_body([topic_config(name, queues) for name in names], counter)
-        body = body.replace(b", ", b",").replace(b": ", b":")  # as fastjson writes it
         fields = {
             **_fields(broker),
             "haServerAddr": Broker(broker).addr,

@@ -111,10 +111,12 @@ registration makes a hundred thousand of them."""
 
 
 class TopicTableFingerprint(NamedTuple):
-    """Identifies a topic table of a merging registration. An equal table changes nothing."""
+    """Size and digest of a topic table that was read topic by topic. An equal table is not read again."""
 
+    size: int
+    """Of the text that the table is, so that it is found within a longer one."""
     digest: bytes
-    """Of the text that the table is; nobody can make another one with the same."""
+    """Of that text; nobody can make another one with the same."""
     topics: int
     """How many it has."""
 

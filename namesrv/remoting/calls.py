@@ -48,6 +48,7 @@ from namesrv.core.model import (
     QueueNumbers,
     Registration,
     RemovalReason,
+    TopicTableFingerprint,
 )
 from namesrv.core.pace import breathe
 from namesrv.core.registrations import UnreadTopics
@@ -405,10 +406,12 @@ class RegistrationCalls:
             self._tally.counting("full") as outcome,
             contextlib.ExitStack() as held,
         ):
-            registration, topics = await self._registration(request, caller)
-            held.enter_context(self._shares.registered_topics.holding(caller.sharer, len(topics)))
+            registration = await self._registration(request, caller)
+            held.enter_context(
+                self._shares.registered_topics.holding(caller.sharer, len(registration.topic_configs or ()))
+            )
             cause, principal = Cause("RegisterBroker", caller_of(caller.context)), principal_name()
-            unread = UnreadTopics(lambda: len(topics), lambda: topics)  # the held ones may be lost before
+            unread = self._unread(request, registration)
             change = self._routes.registrations.register_broker(registration, cause, principal, unread)
             result = await self._writer.read_and_apply(change, caller.owner)
             outcome.result = "changed" if result.changed else "unchanged"
@@ -519,8 +522,7 @@ class RegistrationCalls:
             return NO_LIMIT
         return self._gate.while_allowed(caller, Grade.REGISTRATIONS, _about_broker(request))
 
-    async def _registration(self, request: Request, caller: Caller) -> tuple[Registration, Mapping[str, QueueNumbers]]:
-        """A registration, and its topics, which it is without if the group has the same table."""
+    async def _registration(self, request: Request, caller: Caller) -> Registration:
         broker, broker_id, broker_addr = fields.broker(request), fields.broker_id(request), fields.broker_addr(request)
         ha_server_addr = request.fields.get("haServerAddr") or None
         zone_name = request.fields.get("__ZONE_NAME") or None
@@ -533,14 +535,12 @@ class RegistrationCalls:
             body.odd_addresses.insert(0, ha_server_addr)
             ha_server_addr = None
         acting = fields.switch(request, "enableActingMaster")
-        fingerprint = body.table_fingerprint
-        is_held = fingerprint is not None and fingerprint == self._state.tables.table_fingerprints.get(broker)
         registration = Registration(
             broker=broker,
             broker_id=broker_id,
             broker_addr=broker_addr,
             data_version=body.data_version,
-            topic_configs=None if is_held else body.topic_configs,
+            topic_configs=body.topic_configs,
             ha_server_addr=ha_server_addr,
             filter_servers=body.filter_servers,
             channel_id=caller.channel(self._channels, self._gate),
@@ -549,23 +549,37 @@ class RegistrationCalls:
             timeout_seconds=_timeout_seconds(request) if acting else None,
             topic_by_topic=True,
             mappings=body.mappings,
-            table_fingerprint=fingerprint,
+            table_fingerprint=body.table_fingerprint,
         )
         if body.skipped:
             self._tally.skipped(body.skipped)
             self._log.topics_skipped(registration, body.skipped, body.problems)
         if body.odd_addresses:
             self._log.addresses_skipped(registration, body.odd_addresses)
-        return registration, body.topic_configs
+        return registration
 
     async def _body(self, request: Request, caller: Caller, broker: BrokerKey) -> RegistrationBody:
-        crc32, tables = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state.tables
-        known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
-        read, size = partial(read_registration, request.body, crc32, known_topics), len(request.body)
+        """The body, without its topics if they are those that are held."""
+        held = self._state.tables.table_fingerprints.get(broker)
+        read, size = partial(self._read_body, request, broker, held), len(request.body)
         compressed = is_compressed(request.body)
         if size <= TINY_BODY_BYTES and not compressed:
             return read()
         return await self._writer.read(read, caller.owner, is_large=compressed or size > LARGE_BYTES, is_next=False)
+
+    def _read_body(
+        self, request: Request, broker: BrokerKey, held: TopicTableFingerprint | None = None
+    ) -> RegistrationBody:
+        crc32, tables = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state.tables
+        known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
+        return read_registration(request.body, crc32, known_topics, held)
+
+    def _unread(self, request: Request, registration: Registration) -> UnreadTopics:
+        """The topics that are held, should they be lost before the registration is made."""
+        broker = registration.broker
+        return UnreadTopics(
+            lambda: registration.topic_count, lambda: self._read_body(request, broker).topic_configs or {}
+        )
 
     def _queues(self, route: object) -> dict[BrokerKey, QueueNumbers]:
         """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""

@@ -28,6 +28,7 @@ def _long(digits: str) -> int:
 
 _scan = json.JSONDecoder(strict=False, parse_int=_long).raw_decode
 _BLANKS = re.compile(r"[ \t\r\n]*+")
+_OPENING, _CLOSING = re.compile(r"\{[ \t\r\n]*+"), re.compile(r"[ \t\r\n]*+\}[ \t\r\n]*+")
 _KEY_THEN_COLON = r'(?:"([^"\\]*+(?:\\.[^"\\]*+){0,1000}+)"|(-?[0-9]{1,20}))[ \t\r\n]*+:[ \t\r\n]*+'
 _FIRST_KEY = re.compile(_KEY_THEN_COLON, re.DOTALL)
 _NEXT_KEY = re.compile(r"[ \t\r\n]*+,[ \t\r\n]*+" + _KEY_THEN_COLON, re.DOTALL)
@@ -59,18 +60,24 @@ class ObjectReader:
         if members is None:
             _check_characters(text)
         self.text = text
-        self.at = _after_blanks(text, at)
+        self._begin = self.at = _after_blanks(text, at)
         """Where the next value begins, or behind the object. Other readers move it behind a value."""
         self._members = members or count(1)
 
     def __iter__(self) -> Iterator[str]:
-        """The keys, in their order; none if the value is null. Raises INVALID_FIELD and LIMIT_EXCEEDED."""
+        """The keys, in their order; none if the value is null. Raises INVALID_FIELD and LIMIT_EXCEEDED.
+
+        If the first members have been taken otherwise, it begins with the next one.
+        """
         text, members = self.text, self._members
         if text.startswith("null", self.at):
             self.at += 4
             return
-        self.at = _expect(text, self.at, "{")
-        found = _FIRST_KEY.match(text, self.at)
+        if self.at == self._begin:
+            self.at = _behind(_OPENING, text, self.at)
+            found = _FIRST_KEY.match(text, self.at)
+        else:
+            found = _NEXT_KEY.match(text, self.at)
         while found is not None:
             self.at = found.end()
             if (number := next(members)) > MAX_MEMBERS:
@@ -78,7 +85,7 @@ class ObjectReader:
             key = found[2] if found[1] is None else found[1]
             yield _value_at(f'"{key}"', 0)[0] if "\\" in key else key
             found = _NEXT_KEY.match(text, self.at)
-        self.at = _expect(text, self.at, "}")
+        self.at = _behind(_CLOSING, text, self.at)
 
     @property
     def is_at_object(self) -> bool:
@@ -151,12 +158,12 @@ def _check_characters(text: str) -> None:
         raise invalid_field("body", "has half of a character")
 
 
-def _expect(text: str, at: int, character: str) -> int:
-    """Where what follows a character begins."""
-    at = _after_blanks(text, at)
-    if not text.startswith(character, at):
+def _behind(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where a pattern ends that must begin at a position."""
+    found = pattern.match(text, at)
+    if found is None:
         raise _broken(at)
-    return _after_blanks(text, at + 1)
+    return found.end()
 
 
 def _after_blanks(text: str, at: int) -> int:

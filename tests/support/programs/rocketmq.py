@@ -152,7 +152,7 @@ def registration_body(topics: Sequence[str | dict[str, Any]], counter: int = 1, 
     table: dict[str, Any] = {"dataVersion": version, "mappingDataVersion": version}
     table |= {"topicConfigTable": {config["topicName"]: config for config in configs}}
     table |= {"topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": {}, **wrapper}
-    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": table}).encode()
+    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": table}, separators=(",", ":")).encode()
 
 
 def packed_body(topics: Sequence[str]) -> bytes:

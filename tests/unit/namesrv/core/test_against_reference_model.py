@@ -89,7 +89,7 @@ def places(at_least: int) -> st.SearchStrategy[list[FleetPlace]]:
 
 def mark_of(topics: Mapping[str, ReportedQueues]) -> TopicTableFingerprint:
     """A mark that only an equal table has."""
-    return TopicTableFingerprint(repr(sorted(topics.items())).encode(), len(topics))
+    return TopicTableFingerprint(0, repr(sorted(topics.items())).encode(), len(topics))
 
 
 class TablesAgreeWithTheModel(ReferenceMachine):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from namesrv.core.model import TopicTableFingerprint
 from namesrv.remoting.bodies import RegistrationBody, read_registration
 
 
@@ -20,8 +21,8 @@ def unquoted(value: Any) -> str:
     return json.dumps(value)
 
 
-def read(data: bytes, crc32: int = 0) -> RegistrationBody:
-    return read_registration(data, crc32, ())
+def read(data: bytes, crc32: int = 0, held: TopicTableFingerprint | None = None) -> RegistrationBody:
+    return read_registration(data, crc32, (), held)
 
 
 def packed(value: Any) -> bytes:

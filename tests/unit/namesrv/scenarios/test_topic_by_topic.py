@@ -88,7 +88,7 @@ def test_topics_go_with_registrations_that_are_taken_exactly() -> None:
 
 # A table whose mark is held is not read again
 
-MARK = TopicTableFingerprint(b"a digest", 2)
+MARK = TopicTableFingerprint(100, b"a digest", 2)
 
 
 def says_marked(fleet: Fleet, mark: TopicTableFingerprint = MARK, *, is_read: bool = False) -> RegisterBrokerResult:
