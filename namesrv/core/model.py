@@ -111,7 +111,7 @@ registration makes a hundred thousand of them."""
 
 
 class TopicTableFingerprint(NamedTuple):
-    """Size and digest of a topic table that was read topic by topic. An equal table is not read again."""
+    """Size and digest of a topic table that was read. An equal table is not read again."""
 
     size: int
     """Of the text that the table is, so that it is found within a longer one."""
