@@ -21,7 +21,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples
-from namesrv.app.watches import WatchDispatcher
+from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import Change, LiveChange
 from namesrv.core.model import RemovalReason
 from namesrv.core.pins import Pins
@@ -47,7 +47,7 @@ class Sources:
     warm_up: WarmUp
     stall_detector: StallDetector
     pins: Pins
-    watchers: WatchDispatcher
+    watchers: WatchStreams
     registrations: RegistrationCounter
     certificates: Callable[[], Mapping[str, Validity]]
     """Certificates by their use: listener or client."""

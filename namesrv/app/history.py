@@ -9,7 +9,7 @@ from namesrv_api.v1.route_data_pb2 import NamesrvHeader
 from namesrv.app.fair_queue import FairLock
 from namesrv.app.worker import Worker
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.explain import Explanation, GroupState, Present, Question, explain_route, with_journal_entry
+from namesrv.core.explain import CurrentState, Explanation, GroupState, Question, explain_route, with_journal_entry
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery
 from namesrv.core.state import RouteState
 from namesrv.storage.journal import Journal
@@ -37,7 +37,7 @@ class History:
         """
         async with self._copying.held_for(owner):  # a thousand that wait would each have copied the change log
             header = self._state.header()
-            now = Present(self._state, self._started_at_millis, question)
+            now = CurrentState(self._state, self._started_at_millis, question)
             changes = self._state.change_log.newest_first()
             found = await self._reader.run(partial(explain_route, now, changes), owner)
             del now, changes

@@ -74,7 +74,7 @@ class WatchStream:
         self.is_idle = False
 
 
-class WatchDispatcher:
+class WatchStreams:
     """The open streams of watches and followers. Create it inside the event loop."""
 
     def __init__(

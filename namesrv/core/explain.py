@@ -63,7 +63,7 @@ class GroupInTable(NamedTuple):
     """Brokers by id that stay though their channel has ended."""
 
 
-class Present:
+class CurrentState:
     """The topic's state in the tables. Creating it takes one step, about as long as a lookup of the topic."""
 
     def __init__(self, state: RouteState, started_at_millis: int, question: Question) -> None:
@@ -120,7 +120,7 @@ class Past:
     unconfirmed: dict[LiveKey, Change] = field(default_factory=dict)
     """When a broker was kept as unconfirmed."""
 
-    def walk(self, newest_first: list[Change], now: Present) -> None:
+    def walk(self, newest_first: list[Change], now: CurrentState) -> None:
         """Reads changes until everything is known. If not one group is asked for, any change may name another."""
         for change in paced(newest_first):
             for row in paced(reversed(change.rows)):
@@ -140,7 +140,7 @@ class Past:
                 elif row.after is not None and row.after.unconfirmed:
                     self.unconfirmed.setdefault(row.key, change)
 
-    def _is_complete(self, now: Present) -> bool:
+    def _is_complete(self, now: CurrentState) -> bool:
         cluster_name, broker_name = self.question.cluster_name, self.question.broker_name
         if cluster_name is None or broker_name is None:
             return False
@@ -251,7 +251,7 @@ def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explana
     return explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason)
 
 
-def explain_route(now: Present, newest_first: list[Change]) -> list[Explanation]:
+def explain_route(now: CurrentState, newest_first: list[Change]) -> list[Explanation]:
     """Explains each group that has queues of a topic, reports some that are held back, or had some.
 
     Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
@@ -279,7 +279,7 @@ def explain_route(now: Present, newest_first: list[Change]) -> list[Explanation]
     return explanations
 
 
-def _explanation(broker: BrokerKey, now: Present, past: Past) -> Explanation:
+def _explanation(broker: BrokerKey, now: CurrentState, past: Past) -> Explanation:
     change, row = past.queues.get(broker, (None, None))
     if broker in now.in_table:
         return _of_group_in_table(broker, now, past)
@@ -300,7 +300,7 @@ def _explanation(broker: BrokerKey, now: Present, past: Past) -> Explanation:
     return Explanation.of(broker, GroupState.TOPIC_UNREPORTED, clauses)
 
 
-def _of_group_in_table(broker: BrokerKey, now: Present, past: Past) -> Explanation:
+def _of_group_in_table(broker: BrokerKey, now: CurrentState, past: Past) -> Explanation:
     group, queue_data, is_shown, unconfirmed, doubted = now.in_table[broker]
     if not is_shown:
         has = "has no zone" if group.zone_name is None else f"is of zone {group.zone_name}"
@@ -326,7 +326,7 @@ def _queues(group: BrokerData, queue_data: QueueData) -> str:
     return f"{to_read} and {counted(queue_data.write_queue_nums, 'queue')} to write" if writable else to_read
 
 
-def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) -> Iterable[Clause]:
+def _permission_clauses(group: BrokerData, queue_data: QueueData, now: CurrentState) -> Iterable[Clause]:
     intent = now.intents.get(group.key)
     if intent is not None and intent.kind is IntentKind.WIPE_WRITE_PERM:
         yield Clause(f"read-only because {intent_text('drained', intent)}", Condition.DRAINED)
@@ -337,7 +337,7 @@ def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) 
         yield Clause(text, Condition.REPORTED_READ_ONLY)
 
 
-def _master_clauses(group: BrokerData, now: Present, past: Past) -> Iterable[Clause]:
+def _master_clauses(group: BrokerData, now: CurrentState, past: Past) -> Iterable[Clause]:
     if group.has_master:
         return
     change = past.master_left.get(group.key)
@@ -352,7 +352,7 @@ def _master_clauses(group: BrokerData, now: Present, past: Past) -> Iterable[Cla
 
 
 def _unconfirmed_clauses(
-    group: BrokerData, unconfirmed: Mapping[LiveKey, Unconfirmed], now: Present, past: Past
+    group: BrokerData, unconfirmed: Mapping[LiveKey, Unconfirmed], now: CurrentState, past: Past
 ) -> Iterable[Clause]:
     addrs: dict[Unconfirmed, dict[int, str]] = {}
     changes = []
@@ -372,7 +372,7 @@ def _unconfirmed_clauses(
         yield Clause(text, Condition.UNCONFIRMED_BY_GUARD)
 
 
-def _doubted_clauses(group: BrokerData, doubted: Mapping[int, Doubted], now: Present) -> Iterable[Clause]:
+def _doubted_clauses(group: BrokerData, doubted: Mapping[int, Doubted], now: CurrentState) -> Iterable[Clause]:
     for why in sorted({one.why for one in doubted.values()}, key=lambda one: one.value):
         ends_at = {broker_id: one.ends_at_millis for broker_id, one in doubted.items() if one.why is why}
         last = max(ends_at.values())
@@ -383,7 +383,7 @@ def _doubted_clauses(group: BrokerData, doubted: Mapping[int, Doubted], now: Pre
         yield Clause(text, Condition.DOUBTED)
 
 
-def _of_held(broker: BrokerKey, now: Present, row: QueuesChange | None) -> Explanation:
+def _of_held(broker: BrokerKey, now: CurrentState, row: QueuesChange | None) -> Explanation:
     hold = now.hold_on(broker)
     assert hold is not None, "reports are held back by an intent"
     reason = None if row is None else row.reason
@@ -392,7 +392,7 @@ def _of_held(broker: BrokerKey, now: Present, row: QueuesChange | None) -> Expla
 
 
 def _of_gone_group(
-    broker: BrokerKey, now: Present, change: Change, row: GroupChange, *, had_topic: bool
+    broker: BrokerKey, now: CurrentState, change: Change, row: GroupChange, *, had_topic: bool
 ) -> Explanation:
     assert row.before is not None, "a group was there before it left"
     assert row.reason is not None, "a group leaves for a reason"
@@ -411,7 +411,7 @@ def _of_gone_group(
     return Explanation.of(broker, GroupState.GROUP_LEFT, clauses, change.applied_at_millis, reason)
 
 
-def _of_removed_queues(broker: BrokerKey, now: Present, change: Change, row: QueuesChange) -> Explanation:
+def _of_removed_queues(broker: BrokerKey, now: CurrentState, change: Change, row: QueuesChange) -> Explanation:
     at = iso(change.applied_at_millis)
     hold = _hold_clause(broker, now)
     if row.reason is RemovalReason.DELETED_BY_OPERATOR:
@@ -426,7 +426,7 @@ def _of_removed_queues(broker: BrokerKey, now: Present, change: Change, row: Que
     return Explanation.of(broker, state, (*clauses, *hold), change.applied_at_millis, row.reason)
 
 
-def _never_registered(broker: BrokerKey, now: Present) -> Explanation:
+def _never_registered(broker: BrokerKey, now: CurrentState) -> Explanation:
     cluster_name, compacted = broker.cluster_name, now.compacted_revision
     who = f"{broker.broker_name} of {cluster_name}" if cluster_name else broker.broker_name
     never = "has never registered with this name server" if not compacted else "is not known to have registered"
@@ -438,18 +438,18 @@ def _never_registered(broker: BrokerKey, now: Present) -> Explanation:
     return Explanation.of(broker, GroupState.NEVER_REGISTERED, clauses)
 
 
-def _registered(broker: BrokerKey, now: Present) -> str:
+def _registered(broker: BrokerKey, now: CurrentState) -> str:
     return f"registered and has {now.topic_count(broker)}, not this one"
 
 
-def _slaves_clause(broker: BrokerKey, now: Present) -> list[Clause]:
+def _slaves_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
     """That a registered group has slaves only, which bring no topics, if that is so."""
     if now.groups[broker].has_master:
         return []
     return [Clause("no master is registered, and slaves bring no topics", Condition.NO_MASTER)]
 
 
-def _awaiting_clause(broker: BrokerKey, now: Present) -> list[Clause]:
+def _awaiting_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
     """The effect of an intent on a group from its next registration on, if it is not registered."""
     intent = now.intents.get(broker)
     if intent is None or broker in now.groups:
@@ -461,7 +461,7 @@ def _awaiting_clause(broker: BrokerKey, now: Present) -> list[Clause]:
     return [Clause(f"when it registers, it has {intent_text('write permission given', intent)}", Condition.WRITE_GIVEN)]
 
 
-def _hold_clause(broker: BrokerKey, now: Present) -> list[Clause]:
+def _hold_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
     """That a topic would not come back into the route, if that is so."""
     hold = now.hold_on(broker)
     if hold is None:

@@ -28,7 +28,7 @@ class Heartbeats:
             return True, None
         if not live.version_matches(data_version):
             return True, live.data_version
-        self._state.heard(live)
+        self._state.renew(live)
         return False, live.data_version
 
     def broker_heartbeat(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> None:
@@ -36,7 +36,7 @@ class Heartbeats:
         live = self._state.live_broker(broker, broker_id, broker_addr)
         if live is None or live.unconfirmed:
             raise broker_not_registered(broker.cluster_name, broker.broker_name, broker_addr)
-        self._state.heard(live)
+        self._state.renew(live)
 
     def heard_again(self, live: BrokerLiveInfo) -> bool:
         """Renews liveness of a broker that a heartbeat or an equal version renewed before, when this was its row.
@@ -46,7 +46,7 @@ class Heartbeats:
         """
         if self._state.tables.broker_live_table.get(live.key) is not live:
             return False
-        self._state.heard(live)
+        self._state.renew(live)
         return True
 
     def query_by_address(
@@ -65,7 +65,7 @@ class Heartbeats:
         live = self._state.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
         if live is None or not live.topic_by_topic:
             return self.query_data_version(broker, broker_id, broker_addr, data_version)
-        self._state.heard(live)
+        self._state.renew(live)
         is_same = (live.broker, live.broker_id, live.data_version) == (broker, broker_id, data_version)
         return not is_same or live.unconfirmed or live.key in self._state.possibly_partial, live.data_version
 
@@ -78,7 +78,7 @@ class Heartbeats:
         live = self._state.tables.broker_live_table.get(key)
         if live is None or not live.topic_by_topic:
             return False
-        self._state.heard(live)
+        self._state.renew(live)
         return True
 
     def open_channel(self) -> str:

@@ -41,7 +41,7 @@ class Liveness:
         self.doubted: dict[LiveKey, Doubted] = {}
         """Brokers whose channel has ended and that have not reported since, because the end said nothing."""
 
-    def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
+    def renew(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
         """A broker sent something. The channel that it is bound to counts as seen too, if that is open."""
         belongs_to_loop()
         self.doubted.pop(live.key, None)

@@ -101,7 +101,7 @@ class Registrations:
         """
         return TopicRegistration(self.state, topic, queues, cause)
 
-    def reads_topics(self, registration: Registration) -> bool:
+    def needs_topics(self, registration: Registration) -> bool:
         """Whether a registration's topics count: it speaks for its group, and no version or fingerprint matches.
 
         The answer is for the present tables. They may differ when the registration runs.
@@ -140,7 +140,7 @@ class Registrations:
             and state.tables.broker_addr_table.get(live.broker) is group
             and state.is_confirmed(live)
             and not state.frozen
-            and not self.reads_topics(registration)
+            and not self.needs_topics(registration)
         )
 
     def _is_authoritative(self, registration: Registration) -> bool:
@@ -177,7 +177,7 @@ class BrokerRegistration:
         self._cause = cause
         self._principal = principal
         self._unread = unread
-        self._reads_topics = registrations.reads_topics
+        self._needs_topics = registrations.needs_topics
         self._master_of = registrations.master_of
         self._topics = registration.topic_configs
         self._encoded: Mapping[ReportedQueues, QueueData] = {}
@@ -190,7 +190,7 @@ class BrokerRegistration:
 
     @property
     def _unread_topics(self) -> int:
-        return 0 if self._unread is None or not self._reads_topics(self._registration) else self._unread.topics()
+        return 0 if self._unread is None or not self._needs_topics(self._registration) else self._unread.topics()
 
     def read(self) -> None:
         if self._topics is None:
@@ -217,7 +217,7 @@ class BrokerRegistration:
         self._edit = edit = state.begin_edit(self._cause)
         self._before = before = state.tables.broker_live_table.get(self._key)
         _check_base_version(registration, before)
-        self._brings_topics = self._reads_topics(registration)
+        self._brings_topics = self._needs_topics(registration)
         if self._brings_topics and self._topics is None:  # they did not count before
             self.read()
         self._replaced = self._put_into_group(edit, before)
@@ -323,7 +323,7 @@ class BrokerRegistration:
             self.state.channels.bind(renewed.channel_id, renewed.key)
         self.state.unconfirmed.pop(renewed.key, None)
         self.state.guard.confirmed(renewed.key, self._principal, self.state.behaviour)
-        self.state.heard(renewed)
+        self.state.renew(renewed)
 
 
 class TopicRegistration:

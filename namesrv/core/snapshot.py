@@ -52,7 +52,7 @@ class RouteSnapshot:
     """Fragments of queues whose permission in force is another than the reported one."""
     groups: PersistentMap[BrokerKey, BrokerData]
     live: PersistentMap[LiveKey, BrokerLiveInfo]
-    last_heard: Mapping[LiveKey, int]
+    last_seen: Mapping[LiveKey, int]
     """When each live broker was last seen, by the wall clock in milliseconds."""
     doubts: Mapping[LiveKey, Doubted]
     """Of each doubted broker."""
@@ -90,7 +90,7 @@ class RouteSnapshot:
         if RouteTable.LIVE_BROKERS in tables:
             end.live_broker_count = len(self.live)
             for key, live in paced(self.live.rows()):
-                row = encoding.broker_live_info(live, self.last_heard[key], self.doubts.get(key))
+                row = encoding.broker_live_info(live, self.last_seen[key], self.doubts.get(key))
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
         if RouteTable.TOPIC_QUEUES in tables:
             yield from self._topic_rows(end)

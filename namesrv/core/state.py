@@ -153,7 +153,7 @@ class RouteState:
             in_force=tables.queue_datas.in_force,
             groups=tables.broker_addr_table,
             live=tables.broker_live_table,
-            last_heard=self.last_heard(),
+            last_seen=self.last_seen(),
             doubts=dict(self.liveness.doubted),
         )
 
@@ -165,7 +165,7 @@ class RouteState:
         """
         return not live.unconfirmed and live.key not in self.liveness.doubted
 
-    def last_heard(self) -> dict[LiveKey, int]:
+    def last_seen(self) -> dict[LiveKey, int]:
         """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
         return self.liveness.all_last_updates()
 
@@ -205,11 +205,11 @@ class RouteState:
 
     # What changes of all kinds share.
 
-    def heard(self, live: BrokerLiveInfo) -> None:
+    def renew(self, live: BrokerLiveInfo) -> None:
         """A live broker was seen: its time begins anew."""
         channel_id = live.channel_id
         is_open = channel_id is not None and channel_id in self.channels
-        self.liveness.heard(live, channel_id if is_open else None)
+        self.liveness.renew(live, channel_id if is_open else None)
 
     def load_snapshot(self, messages: Iterable[bytes]) -> LoadedSnapshot:
         """Puts the messages of a snapshot file into empty tables: what this epoch begins with, at revision 0.

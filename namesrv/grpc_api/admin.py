@@ -16,7 +16,7 @@ from namesrv.app.access import caller_of, sharer_of
 from namesrv.app.administration import Administration, Expected, Operation
 from namesrv.app.field_rules import KV_NAME, NAME, NOT_NEGATIVE, PROBLEM, TOPIC, check, given
 from namesrv.app.history import History
-from namesrv.app.watches import WatchDispatcher, WatchStream
+from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
@@ -378,7 +378,7 @@ class _Number(NamedTuple):
 class WatcherListCalls:
     """Watchers are listed in the order in which they connected."""
 
-    def __init__(self, state: RouteState, watchers: WatchDispatcher) -> None:
+    def __init__(self, state: RouteState, watchers: WatchStreams) -> None:
         self._state = state
         self._watch_streams = watchers
 

@@ -27,7 +27,7 @@ from namesrv.app.field_rules import (
     check_all,
     given,
 )
-from namesrv.app.watches import WatchDispatcher, WatchStream
+from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.errors import epoch_changed, invalid_field, limit_exceeded, shutting_down
@@ -132,7 +132,7 @@ def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int
 class WatchCalls:
     """Each stream sends what the core has for it, and waits to be woken."""
 
-    def __init__(self, state: RouteState, warm_up: WarmUp, watchers: WatchDispatcher, reader: Worker) -> None:
+    def __init__(self, state: RouteState, warm_up: WarmUp, watchers: WatchStreams, reader: Worker) -> None:
         self._state = state
         self._warm_up = warm_up
         self._watch_streams = watchers
@@ -284,7 +284,7 @@ class SnapshotCalls:
         state: RouteState,
         warm_up: WarmUp,
         pins: Pins,
-        watchers: WatchDispatcher,
+        watchers: WatchStreams,
         *,
         reader: Worker,
         streams: Shares,

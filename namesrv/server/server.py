@@ -34,7 +34,7 @@ from namesrv.app.requests_in_pieces import large_requests
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
-from namesrv.app.watches import WatchDispatcher
+from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
@@ -131,7 +131,7 @@ class NamesrvServer:
             pins=self._shares.pins,
             revisions=self._shares.pinned_revisions,
         )
-        self._watch_streams = WatchDispatcher(self._state, self._durable.warm_up, clock, shares=self._shares)
+        self._watch_streams = WatchStreams(self._state, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
         self._stall_detector = StallDetector(clock.monotonic, self._routes.heartbeats.grant_more_time, doubtful_seconds)

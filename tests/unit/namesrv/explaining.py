@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from namesrv.core.changes import Cause
-from namesrv.core.explain import Explanation, Present, Question, explain_route
+from namesrv.core.explain import CurrentState, Explanation, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, Fleet
@@ -23,9 +23,9 @@ T0_MILLIS = STARTED_AT + 1_000_000
 T10_MILLIS = T0_MILLIS + 10_000
 
 
-def present(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Present:
+def present(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> CurrentState:
     """What the tables say of a question now."""
-    return Present(fleet.state, STARTED_AT, Question(topic, **question))
+    return CurrentState(fleet.state, STARTED_AT, Question(topic, **question))
 
 
 def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[Explanation]:

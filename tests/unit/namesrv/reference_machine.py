@@ -271,7 +271,7 @@ class ReferenceMachine(Machine):
                 self.reaches("refused while unconfirmed")
             else:
                 self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
-                broker.heard(self.now)
+                broker.renew(self.now)
 
     def query_of_one(self, number: int) -> None:
         for key, broker in self.brokers_at(number):
@@ -280,7 +280,7 @@ class ReferenceMachine(Machine):
             )
             assert answer == (not broker.vouches_for(broker.version), broker.version)
             if not answer[0]:
-                broker.heard(self.now)
+                broker.renew(self.now)
 
     def heartbeat_by_address(self, number: int) -> None:
         for key, broker in self.brokers_at(number):
@@ -345,7 +345,7 @@ class ReferenceMachine(Machine):
             )
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip
-        assert deadlines.keys() == self.state.last_heard().keys() == self.model.brokers.keys()
+        assert deadlines.keys() == self.state.last_seen().keys() == self.model.brokers.keys()
         for key, doubt in self.state.liveness.doubted.items():
             assert doubt.ends_at_millis - self.fleet.clock.wall_millis() == round(1000 * (deadlines[key] - self.now))
         assert self.state.possibly_partial | self.state.liveness.doubted.keys() <= self.model.brokers.keys()

@@ -46,7 +46,7 @@ class Broker:
     def vouches_for(self, version: DataVersion) -> bool:
         return self.version == version and not self.unconfirmed and not self.topic_by_topic
 
-    def heard(self, now: float) -> None:
+    def renew(self, now: float) -> None:
         self.due, self.doubted = now + self.timeout, False
 
     def heard_by_address(self, now: float) -> None:

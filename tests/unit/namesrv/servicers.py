@@ -7,7 +7,7 @@ import itertools
 from namesrv.app.administration import Administration
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchDispatcher
+from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
@@ -52,7 +52,7 @@ def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: fl
     numbers, shares = itertools.count(1), FairShares.of()
     warm_up = WarmUp(state, clock, warm_up_seconds)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
-    watchers, reader = WatchDispatcher(state, warm_up, clock), Worker("reader")
+    watchers, reader = WatchStreams(state, warm_up, clock), Worker("reader")
     return RouteServicer(
         LookupCalls(state, warm_up),
         TopicListCalls(state, reader),

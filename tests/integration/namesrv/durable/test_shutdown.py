@@ -18,7 +18,7 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from structlog.testing import capture_logs
 
 from namesrv.app.upkeep import ExpiryScanner
-from namesrv.app.watches import WatchDispatcher
+from namesrv.app.watches import WatchStreams
 from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.server.listener import ROUTE_SERVICE
@@ -122,7 +122,7 @@ async def test_what_is_durable_is_written_last_although_other_steps_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_native()
-    for defective, step in ((ExpiryScanner, "run"), (WatchDispatcher, "close")):
+    for defective, step in ((ExpiryScanner, "run"), (WatchStreams, "close")):
         monkeypatch.setattr(defective, step, failing_after(getattr(defective, step)))
     flags = {
         "listen": "127.0.0.1:0",

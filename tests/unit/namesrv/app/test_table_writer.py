@@ -246,7 +246,7 @@ async def test_a_listener_that_fails_ends_the_name_server(
         fleet.state.snapshot()
 
 
-@pytest.mark.parametrize("part", ["append_change", "heard"])
+@pytest.mark.parametrize("part", ["append_change", "renew"])
 async def test_a_commit_that_fails_ends_the_name_server(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

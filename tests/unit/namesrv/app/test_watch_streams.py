@@ -13,7 +13,7 @@ from groundwork.shares import Sharer
 from namesrv import limits
 from namesrv.app import watches
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchDispatcher
+from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
@@ -136,7 +136,7 @@ async def test_a_snapshot_that_is_followed_does_not_expire(monkeypatch: pytest.M
 async def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:
     async with serving() as server:
         server.warm_up = WarmUp(server.fleet.state, server.fleet.clock, 30.0)
-        server.watchers = WatchDispatcher(server.fleet.state, server.warm_up, server.fleet.clock)
+        server.watchers = WatchStreams(server.fleet.state, server.warm_up, server.fleet.clock)
         server.calls = WatchCalls(server.fleet.state, server.warm_up, server.watchers, Worker("reader"))
         async with server.running(), server.watch("T1", "T3") as stream:
             assert [change.topic for change in (await next_of(stream)).changes] == ["T1"]

@@ -343,11 +343,11 @@ def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
     fleet: Fleet, touch: Callable[[Fleet], object]
 ) -> None:
     fleet.register()
-    before = fleet.state.revision, fleet.state.last_heard()
+    before = fleet.state.revision, fleet.state.last_seen()
     fleet.clock.advance(1.0)
     with pytest.raises(AssertionError, match="belongs to the event loop"):
         run(Worker("test").run(partial(touch, fleet)))
-    assert (fleet.state.revision, fleet.state.last_heard()) == before
+    assert (fleet.state.revision, fleet.state.last_seen()) == before
 
 
 def test_an_offered_breath_is_taken_once_the_thread_has_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,7 +299,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         else:
             assert answer == (not broker.vouches_for(version), broker.version)
             if not answer[0]:
-                broker.heard(self.now)
+                broker.renew(self.now)
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:

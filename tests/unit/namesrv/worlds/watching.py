@@ -13,7 +13,7 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchDispatcher
+from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.errors import Refused
 from namesrv.core.warm_up import WarmUp
@@ -54,7 +54,7 @@ class Server:
         self.fleet = fleet
         self.warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
         self.shares = FairShares.of(None, watches=max_watchers, **most)
-        self.watchers = WatchDispatcher(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
+        self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
         self.calls = WatchCalls(fleet.state, self.warm_up, self.watchers, Worker("reader"))
         self.lists = WatcherListCalls(fleet.state, self.watchers)
 

@@ -152,7 +152,7 @@ def test_what_is_known_of_the_last_sign_of_life_is_from_before_the_restart() -> 
     before.register(A)
     before.clock.advance(50)
     after = restarted(before)
-    assert after.state.snapshot().last_heard == before.state.snapshot().last_heard
+    assert after.state.snapshot().last_seen == before.state.snapshot().last_seen
 
 
 def test_a_loaded_broker_must_register_and_is_confirmed_then() -> None:

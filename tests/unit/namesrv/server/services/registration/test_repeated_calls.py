@@ -52,8 +52,8 @@ class _World:
                 raise
             return None, context.again
 
-    def heard(self) -> int | None:
-        return self.fleet.state.last_heard().get(KEY)
+    def renew(self) -> int | None:
+        return self.fleet.state.last_seen().get(KEY)
 
     def known(self, request: Any) -> Again:
         again = self.call(request)[1]
@@ -105,13 +105,13 @@ def test_again_it_does_what_the_whole_call_does_or_nothing(steps: list[str]) -> 
         world.do(step)
         for at, (request, again) in enumerate(known):
             world.fleet.clock.advance(1.0)
-            before, counted = world.heard(), sum(world.tally.counts.values())
-            answer, heard = again(), world.heard()
+            before, counted = world.renew(), sum(world.tally.counts.values())
+            answer, heard = again(), world.renew()
             if answer is None:
                 assert (heard, sum(world.tally.counts.values())) == (before, counted)
             expected, more = world.call(request)
             if answer is not None:
-                assert (answer, heard) == (expected, world.heard())
+                assert (answer, heard) == (expected, world.renew())
             known[at] = request, more or again
 
 

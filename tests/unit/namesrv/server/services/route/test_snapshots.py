@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchDispatcher
+from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
@@ -31,7 +31,7 @@ def calls_of(fleet: Fleet, warm_up_seconds: float = 0.0) -> SnapshotCalls:
     numbers = itertools.count(1)
     state, clock = fleet.state, fleet.clock
     warm_up = WarmUp(state, clock, warm_up_seconds)
-    watchers = WatchDispatcher(state, warm_up, clock)
+    watchers = WatchStreams(state, warm_up, clock)
     shares = FairShares.of(snapshot_streams=2)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
     return SnapshotCalls(state, warm_up, pins, watchers, reader=Worker("reader"), streams=shares.snapshot_streams)
