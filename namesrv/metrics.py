@@ -69,9 +69,10 @@ Rows = Iterator[tuple[str, str, Values, *tuple[str, ...]]]
 
 def _gauges(of: Sources) -> Rows:
     """The gauges."""
-    state, tables, log, symptoms, durable = of.state, of.state.tables, of.state.change_log, of.symptoms.last, of.durable
+    state, tables, index, log = of.state, of.state.tables, of.state.index, of.state.change_log
+    symptoms, durable = of.symptoms.last, of.durable
     unconfirmed, shares = list(state.unconfirmed.values()), of.shares.by_kind().items()
-    names_again = len(tables.broker_addr_table) - len(tables.clusters_by_name)
+    names_again = len(tables.broker_addr_table) - len(index.clusters_by_name)
     refused = durable.data_dir_problem() is not None if durable.is_kept else None
     ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
     digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
@@ -85,7 +86,7 @@ def _gauges(of: Sources) -> Rows:
     yield "groups_without_master", "Broker groups of slaves only.", symptoms.groups_without_master
     yield "local_brokers", "Brokers at loopback or wildcard addresses, if others are not.", symptoms.local_brokers
     yield "groups_of_a_name_again", "Broker groups of a name that another cluster had first.", names_again
-    yield "held_topics", "Topics that operators hold back and brokers report.", len(tables.held_queue_table)
+    yield "held_topics", "Topics that operators hold back and brokers report.", len(index.held_queue_table)
     yield "intents", "Intents of operators in force.", len(state.intents.intents)
     yield "revision", "Revision of the last change.", state.revision
     yield "change_log_changes", "Changes that can still be read.", len(log)

@@ -96,7 +96,7 @@ def listen_for_names_in_two_clusters(state: RouteState) -> None:
         for row in change.rows:
             if isinstance(row, GroupChange) and row.before is None:
                 cluster_name, broker_name = row.key
-                first = next(iter(state.tables.clusters_by_name[broker_name]))
+                first = next(iter(state.index.clusters_by_name[broker_name]))
                 if first != cluster_name:
                     _log.warning(
                         "broker_name_in_two_clusters",

@@ -69,11 +69,11 @@ class SymptomCounter:
             self._revision = -1
         if self._revision == self._state.revision:
             return
-        state, tables = self._state, self._state.tables
+        state, tables, index = self._state, self._state.tables, self._state.index
         self._revision = state.revision
         departures, self._departures = self._departures, deque(maxlen=MAX_DEPARTURES)
-        groups, names = tables.broker_addr_table, tables.names_of_groups()
-        topics, find = tables.topic_queue_table, tables.queue_datas.find
+        groups, names = tables.broker_addr_table, index.names_of_groups()
+        topics, find = tables.topic_queue_table, index.queue_datas.find
 
         def counted() -> tuple[Symptoms, list[str]]:
             addresses = [member.broker_addr for group in groups.values() for member in group.members]

@@ -9,13 +9,13 @@ assertion, ``pace.belongs_to_loop``, fails where it does.
 
 How a result is published:
 
-- A change: its commit swaps rows, and the topic table as a whole, whatever the number of its changes. The listeners of
-  the change log run in the same step, so cached answers go stale before a caller can ask again.
+- A change: its commit replaces the tables, which never change, by one assignment, and updates their index. The
+  listeners of the change log run in the same step, so cached answers go stale before a caller can ask again.
 - Interned QueueDatas: one dictionary entry each, before a row refers to it.
 - A parsed request: the result of a job.
 
-Code on the event loop may look up rows at any time. The topic table never changes, so a reader of all topics takes a
-reference. The event loop waits for the thread only by awaiting. A caller that is cancelled takes its job along: the
+Code on the event loop may look up rows at any time. A reader that needs all rows of one moment takes a reference to
+the tables. The event loop waits for the thread only by awaiting. A caller that is cancelled takes its job along: the
 thread notices at its next breath, and nothing of the change is committed.
 
 Changes of up to 100 topics are prepared on the event loop, one in an iteration.
@@ -209,8 +209,8 @@ class TableWriter:
         except Exception as error:
             raise self._failed(state, type(change).__name__, error) from error
         if state.tables.topic_queue_table.is_sparse:
-            compacted = state.tables.topic_queue_table.compacted
-            state.tables.topic_queue_table = await self._worker.run(compacted, urgency=Urgency.FIRST)
+            topics = await self._worker.run(state.tables.topic_queue_table.compacted, urgency=Urgency.FIRST)
+            state.tables = state.tables._replace(topic_queue_table=topics)
         return result
 
     def commit_now(self, state: RouteState, change: str, commit: Callable[[], None]) -> None:

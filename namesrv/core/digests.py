@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from namesrv.core.changes import Change, ChangeLog, GroupChange, QueuesChange
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMapping
 from namesrv.core.pace import breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
-from namesrv.core.tables import Tables
+from namesrv.core.tables import TableIndex, Tables
 
 
 class Position(NamedTuple):
@@ -60,8 +60,10 @@ class RouteDigests:
     has ``compute`` do so. Then ``page`` puts rows and digests of one moment together, unless a group has changed.
     """
 
-    def __init__(self, tables: Tables, change_log: ChangeLog) -> None:
+    def __init__(self, tables: Callable[[], Tables], index: TableIndex, change_log: ChangeLog) -> None:
+        """Takes what returns the tables now, their index, and the log of their changes."""
         self._tables = tables
+        self._index = index
         self._entries: dict[BrokerKey, _Entry] = {}
         self._sorted_groups: tuple[int, list[BrokerKey]] = 0, []
         """The names' version of the table of groups, and its keys in order."""
@@ -102,7 +104,7 @@ class RouteDigests:
         """The groups of the first brokers after a position, until there are enough brokers."""
         count = 0
         for broker in self._groups_from(position):
-            broker_ids: Collection[int] = self._tables.broker_addr_table[broker].addrs
+            broker_ids: Collection[int] = self._tables().broker_addr_table[broker].addrs
             if broker == position[:2]:
                 broker_ids = [broker_id for broker_id in broker_ids if broker_id > position.broker_id]
             if broker_ids:
@@ -112,21 +114,21 @@ class RouteDigests:
                 break
 
     def _groups_from(self, position: Position) -> Iterator[BrokerKey]:
-        table, (version, keys) = self._tables.broker_addr_table, self._sorted_groups
+        table, (version, keys) = self._tables().broker_addr_table, self._sorted_groups
         if version != table.names_version:
             keys = sorted(table)
             self._sorted_groups = table.names_version, keys
         return islice(keys, bisect_left(keys, position[:2]), None)
 
     def _brokers(self, broker: BrokerKey, digest: bytes) -> Iterator[DigestedBroker]:
-        tables = self._tables
+        tables = self._tables()
         group = tables.broker_addr_table[broker]
         for member in group.members:
             yield DigestedBroker(tables.broker_live_table[group.live_key(member)], digest)
 
     def _digest(self, broker: BrokerKey) -> bytes:
-        held = dict(self._tables.held_by_group.get(broker, {}))  # one step, as the event loop may change it
-        topics: Collection[str] = tuple(self._tables.topics_by_broker.get(broker, ()))
+        held = dict(self._index.held_by_group.get(broker, {}))  # one step, as the event loop may change it
+        topics: Collection[str] = tuple(self._index.topics_by_broker.get(broker, ()))
         if held:
             topics = {*topics, *held}
         sha256 = hashlib.sha256()
@@ -141,7 +143,7 @@ class RouteDigests:
 
     def _queue_data(self, topic: str, broker: BrokerKey) -> QueueData | None:
         """A group's report of a topic that is not held, or None if the group has lost the topic in the meantime."""
-        queues, find = self._tables.topic_queue_table.get(topic) or (), self._tables.queue_datas.of
+        queues, find = self._tables().topic_queue_table.get(topic) or (), self._index.queue_datas.of
         try:
             index = bisect_right(queues, broker, key=lambda fragment: find(fragment).broker) - 1
             queue_data = find(queues[index]) if index >= 0 else None
@@ -150,7 +152,7 @@ class RouteDigests:
         return queue_data if queue_data is not None and queue_data.broker == broker else None
 
     def _held_version(self, broker: BrokerKey) -> int:
-        held = self._tables.held_by_group.get(broker)
+        held = self._index.held_by_group.get(broker)
         return 0 if held is None else held.version
 
     def _on_change(self, change: Change) -> None:

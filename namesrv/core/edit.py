@@ -42,7 +42,7 @@ from namesrv.core.model import (
 from namesrv.core.pace import breathe, paced
 from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
 from namesrv.core.policy import Behaviour
-from namesrv.core.tables import HeldTopics, Tables
+from namesrv.core.tables import HeldTopics, TableIndex, Tables
 
 Find = Callable[[bytes], QueueData]
 """Finds a QueueData by its fragment."""
@@ -72,11 +72,14 @@ _NARROW = 8
 
 
 class TableEdit:
-    """Changes of several tables that belong together. Nothing shows until ``publish_edit``."""
+    """Changes of several tables that belong together. Nothing shows until ``after`` replaces the tables."""
 
-    def __init__(self, tables: Tables, behaviour: Behaviour, intents: IntentTable, cause: Cause) -> None:
+    def __init__(
+        self, tables: Tables, index: TableIndex, behaviour: Behaviour, intents: IntentTable, cause: Cause
+    ) -> None:
         """Starts without changes. The intents are those that shall hold afterwards."""
         self.tables = tables
+        self.index = index
         self.cause = cause
         self.behaviour = behaviour
         self.intents = intents
@@ -93,10 +96,7 @@ class TableEdit:
         self.new_groups: set[BrokerKey] = set()
         """Groups with topics that are not in the tables before it."""
         # The tables as this edit leaves them, and the change that readers can see, once it is prepared:
-        self.topics_after = tables.topic_queue_table
-        self.groups_after = tables.broker_addr_table
-        self.live_after = tables.broker_live_table
-        self.filters_after = tables.filter_server_table
+        self.after = tables
         self.change: Change | None = None
 
     def group(self, key: BrokerKey) -> BrokerData | None:
@@ -113,7 +113,7 @@ class TableEdit:
 
     def touched_topics(self) -> Iterator[TouchedTopic]:
         """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before."""
-        find, published = self.tables.queue_datas.of, self.tables.broker_addr_table
+        find, published = self.index.queue_datas.of, self.tables.broker_addr_table
         regrouped = {
             key
             for key, group in self.groups.items()
@@ -122,7 +122,7 @@ class TableEdit:
         topics: Iterator[str] = itertools.chain(
             itertools.chain.from_iterable(self.put.values()),
             itertools.chain.from_iterable(queues for queues, _ in self.removed.values()),
-            itertools.chain.from_iterable(self.tables.topics_by_broker.get(key, ()) for key in regrouped),
+            itertools.chain.from_iterable(self.index.topics_by_broker.get(key, ()) for key in regrouped),
         )
         seen: set[str] = set()
         for topic in paced(topics):
@@ -193,7 +193,7 @@ class TableEdit:
         if broker not in self.tables.broker_addr_table:
             self.new_groups.add(broker)
         # Each call in this loop adds to the cost of every registration.
-        queue_datas, row = self.tables.queue_datas, self.tables.topic_queue_table.get
+        queue_datas, row = self.index.queue_datas, self.tables.topic_queue_table.get
         held = self.intents.holds_of(broker.cluster_name)
         interned, find = queue_datas.of_group(broker), queue_datas.of
         edited, edited_before = self.topics, bool(self.topics)
@@ -233,7 +233,7 @@ class TableEdit:
         A mapping without its topic's configuration needs an earlier registration that had the configuration. Otherwise
         it is dropped.
         """
-        if not mappings and broker not in self.tables.queue_datas.mapped:
+        if not mappings and broker not in self.index.queue_datas.mapped:
             return configs
         found: dict[str, ReportedQueues] = {}
         for topic in paced(itertools.chain(configs, mappings.keys() - configs.keys())):
@@ -248,15 +248,15 @@ class TableEdit:
 
     def remove_topics_but(self, broker: BrokerKey, kept: AbstractSet[str]) -> None:
         """Takes all topics but some from a group (RocketMQ: deleteTopicWithBrokerRegistration)."""
-        dropped = self.tables.topics_by_broker.get(broker, {}).keys() - kept
+        dropped = self.index.topics_by_broker.get(broker, {}).keys() - kept
         self.remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
-        for topic in self.tables.held_by_group.get(broker, ()):
+        for topic in self.index.held_by_group.get(broker, ()):
             if topic not in kept:
                 self.held[topic, broker] = None
 
     def remove_topic(self, topic: str, cluster_name: str | None) -> int:
         """Takes a topic's queues from the groups of one cluster, or of all. Returns from how many groups."""
-        find = self.tables.queue_datas.of
+        find = self.index.queue_datas.of
         owners = [find(fragment).broker for fragment in self.queues_of(topic) or ()]
         brokers = [broker for broker in owners if cluster_name in (None, broker.cluster_name)]
         for broker in brokers:
@@ -265,7 +265,7 @@ class TableEdit:
 
     def hold_topic(self, topic: str, cluster_name: str | None) -> int:
         """Like ``remove_topic``, but remembers what the brokers report of it."""
-        find = self.tables.queue_datas.of
+        find = self.index.queue_datas.of
         for fragment in self.tables.topic_queue_table.get(topic) or ():
             queue_data = find(fragment)
             if cluster_name in (None, queue_data.broker.cluster_name):
@@ -275,7 +275,7 @@ class TableEdit:
     def release_topic(self, topic: str) -> int:
         """Gives a topic back to the groups for which no intent holds it. Returns the number of these groups."""
         restored = 0
-        for broker, queue_data in self.tables.held_queue_table.get(topic, {}).items():
+        for broker, queue_data in self.index.held_queue_table.get(topic, {}).items():
             released = (topic, broker) in self.held
             if not released and topic not in self.intents.holds_of(broker.cluster_name):
                 self.put_topics(broker, [(topic, queue_data.reported)])
@@ -285,7 +285,7 @@ class TableEdit:
 
     def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> None:
         lost, _ = self.removed.setdefault(broker, ({}, reason))
-        find = self.tables.queue_datas.of
+        find = self.index.queue_datas.of
         for topic in paced(topics):
             queues, left = self.queues_of(topic) or (), []
             for fragment in queues:
@@ -322,10 +322,10 @@ class TableEdit:
         """Removes a group whose last broker goes, with its queues and what it reported of held topics."""
         self.groups[broker] = None
         self.reasons[broker] = reason
-        topics = self.tables.topics_by_broker.get(broker, ())
+        topics = self.index.topics_by_broker.get(broker, ())
         self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
         lost_held = self.lost_held.setdefault(broker, {})
-        for topic, queue_data in paced(self.tables.held_by_group.get(broker, {}).items()):
+        for topic, queue_data in paced(self.index.held_by_group.get(broker, {}).items()):
             lost_held[topic] = queue_data
             self.held[topic, broker] = None
 
@@ -345,8 +345,12 @@ class TableEdit:
         rows += (
             QueuesChange(broker, None, put, write=self.write_rule(broker)) for broker, put in self.put.items() if put
         )
-        self.topics_after = tables.topic_queue_table.changed(self.topics)
-        self.live_after = _compact(tables.broker_live_table).changed(self.live)
+        self.after = Tables(
+            tables.topic_queue_table.changed(self.topics),
+            self.after.broker_addr_table,
+            _compact(tables.broker_live_table).changed(self.live),
+            self.after.filter_server_table,
+        )
         rows += more
         if rows:
             self.change = Change(self.cause, tuple(rows))
@@ -359,8 +363,8 @@ class TableEdit:
                 continue
             put = self.put.setdefault(key, {})
             gone = self.lost_queues(key)
-            find = self.tables.queue_datas.of
-            for topic in paced(self.tables.topics_by_broker.get(key, ())):
+            find = self.index.queue_datas.of
+            for topic in paced(self.index.topics_by_broker.get(key, ())):
                 if topic not in gone and topic not in put:
                     queues = self.queues_of(topic) or ()
                     put[topic] = next(data for fragment in queues if (data := find(fragment)).broker == key)
@@ -376,14 +380,14 @@ class TableEdit:
                 group = self.group(live.broker)
                 if group is not None:
                     self.put_group(group)
-        self.filters_after = _compact(table).changed(changed)
+        self.after = self.after._replace(filter_server_table=_compact(table).changed(changed))
 
     def _prepare_groups(self, rows: list[Row]) -> None:
         """Prepares groups, and clusters that are added with their first group or removed with their last.
 
         A cluster may lose its only group and get another in one edit. Then it has not changed.
         """
-        table, clusters = self.tables.broker_addr_table, self.tables.cluster_addr_table
+        table, clusters = self.tables.broker_addr_table, self.index.cluster_addr_table
         after: dict[BrokerKey, BrokerData | None] = {}
         named: dict[str, set[str]] = {key.cluster_name: set() for key in self.groups}
         left = {name: len(clusters.get(name, ())) for name in named}
@@ -399,7 +403,7 @@ class TableEdit:
         came = ((name, frozenset(names)) for name, names in named.items() if names and name not in clusters)
         rows += (ClusterChange(name, None, names) for name, names in came)
         rows += changed
-        self.groups_after = _compact(table).changed(after)
+        self.after = self.after._replace(broker_addr_table=_compact(table).changed(after))
         for name in named:
             if name in clusters and not left[name]:
                 reason = next(self.reasons[key] for key in self.groups if key.cluster_name == name)
@@ -411,7 +415,8 @@ class TableEdit:
             return None
         group = replace(group, write=self.write_rule(group.key))
         cluster_name = group.key.cluster_name
-        filters = ((member.broker_addr, self.filters_after.get(group.live_key(member))) for member in group.members)
+        table = self.after.filter_server_table
+        filters = ((member.broker_addr, table.get(group.live_key(member))) for member in group.members)
         acting_fragment = b""
         if self.is_shown_acted_for(group, group.write):
             lowest, *others = group.members
@@ -428,10 +433,10 @@ class TableEdit:
 
     def _reported_by(self, broker: BrokerKey, topic: str) -> QueueData | None:
         """What a group reports of a topic, held or not."""
-        held = self.tables.held_queue_table.get(topic)
+        held = self.index.held_queue_table.get(topic)
         if held and broker in held:
             return held[broker]
-        find = self.tables.queue_datas.of
+        find = self.index.queue_datas.of
         queues = self.queues_of(topic) or ()
         index = bisect_left(queues, broker, key=lambda present: find(present).broker)
         queue_data = find(queues[index]) if index < len(queues) else None
@@ -439,22 +444,22 @@ class TableEdit:
 
     def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> None:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
-        known = self.tables.topics_by_broker.get(broker, ())
+        known = self.index.topics_by_broker.get(broker, ())
         for topic, queue_data in paced(zip(topics, queue_datas, strict=True)):
             put[topic] = queue_data
             if topic not in known:
                 gained[topic] = None
 
     def _drop_unused_queue_datas(self, broker: BrokerKey) -> None:
-        tables = self.tables
-        topics = tables.topics_by_broker.get(broker, {})
-        if self.topics or not tables.queue_datas.is_crowded(broker, len(topics)):
+        index, rows = self.index, self.tables.topic_queue_table
+        topics = index.topics_by_broker.get(broker, {})
+        if self.topics or not index.queue_datas.is_crowded(broker, len(topics)):
             return
-        find = tables.queue_datas.of
-        used = list(tables.held_by_group.get(broker, {}).values())
+        find = index.queue_datas.of
+        used = list(index.held_by_group.get(broker, {}).values())
         for topic in paced(topics):
-            used += [data for fragment in tables.topic_queue_table[topic] if (data := find(fragment)).broker == broker]
-        tables.queue_datas.keep_only(broker, used)
+            used += [data for fragment in rows[topic] if (data := find(fragment)).broker == broker]
+        index.queue_datas.keep_only(broker, used)
 
 
 def _compact(table: PersistentMap[KeyT, ValueT]) -> PersistentMap[KeyT, ValueT]:
@@ -489,69 +494,69 @@ def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find
     return (*queues[:index], fragment, *queues[index + 1 :])
 
 
-# The publication of an edit: one step makes it the tables' state.
+# The publication of an edit: one step replaces the tables and updates their index.
 
 
-def publish_edit(edit: TableEdit) -> None:
-    """Makes a prepared edit the tables' state."""
-    tables = edit.tables
-    tables.topic_queue_table, tables.broker_live_table = edit.topics_after, edit.live_after
-    tables.broker_addr_table, tables.filter_server_table = edit.groups_after, edit.filters_after
-    _publish_topics_by_broker(edit)
-    _publish_groups(edit)
-    _publish_held(edit)
+def update_index(edit: TableEdit) -> None:
+    """Has the index of the tables follow an edit that replaces them in the same step."""
+    if edit.put or edit.removed:
+        _publish_topics_by_broker(edit)
+    if edit.groups:
+        _publish_groups(edit)
+    if edit.held:
+        _publish_held(edit)
 
 
 def _publish_topics_by_broker(edit: TableEdit) -> None:
-    tables = edit.tables
+    index = edit.index
     for broker, (lost, _) in edit.removed.items():
         if lost:
-            tables.table_fingerprints.pop(broker, None)
+            index.table_fingerprints.pop(broker, None)
         if broker not in edit.groups or edit.groups[broker] is not None:  # else all of its topics go with the group
-            topics = tables.topics_by_broker.get(broker, {})
+            topics = index.topics_by_broker.get(broker, {})
             for topic in lost:
                 topics.pop(topic, None)
     for broker, gained in edit.gained.items():
-        known = tables.topics_by_broker.setdefault(broker, gained)
+        known = index.topics_by_broker.setdefault(broker, gained)
         smaller, larger = (known, gained) if len(known) < len(gained) else (gained, known)
         larger |= smaller
-        tables.topics_by_broker[broker] = larger
+        index.topics_by_broker[broker] = larger
     for broker, put in edit.put.items():
         if put:
-            tables.table_fingerprints.pop(broker, None)
-            tables.queue_datas.set_rule(broker, edit.write_rule(broker))
+            index.table_fingerprints.pop(broker, None)
+            index.queue_datas.set_rule(broker, edit.write_rule(broker))
 
 
 def _publish_groups(edit: TableEdit) -> None:
-    tables = edit.tables
+    index = edit.index
     for key, group in edit.groups.items():
-        names = tables.cluster_addr_table.setdefault(key.cluster_name, set())
-        clusters = tables.clusters_by_name.setdefault(key.broker_name, {})
+        names = index.cluster_addr_table.setdefault(key.cluster_name, set())
+        clusters = index.clusters_by_name.setdefault(key.broker_name, {})
         if group is not None:
-            tables.queue_datas.set_rule(key, edit.groups_after[key].write)
+            index.queue_datas.set_rule(key, edit.after.broker_addr_table[key].write)
             names.add(key.broker_name)
             clusters[key.cluster_name] = None
             continue
-        tables.topics_by_broker.pop(key, None)
-        tables.table_fingerprints.pop(key, None)
-        tables.queue_datas.forget_group(key)
+        index.topics_by_broker.pop(key, None)
+        index.table_fingerprints.pop(key, None)
+        index.queue_datas.forget_group(key)
         names.discard(key.broker_name)
         clusters.pop(key.cluster_name, None)
     for cluster_name, broker_name in edit.groups:
-        if not tables.cluster_addr_table.get(cluster_name, True):
-            del tables.cluster_addr_table[cluster_name]
-        if not tables.clusters_by_name.get(broker_name, True):
-            del tables.clusters_by_name[broker_name]
+        if not index.cluster_addr_table.get(cluster_name, True):
+            del index.cluster_addr_table[cluster_name]
+        if not index.clusters_by_name.get(broker_name, True):
+            del index.clusters_by_name[broker_name]
 
 
 def _publish_held(edit: TableEdit) -> None:
-    tables = edit.tables
-    table, by_group = tables.held_queue_table, tables.held_by_group
-    tables.held_version += bool(edit.held)
+    index = edit.index
+    table, by_group = index.held_queue_table, index.held_by_group
+    index.held_version += 1
     for (topic, broker), queue_data in edit.held.items():
-        tables.table_fingerprints.pop(broker, None)
+        index.table_fingerprints.pop(broker, None)
         holders, held = table.setdefault(topic, {}), by_group.setdefault(broker, HeldTopics())
-        held.version = tables.held_version
+        held.version = index.held_version
         if queue_data is None:
             holders.pop(broker, None)
             held.pop(topic, None)
@@ -591,7 +596,7 @@ def blast_radius(edit: TableEdit) -> BlastRadius:
     Only an application's topic loses its last writable queue: no producer misses a broker's own, such as the one that
     is named after it.
     """
-    named_after = edit.tables.names_of_groups()
+    named_after = edit.index.names_of_groups()
     vanishing, losing, others = (_Topics(named_after) for _ in range(3))
     for touched in edit.touched_topics():
         if not touched.regrouped and _shown(touched.before) == _shown(touched.after):
@@ -617,7 +622,7 @@ def topics_in_use(edit: TableEdit) -> TopicsInUse:
     A topic is taken if no group with a master is left that can be written to. It is also taken if queues go that a
     group reports as writable, because producers may be using them.
     """
-    named_after = edit.tables.names_of_groups()
+    named_after = edit.index.names_of_groups()
     found = _Topics(named_after)
     for touched in edit.touched_topics():
         if is_application(touched.topic, named_after) and (

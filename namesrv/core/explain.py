@@ -30,7 +30,7 @@ from namesrv.core.model import (
 from namesrv.core.pace import paced
 from namesrv.core.sentences import LEFT, by_caller, held_back, intent_text, iso, named_brokers, shortened, with_comment
 from namesrv.core.state import RouteState, Unconfirmed
-from namesrv.core.tables import join_route
+from namesrv.core.tables import route_fragments
 
 # The evidence that explains a route: the tables as they are now, and the past in the change log.
 
@@ -67,25 +67,28 @@ class CurrentState:
     """The topic's state in the tables. Creating it takes one step, about as long as a lookup of the topic."""
 
     def __init__(self, state: RouteState, started_at_millis: int, question: Question) -> None:
-        tables = state.tables
+        index = state.index
         topic, zone_name = question.topic, question.zone_name
         self.question = question
         self.started_at = iso(started_at_millis)
-        self.groups = tables.broker_addr_table
+        self.groups = state.tables.broker_addr_table
         self.intents = state.intents.intents
         self.compacted_revision = state.change_log.compacted_revision
-        held = tables.held_queue_table.get(topic, {})
+        held = index.held_queue_table.get(topic, {})
         self.held = {broker: queue_data for broker, queue_data in held.items() if question.is_about(broker)}
         self.in_table: dict[BrokerKey, GroupInTable] = {}
         self.millis = state.clock.wall_millis()
         doubts = state.liveness.doubted
-        self._topics_by_broker = tables.topics_by_broker
-        for queue_data in tables.queue_datas_of(topic):
+        self._topics_by_broker = index.topics_by_broker
+        for queue_data in state.queue_datas_of(topic):
             broker = queue_data.broker
             if question.is_about(broker):
                 group = self.groups[broker]
                 # The route of this group alone is empty where the zone leaves the group out.
-                is_shown = zone_name is None or bool(join_route(tables, topic, (queue_data.fragment,), zone_name))
+                queues = (queue_data.fragment,)
+                is_shown = zone_name is None or any(
+                    route_fragments(state.tables, index.queue_datas, topic, queues, zone_name)
+                )
                 unconfirmed = {key: state.unconfirmed[key] for key in map(group.live_key, group.unconfirmed)}
                 keys = {member.broker_id: group.live_key(member) for member in group.members}
                 doubted = {broker_id: doubts[key] for broker_id, key in keys.items() if key in doubts}

@@ -112,7 +112,7 @@ class Registrations:
             return True
         if registration.topic_by_topic:
             fingerprint = registration.table_fingerprint
-            held = self.state.tables.table_fingerprints.get(registration.broker)
+            held = self.state.index.table_fingerprints.get(registration.broker)
             return fingerprint is None or fingerprint != held
         live = self.state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
         return live is None or not live.version_matches(registration.data_version)
@@ -196,20 +196,20 @@ class BrokerRegistration:
         if self._topics is None:
             assert self._unread is not None, "topics that count come with the registration"
             self._topics = self._unread.read()
-        queue_datas, broker = self.state.tables.queue_datas, self._registration.broker
+        queue_datas, broker = self.state.index.queue_datas, self._registration.broker
         self._encoded = queue_datas.encoded(broker, self._topics.values())
 
     @property
     def topics(self) -> int:
-        registration, tables = self._registration, self.state.tables
+        registration, index = self._registration, self.state.index
         named = self._unread_topics if self._topics is None else len(self._topics)
         said = named + _mapped_queues(self._topics, registration.mappings) // QUEUES_LIKE_A_TOPIC
-        live = tables.broker_live_table.get(self._key)
+        live = self.state.tables.broker_live_table.get(self._key)
         if live is not None and (live.broker, live.broker_id) == (registration.broker, registration.broker_id):
             return said
         # It comes to its group, or leaves another one: what either has may change.
         groups = {registration.broker, registration.broker if live is None else live.broker}
-        return said + sum(len(tables.topics_by_broker.get(group, ())) for group in groups)
+        return said + sum(len(index.topics_by_broker.get(group, ())) for group in groups)
 
     def prepare(self) -> None:
         state, registration = self.state, self._registration
@@ -256,9 +256,9 @@ class BrokerRegistration:
         """Remembers the fingerprint of a table that was taken whole."""
         registration = self._registration
         if registration.table_fingerprint is None:
-            self.state.tables.table_fingerprints.pop(registration.broker, None)
+            self.state.index.table_fingerprints.pop(registration.broker, None)
         else:
-            self.state.tables.table_fingerprints[registration.broker] = registration.table_fingerprint
+            self.state.index.table_fingerprints[registration.broker] = registration.table_fingerprint
 
     def _check_open(self) -> None:
         self.state.check_not_frozen()

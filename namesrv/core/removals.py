@@ -143,9 +143,9 @@ class Removal:
 
     @property
     def topics(self) -> int:
-        tables = self.state.tables
-        lives = filter(None, map(tables.broker_live_table.get, self._keys))
-        return len(self._keys) + sum(len(tables.topics_by_broker.get(live.broker, ())) for live in lives)
+        index = self.state.index
+        lives = filter(None, map(self.state.tables.broker_live_table.get, self._keys))
+        return len(self._keys) + sum(len(index.topics_by_broker.get(live.broker, ())) for live in lives)
 
     def prepare(self) -> None:
         self._lives = _due(self.state, self._keys, self._still_due)
@@ -242,14 +242,14 @@ class Hold:
 
     def _bring_back(self, edit: TableEdit, lost: LostBroker) -> BrokerLiveInfo | None:
         """Puts a lost broker back and returns it, unless another broker has taken its id or address since."""
-        live, tables = lost.live, self.state.tables
+        live, index = lost.live, self.state.index
         group = edit.group(live.broker) or replace(lost.group, members=())
-        if live.key in tables.broker_live_table or live.broker_id in group.addrs:
+        if live.key in self.state.tables.broker_live_table or live.broker_id in group.addrs:
             return None
         _keep_unconfirmed(edit, group, live)
         if lost.filter_servers:
             edit.put_filter_servers(live.key, lost.filter_servers)
-        known, held = tables.topics_by_broker.get(live.broker, ()), tables.held_queue_table
+        known, held = index.topics_by_broker.get(live.broker, ()), index.held_queue_table
         configs = (
             (topic, data.reported)
             for topic, data in lost.queues.items()

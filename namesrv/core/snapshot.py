@@ -10,9 +10,9 @@ from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core import encoding
 from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, Doubted, LiveKey, TopicQueues
+from namesrv.core.model import Doubted, LiveKey
 from namesrv.core.pace import paced
-from namesrv.core.persistent_map import PersistentMap
+from namesrv.core.tables import Tables
 
 CHUNK_BYTES = 128 * 1024
 """Rows are sent in chunks of about this size. Making one blocks the event loop for about 2 ms, and larger chunks would
@@ -47,11 +47,9 @@ class RouteSnapshot:
     header_fragment: bytes
     """NamesrvHeader, framed as field 1."""
     taken_at_millis: int
-    topics: PersistentMap[str, TopicQueues]
+    tables: Tables
     in_force: Mapping[bytes, bytes]
     """Fragments of queues whose permission in force is another than the reported one."""
-    groups: PersistentMap[BrokerKey, BrokerData]
-    live: PersistentMap[LiveKey, BrokerLiveInfo]
     last_seen: Mapping[LiveKey, int]
     """When each live broker was last seen, by the wall clock in milliseconds."""
     doubts: Mapping[LiveKey, Doubted]
@@ -75,21 +73,22 @@ class RouteSnapshot:
 
     def _rows(self, tables: Collection[RouteTable], end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
         """Rows of the tables, framed as fields of a SnapshotChunk, counted in the end marker."""
+        groups, live_table = self.tables.broker_addr_table, self.tables.broker_live_table
         if RouteTable.CLUSTERS in tables:
             clusters: dict[str, list[str]] = {}
-            for cluster_name, broker_name in self.groups:
+            for cluster_name, broker_name in groups:
                 clusters.setdefault(cluster_name, []).append(broker_name)
             end.cluster_count = len(clusters)
             for cluster_name, broker_names in clusters.items():
                 yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, encoding.cluster_data(cluster_name, broker_names))
         if RouteTable.BROKER_GROUPS in tables:
-            end.broker_data_count = len(self.groups)
-            yield from (group.fragment for _, group in self.groups.rows())
+            end.broker_data_count = len(groups)
+            yield from (group.fragment for _, group in groups.rows())
         if RouteTable.FILTER_SERVERS in tables:
-            yield from (group.filter_fragment for _, group in self.groups.rows() if group.filter_fragment)
+            yield from (group.filter_fragment for _, group in groups.rows() if group.filter_fragment)
         if RouteTable.LIVE_BROKERS in tables:
-            end.live_broker_count = len(self.live)
-            for key, live in paced(self.live.rows()):
+            end.live_broker_count = len(live_table)
+            for key, live in paced(live_table.rows()):
                 row = encoding.broker_live_info(live, self.last_seen[key], self.doubts.get(key))
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
         if RouteTable.TOPIC_QUEUES in tables:
@@ -99,7 +98,7 @@ class RouteSnapshot:
         """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
         in_force = self.in_force
         topics = queue_datas = 0
-        for topic, queues in paced(self.topics.rows()):
+        for topic, queues in paced(self.tables.topic_queue_table.rows()):
             topics += 1
             queue_datas += len(queues)
             yield topic_row(topic, [in_force.get(queue, queue) for queue in queues] if in_force else queues)

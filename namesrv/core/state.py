@@ -11,15 +11,15 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.core import encoding, model
 from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.digests import RouteDigests
-from namesrv.core.edit import TableEdit, publish_edit
+from namesrv.core.edit import TableEdit, update_index
 from namesrv.core.errors import shutting_down
 from namesrv.core.liveness import ChannelTable, Liveness
 from namesrv.core.mass_loss import MassLossGuard
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey, QueueData
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
-from namesrv.core.tables import Tables, route_fragments
+from namesrv.core.tables import TableIndex, Tables, route_fragments
 from namesrv.core.topic_lists import TopicLists
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
@@ -66,13 +66,15 @@ class RouteState:
         """
         self.identity = identity
         self.behaviour = behaviour or Behaviour()
-        self.tables = Tables()
-        self.topic_lists = TopicLists(self.tables)
+        self.tables = Tables.empty()
+        """The tables now."""
+        self.index = TableIndex()
+        self.topic_lists = TopicLists(lambda: self.tables, self.index)
         self.intents = IntentTable()
         self.kv_config = model.EMPTY
         self.channels = ChannelTable(new_channel_id)
         self.change_log = ChangeLog()
-        self.digests = RouteDigests(self.tables, self.change_log)
+        self.digests = RouteDigests(lambda: self.tables, self.index, self.change_log)
         self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
         """Brokers of the live table that are not confirmed, and why."""
         self.possibly_partial: set[LiveKey] = set()
@@ -123,7 +125,9 @@ class RouteState:
             return None
         enabled = self.behaviour.order_message_enable
         order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
-        return route_fragments(self.tables, topic, queues, zone_name, order_topic_conf)
+        return route_fragments(
+            self.tables, self.index.queue_datas, topic, queues, zone_name, order_topic_conf=order_topic_conf
+        )
 
     def header_fragment(self) -> bytes:
         """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
@@ -144,18 +148,19 @@ class RouteState:
         """
         if self.is_half_made:
             raise shutting_down()
-        tables = self.tables
         return RouteSnapshot(
             revision=self.revision,
             header_fragment=self.header_fragment(),
             taken_at_millis=self.clock.wall_millis(),
-            topics=tables.topic_queue_table,
-            in_force=tables.queue_datas.in_force,
-            groups=tables.broker_addr_table,
-            live=tables.broker_live_table,
+            tables=self.tables,
+            in_force=self.index.queue_datas.in_force,
             last_seen=self.last_seen(),
             doubts=dict(self.liveness.doubted),
         )
+
+    def queue_datas_of(self, topic: str) -> list[QueueData]:
+        """What the groups of a topic report of it, by group; empty if there is no such topic."""
+        return list(map(self.index.queue_datas.of, self.tables.topic_queue_table.get(topic) or ()))
 
     def is_confirmed(self, live: BrokerLiveInfo) -> bool:
         """Reports whether a broker of the live table has proved that it lives.
@@ -178,7 +183,7 @@ class RouteState:
 
     def groups_named(self, broker_name: str, cluster_name: str | None) -> list[BrokerKey]:
         """The groups, registered or with an intent, that an operator may mean."""
-        clusters = set(self.tables.clusters_by_name.get(broker_name, ()))
+        clusters = set(self.index.clusters_by_name.get(broker_name, ()))
         for key in self.intents.intents:
             if isinstance(key, BrokerKey) and key.broker_name == broker_name:
                 clusters.add(key.cluster_name)
@@ -186,11 +191,11 @@ class RouteState:
 
     def is_reported(self, topic: str, cluster_name: str | None) -> bool:
         """Whether groups of a cluster, or of any, have queues of a topic, or report some that are held back."""
-        held = self.tables.held_queue_table.get(topic, ())
+        held = self.index.held_queue_table.get(topic, ())
         if any(cluster_name in (None, broker.cluster_name) for broker in held):
             return True
         shown = self.tables.topic_queue_table.get(topic) or ()
-        broker_of = self.tables.queue_datas.of
+        broker_of = self.index.queue_datas.of
         return any(cluster_name in (None, broker_of(queues).broker.cluster_name) for queues in shown)
 
     def is_absent(self, key: IntentKey) -> bool:
@@ -201,7 +206,7 @@ class RouteState:
 
     def topic_count(self, broker: BrokerKey) -> int:
         """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
-        return len(self.tables.topics_by_broker.get(broker, ()))
+        return len(self.index.topics_by_broker.get(broker, ()))
 
     # What changes of all kinds share.
 
@@ -227,7 +232,7 @@ class RouteState:
         edit = self.begin_edit(Cause("start"))
         loaded.put_into(edit)
         edit.prepare()
-        publish_edit(edit)  # without a revision: nobody can have read the state before
+        self._publish(edit)  # without a revision: nobody can have read the state before
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self.expired_time)
@@ -247,8 +252,8 @@ class RouteState:
         """
         for broker in self._new_groups:
             if broker not in self.tables.broker_addr_table:
-                self.tables.queue_datas.forget_group(broker)
-        edit = TableEdit(self.tables, self.behaviour, intents or self.intents, cause)
+                self.index.queue_datas.forget_group(broker)
+        edit = TableEdit(self.tables, self.index, self.behaviour, intents or self.intents, cause)
         self._new_groups = edit.new_groups
         return edit
 
@@ -258,11 +263,15 @@ class RouteState:
         Returns:
             Whether anything changed that a reader can see.
         """
-        publish_edit(edit)
+        self._publish(edit)
         if edit.change is None:
             return False
         self.append_change(edit.change)
         return True
+
+    def _publish(self, edit: TableEdit) -> None:
+        self.tables = edit.after
+        update_index(edit)
 
     def check_not_frozen(self) -> None:
         if self.frozen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 from namesrv_api.v1 import route_data_pb2
 
@@ -169,18 +170,30 @@ class HeldTopics(dict[str, QueueData]):
     """The ``held_version`` of its last change."""
 
 
-@dataclass(slots=True)
-class Tables:
-    """The five tables of RocketMQ's RouteInfoManager, and what belongs to them.
+class Tables(NamedTuple):
+    """The tables of RocketMQ's RouteInfoManager at one moment. A commit replaces all of them as one.
 
-    The maps of topics, groups, live brokers and filter servers never change, and a commit replaces them: a reader that
-    takes a reference has all rows of that moment.
+    A reader that takes a reference has all rows of that moment, on any thread. The fifth table, of clusters, follows
+    from the names of groups.
     """
 
-    topic_queue_table: PersistentMap[str, TopicQueues] = field(default_factory=PersistentMap)
-    broker_addr_table: PersistentMap[BrokerKey, BrokerData] = field(default_factory=PersistentMap)
-    broker_live_table: PersistentMap[LiveKey, BrokerLiveInfo] = field(default_factory=PersistentMap)
-    filter_server_table: PersistentMap[LiveKey, tuple[str, ...]] = field(default_factory=PersistentMap)
+    topic_queue_table: PersistentMap[str, TopicQueues]
+    broker_addr_table: PersistentMap[BrokerKey, BrokerData]
+    broker_live_table: PersistentMap[LiveKey, BrokerLiveInfo]
+    filter_server_table: PersistentMap[LiveKey, tuple[str, ...]]
+
+    @classmethod
+    def empty(cls) -> Self:
+        return cls(PersistentMap(), PersistentMap(), PersistentMap(), PersistentMap())
+
+
+@dataclass(slots=True)
+class TableIndex:
+    """Indexes of the current tables, and what brokers report that is in no table.
+
+    A commit changes them in the step that replaces the tables.
+    """
+
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
     clusters_by_name: dict[str, dict[str, None]] = field(default_factory=dict)
     """Clusters that have a group of a name, in the order in which these groups were added. Routes in RocketMQ's
@@ -199,10 +212,6 @@ class Tables:
     """The table of each group that is here, or held back, as a whole. A change of the group's queues removes it."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
 
-    def queue_datas_of(self, topic: str) -> list[QueueData]:
-        """What the groups of a topic report of it, by group; empty if there is no such topic."""
-        return list(map(self.queue_datas.of, self.topic_queue_table.get(topic) or ()))
-
     def names_of_groups(self) -> frozenset[str]:
         """Names of clusters and broker groups. Each has a topic of its own name."""
         return frozenset(self.cluster_addr_table).union(self.clusters_by_name)
@@ -213,36 +222,27 @@ class Tables:
 _ORDER_TOPIC_CONF_NUMBER = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
 
 
-def join_route(
-    tables: Tables,
-    topic: str,
-    queues: TopicQueues,
-    zone_name: str | None = None,
-    order_topic_conf: str | None = None,
-) -> bytes:
-    """An encoded TopicRouteData (RocketMQ: pickupTopicRouteData). The arguments are those of ``route_fragments``."""
-    return b"".join(route_fragments(tables, topic, queues, zone_name, order_topic_conf))
-
-
 def route_fragments(
     tables: Tables,
+    queue_datas: QueueDataTable,
     topic: str,
     queues: TopicQueues,
     zone_name: str | None = None,
+    *,
     order_topic_conf: str | None = None,
 ) -> list[bytes]:
     """The fields of an encoded TopicRouteData, each of queues or a group as the one object that the tables hold.
 
     With a zone, groups of other zones are left out where their master is live (RocketMQ: ZoneRouteRPCHook).
     """
-    brokers, find = tables.broker_addr_table, tables.queue_datas.of
+    brokers, find = tables.broker_addr_table, queue_datas.of
     groups = [brokers[find(queue).broker] for queue in queues]
     parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
     if zone_name is not None:
         acting = _may_act(topic)
         kept = [index for index, group in enumerate(groups) if _is_in_zone(group, zone_name, acting=acting)]
         queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
-    in_force = tables.queue_datas.in_force
+    in_force = queue_datas.in_force
     if not in_force:
         parts += queues
         parts += [group.fragment for group in groups]

@@ -10,7 +10,7 @@ from namesrv.core.model import BrokerKey, TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.slices import Sliced, sorted_in_slices, with_breaths
-from namesrv.core.tables import Tables
+from namesrv.core.tables import TableIndex, Tables
 
 UNIT = 1
 """Flag bit of a unit topic (TopicSysFlag.FLAG_UNIT)."""
@@ -48,14 +48,16 @@ class SortedNames:
 class TopicLists:
     """Lists of topics, in pages. Each list is taken on the event loop, in one step, and read on a thread."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Callable[[], Tables], index: TableIndex) -> None:
+        """Takes what returns the tables now, and their index."""
         self._tables = tables
+        self._index = index
         self._names: SortedNames | None = None
         """The names of the last request."""
 
     def names(self) -> SortedNames:
         """The names of all topics (RocketMQ: getAllTopicList)."""
-        topics = self._tables.topic_queue_table
+        topics = self._tables().topic_queue_table
         if self._names is None or self._names.version != topics.names_version:
             self._names = SortedNames(topics)
         return self._names
@@ -67,9 +69,9 @@ class TopicLists:
 
     def of_cluster(self, cluster_name: str) -> NamesAfter:
         """Topics with queues on any broker group of a cluster (RocketMQ: getTopicsByCluster)."""
-        if cluster_name not in self._tables.cluster_addr_table:
+        if cluster_name not in self._index.cluster_addr_table:
             return lambda _after, _limit: []
-        find = self._tables.queue_datas.find
+        find = self._index.queue_datas.find
         return self._matching(
             lambda queues: any(data.broker.cluster_name == cluster_name for data in map(find, queues) if data)
         )
@@ -79,7 +81,7 @@ class TopicLists:
 
         As there, the topic's first QueueData alone decides; here that is of the first group by cluster and name.
         """
-        find = self._tables.queue_datas.find
+        find = self._index.queue_datas.find
 
         def matches(queues: TopicQueues) -> bool:
             first = find(queues[0])
@@ -89,12 +91,12 @@ class TopicLists:
 
     def system(self) -> NamesAfter:
         """Names of clusters and broker groups, which are topics by convention (RocketMQ: getSystemTopicList)."""
-        names = self._tables.names_of_groups()
+        names = self._index.names_of_groups()
         return lambda after, limit: _page(with_breaths(sorted_in_slices(names)), after, limit)
 
     def broker_addr(self) -> str | None:
         """Address of some broker, which knows its own system topics: the lowest id of some group."""
-        table = self._tables.broker_addr_table
+        table = self._tables().broker_addr_table
         first: BrokerKey | None = next(iter(table), None)
         if first is None:
             return None
@@ -102,7 +104,7 @@ class TopicLists:
 
     def _matching(self, matches: Callable[[TopicQueues], bool]) -> NamesAfter:
         """Topics whose rows match. A group that is removed while the list is read matches none from then on."""
-        names, rows = self.names(), self._tables.topic_queue_table
+        names, rows = self.names(), self._tables().topic_queue_table
 
         def after(last: str, limit: int) -> list[str]:
             found: list[str] = []

@@ -48,7 +48,7 @@ KEPT_METHODS = frozenset(
 
 def route_dependencies(state: RouteState, topic: str) -> list[str]:
     """The dependencies of a topic's route: the topic, and the groups that have queues of it."""
-    groups = (queue_data.broker for queue_data in state.tables.queue_datas_of(topic))
+    groups = (queue_data.broker for queue_data in state.queue_datas_of(topic))
     return [topic, *map(group_dependency, groups)]
 
 

@@ -399,8 +399,8 @@ class RegistrationServicer:
         return self._registered_topics.holding(sharer, count) if count else nullcontext()
 
     def _unread(self, request: pb.RegisterBrokerRequest, broker: BrokerKey) -> UnreadTopics:
-        topics, tables = request.topic_configs, self._state.tables
-        known = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
+        topics, state = request.topic_configs, self._state
+        known = state.index.topics_by_broker.get(broker) or state.tables.topic_queue_table  # the first is quicker
         return UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
 
     def _check_live_brokers(self, registration: Registration) -> None:

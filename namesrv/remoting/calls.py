@@ -560,7 +560,7 @@ class RegistrationCalls:
 
     async def _body(self, request: Request, caller: Caller, broker: BrokerKey) -> RegistrationBody:
         """The body, without its topics if they are those that are held."""
-        held = self._state.tables.table_fingerprints.get(broker)
+        held = self._state.index.table_fingerprints.get(broker)
         read, size = partial(self._read_body, request, broker, held), len(request.body)
         compressed = is_compressed(request.body)
         if size <= TINY_BODY_BYTES and not compressed:
@@ -570,9 +570,9 @@ class RegistrationCalls:
     def _read_body(
         self, request: Request, broker: BrokerKey, held: TopicTableFingerprint | None = None
     ) -> RegistrationBody:
-        crc32, tables = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state.tables
-        known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
-        return read_registration(request.body, crc32, known_topics, held)
+        crc32, state = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state
+        known = state.index.topics_by_broker.get(broker) or state.tables.topic_queue_table  # the first is quicker
+        return read_registration(request.body, crc32, known, held)
 
     def _unread(self, request: Request, registration: Registration) -> UnreadTopics:
         """The topics that are held, should they be lost before the registration is made."""

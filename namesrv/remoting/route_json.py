@@ -98,7 +98,7 @@ class RouteJson:
 
     def dependencies(self, topic: str) -> list[str] | None:
         """What a topic's route depends on. None if it also depends on groups of other clusters, which share a name."""
-        queue_datas, names = self._state.tables.queue_datas_of(topic), self._state.tables.clusters_by_name
+        queue_datas, names = self._state.queue_datas_of(topic), self._state.index.clusters_by_name
         if any(len(names[queue_data.broker.broker_name]) > 1 for queue_data in queue_datas):
             return None
         return route_dependencies(self._state, topic)
@@ -151,14 +151,14 @@ class RouteJson:
 
     def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
         """A ClusterInfo in parts, with None where the caller may yield (RocketMQ: getAllClusterInfo)."""
-        tables, groups = self._state.tables, self._state.tables.broker_addr_table
-        shown = self._shown_clusters(tables.clusters_by_name)
+        index, groups = self._state.index, self._state.tables.broker_addr_table
+        shown = self._shown_clusters(index.clusters_by_name)
         yield b'{"brokerAddrTable":{'
         for count, (name, cluster_name) in enumerate(shown.items()):
             comma, group = b"," if count else b"", groups[BrokerKey(cluster_name, name)]
             yield comma + json.dumps(name).encode() + b":" + self._group(group, bare_keys=bare_keys)
             yield None
-        clusters = {cluster: sorted(names) for cluster, names in tables.cluster_addr_table.items()}
+        clusters = {cluster: sorted(names) for cluster, names in index.cluster_addr_table.items()}
         yield b'},"clusterAddrTable":' + json.dumps(clusters, separators=(",", ":")).encode() + b"}"
 
     def member_group(self, key: BrokerKey, *, bare_keys: bool = False) -> bytes:
@@ -183,14 +183,14 @@ class RouteJson:
             Whether they know all of them. They never know what takes more than joining: filter servers, static topics,
             and names that two clusters have.
         """
-        tables = self._state.tables
-        in_force = tables.queue_datas.in_force
+        tables, index = self._state.tables, self._state.index
+        in_force = index.queue_datas.in_force
         for fragment in queues:
             if fragment in rows.queues:
                 continue
-            queue_data = tables.queue_datas.of(fragment)
+            queue_data = index.queue_datas.of(fragment)
             group, name = tables.broker_addr_table[queue_data.broker], queue_data.broker.broker_name
-            if group.filter_fragment or queue_data.mapping is not None or len(tables.clusters_by_name[name]) > 1:
+            if group.filter_fragment or queue_data.mapping is not None or len(index.clusters_by_name[name]) > 1:
                 return False
             if len(rows.queues) >= self._max_pieces:
                 self._forget_rows()
@@ -233,7 +233,7 @@ class RouteJson:
 
     def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
         """The cluster of the group that is shown for each name: the one that registered first."""
-        clusters = self._state.tables.clusters_by_name
+        clusters = self._state.index.clusters_by_name
         return {name: next(iter(clusters[name])) for name in names if name in clusters}
 
 

@@ -88,9 +88,8 @@ class SocketlessFront:
     def state(self) -> object:
         """Everything that a refused request must leave as it was."""
         state = self.fleet.state
-        tables = state.tables
-        held = {topic: dict(queues) for topic, queues in tables.held_queue_table.items()}
-        by_broker = {key: tuple(topics) for key, topics in tables.topics_by_broker.items()}
+        held = {topic: dict(queues) for topic, queues in state.index.held_queue_table.items()}
+        by_broker = {key: tuple(topics) for key, topics in state.index.topics_by_broker.items()}
         return (*state.snapshot().messages(), held, by_broker, state.kv_config, state.intents)
 
     async def settled(self) -> None:

@@ -73,7 +73,7 @@ class AffectedTopics:
 
     def of(self, change: Change) -> Iterator[Affected]:
         removals = _removals_by_group(change)
-        of_group = self._state.tables.topics_by_broker
+        of_group = self._state.index.topics_by_broker
         for row in change.rows:
             match row:
                 case QueuesChange(key=broker, reason=RemovalReason() as reason):

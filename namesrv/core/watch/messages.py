@@ -124,7 +124,7 @@ class WatchMessages:
         if not removals:
             return []
         tables = self._state.tables
-        brokers = (queue_data.broker for queue_data in tables.queue_datas_of(topic))
+        brokers = (queue_data.broker for queue_data in self._state.queue_datas_of(topic))
         addrs = {broker: set(tables.broker_addr_table[broker].addrs.values()) for broker in brokers}
         latest = {(broker, addr): fragment for broker, addr, fragment in removals}
         return [fragment for (broker, addr), fragment in latest.items() if addr not in addrs.get(broker, ())]

@@ -124,17 +124,17 @@ def outcomes_of(change: Change, before: ReaderTables) -> Iterator[str]:
 
 def tables_of(state: RouteState) -> ReaderTables:
     """The tables as a reader of the whole log must have them."""
-    tables = state.tables
-    in_force = tables.queue_datas.in_force
+    tables, index = state.tables, state.index
+    in_force = index.queue_datas.in_force
     return ReaderTables(
         topics={
-            (topic, tables.queue_datas.of(fragment).broker): in_force.get(fragment, fragment)
+            (topic, index.queue_datas.of(fragment).broker): in_force.get(fragment, fragment)
             for topic, fragments in tables.topic_queue_table.rows()
             for fragment in fragments
         },
         groups=dict(tables.broker_addr_table),
         live={key: _as_read(live) for key, live in tables.broker_live_table.items()},
-        clusters=set(tables.cluster_addr_table),
+        clusters=set(index.cluster_addr_table),
         filter_servers=dict(tables.filter_server_table),
         intents=dict(state.intents.intents),
         kv={

@@ -96,7 +96,7 @@ class ReferenceMachine(Machine):
 
     def notice(self) -> None:
         """Notes what the tables show now."""
-        if self.state.tables.held_queue_table:
+        if self.state.index.held_queue_table:
             self.reaches("reported while held")
         if any(map(self.model.is_acted_for, self.model.facts)):
             self.reaches("stood in for")
@@ -300,7 +300,7 @@ class ReferenceMachine(Machine):
 
     @invariant()
     def the_tables_agree(self) -> None:
-        tables, model = self.state.tables, self.model
+        tables, index, model = self.state.tables, self.state.index, self.model
         groups = model.group_addrs()
         assert {key: dict(group.addrs) for key, group in tables.broker_addr_table.items()} == groups
         assert {
@@ -310,30 +310,32 @@ class ReferenceMachine(Machine):
         clusters: dict[str, set[str]] = {}
         for key in groups:
             clusters.setdefault(key.cluster_name, set()).add(key.broker_name)
-        assert tables.cluster_addr_table == clusters
+        assert index.cluster_addr_table == clusters
         names: dict[str, list[str]] = {}
         for key in model.facts:
             names.setdefault(key.broker_name, []).append(key.cluster_name)
         if model.behaviour.mass_loss_percent < 100:  # the guard restores lost groups in any order
             names = {name: sorted(found) for name, found in names.items()}
-            assert {name: sorted(found) for name, found in tables.clusters_by_name.items()} == names
+            assert {name: sorted(found) for name, found in index.clusters_by_name.items()} == names
         else:
-            assert {name: list(found) for name, found in tables.clusters_by_name.items()} == names
+            assert {name: list(found) for name, found in index.clusters_by_name.items()} == names
         assert tables.filter_server_table == model.filters
         self._live_brokers_agree()
-        rows = {(topic, data.broker): data.reported for topic in TOPICS_KNOWN for data in tables.queue_datas_of(topic)}
+        rows = {
+            (topic, data.broker): data.reported for topic in TOPICS_KNOWN for data in self.state.queue_datas_of(topic)
+        }
         shown = model.shown()
         assert rows == shown
         assert len(tables.topic_queue_table) == len({topic for topic, _ in shown})
         held = {
             (topic, group): data.reported
-            for topic, holders in tables.held_queue_table.items()
+            for topic, holders in index.held_queue_table.items()
             for group, data in holders.items()
         }
         assert held == {place: numbers for place, numbers in model.queues.items() if place not in shown}
-        topics_by_broker = {key: set(topics) for key, topics in tables.topics_by_broker.items() if topics}
+        topics_by_broker = {key: set(topics) for key, topics in index.topics_by_broker.items() if topics}
         assert topics_by_broker == _topics_by_group(shown)
-        assert tables.topics_by_broker.keys() <= groups.keys()
+        assert index.topics_by_broker.keys() <= groups.keys()
 
     def _live_brokers_agree(self) -> None:
         deadlines = self.state.liveness._brokers
@@ -416,7 +418,7 @@ class ReferenceMachine(Machine):
     def nothing_is_interned_for_groups_that_never_came(self) -> None:
         """At least after the next edit: one that was given up may have left some."""
         self.state.begin_edit(Cause("dropped"))
-        assert self.state.tables.queue_datas._by_reported.keys() <= self.model.facts.keys()
+        assert self.state.index.queue_datas._by_reported.keys() <= self.model.facts.keys()
 
     @invariant()
     def a_snapshot_holds_every_row(self) -> None:

@@ -92,10 +92,9 @@ def registration(fleet: Fleet, work: Callable[[], None] = lambda: None, topics: 
 
 def shown(state: RouteState) -> object:
     """All that readers can see, and what the next registration builds on."""
-    tables = state.tables
     return (
         *state.snapshot().messages(),
-        {broker: tuple(topics) for broker, topics in tables.topics_by_broker.items()},
+        {broker: tuple(topics) for broker, topics in state.index.topics_by_broker.items()},
         state.generation,
     )
 
@@ -162,7 +161,7 @@ async def test_a_large_registration_encodes_what_it_reports_before_others_wait(f
     broker = BrokerKey(CLUSTER, "broker-a")
     change = fleet.routes.registrations.register_broker(Registration(broker, 0, A, NEWER, topics))
 
-    queue_datas = fleet.state.tables.queue_datas
+    queue_datas = fleet.state.index.queue_datas
     writer, held = TableWriter(), Held(fleet.state)
     busy = asyncio.create_task(writer.apply(held, "b"))
     await held.begun()

@@ -123,21 +123,21 @@ async def test_bodies_that_nobody_reads_are_not_kept_and_unanswered_questions_no
 
 async def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(tmp_path: Path) -> None:
     async with connected(tmp_path) as (front, client):
-        tables, writer = front.fleet.state.tables, front._writer
+        index, writer = front.fleet.state.index, front._writer
 
         await client.send([REGISTRATION])
-        (mark,) = tables.table_fingerprints.values()
+        (mark,) = index.table_fingerprints.values()
         held = Held(front.fleet.state)
         losing = asyncio.create_task(writer.apply_own(held))
         await held.begun()
         answered = asyncio.create_task(client.send([REGISTRATION]))
         await until(lambda: writer._waiting == 2)
-        tables.table_fingerprints.clear()
+        index.table_fingerprints.clear()
         held.let_go()
         await losing
         (answer,) = await answered
         assert b'"code":0' in answer.header
-        assert list(tables.table_fingerprints.values()) == [mark]
+        assert list(index.table_fingerprints.values()) == [mark]
 
 
 def sent(front: SocketlessFront, data: bytes) -> SentFrame:

@@ -91,8 +91,7 @@ def test_a_group_lacks_a_broker_that_unregistered(static: Fleet) -> None:
 
 def test_clusters_groups_and_queues_are_those_that_were_registered(static: Fleet) -> None:
     """Scenario 43: cluster info and routes."""
-    tables = static.state.tables
-    assert tables.cluster_addr_table == {CLUSTER: set(NAMES)}
+    assert static.state.index.cluster_addr_table == {CLUSTER: set(NAMES)}
     for topic, numbers in TOPICS:
         assert names(static, topic) == list(NAMES)
         route = known_route(static, topic)

@@ -52,7 +52,7 @@ def test_brokers_of_two_clusters_are_listed_with_their_clusters(fleet: Replicate
     fleet.master()
     fleet.register(B, cluster=OTHER_CLUSTER, name="broker-b")
     tables = fleet.state.tables
-    assert tables.cluster_addr_table == {CLUSTER: {"broker-a"}, OTHER_CLUSTER: {"broker-b"}}
+    assert fleet.state.index.cluster_addr_table == {CLUSTER: {"broker-a"}, OTHER_CLUSTER: {"broker-b"}}
     assert {key.broker_name: dict(group.addrs) for key, group in tables.broker_addr_table.items()} == {
         "broker-a": {0: A},
         "broker-b": {0: B},

@@ -145,7 +145,7 @@ def test_a_mapping_goes_with_the_topic_and_with_the_group(fleet: Fleet) -> None:
     assert mapping(fleet) is None
     says(fleet, T=STATIC)
     fleet.unregister(A)
-    assert not fleet.state.tables.queue_datas.mapped
+    assert not fleet.state.index.queue_datas.mapped
     says(fleet, "T", "T2")
     assert mapping(fleet) is None
 
@@ -183,7 +183,7 @@ def test_mappings_are_in_a_snapshot_and_come_back_with_its_file(fleet: Fleet) ->
     restarted = Fleet()
     restarted.state.load_snapshot(fleet.state.snapshot().messages())
     assert mapping(restarted) == STATIC
-    assert restarted.state.tables.queue_datas.mapped == {BrokerKey(CLUSTER, "broker-a")}
+    assert restarted.state.index.queue_datas.mapped == {BrokerKey(CLUSTER, "broker-a")}
 
 
 def test_a_digest_tells_mappings_apart_and_is_as_before_without_one(fleet: Fleet) -> None:

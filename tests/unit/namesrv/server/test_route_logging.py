@@ -92,9 +92,9 @@ def test_a_group_of_a_name_that_another_cluster_has_is_told_once_each_time_it_co
             "revision": 2,
         }
     ]
-    assert list(fleet.state.tables.clusters_by_name["broker-a"]) == ["c1", "c2"]
+    assert list(fleet.state.index.clusters_by_name["broker-a"]) == ["c1", "c2"]
     fleet.unregister(A, cluster="c1")
-    assert list(fleet.state.tables.clusters_by_name["broker-a"]) == ["c2"]
+    assert list(fleet.state.index.clusters_by_name["broker-a"]) == ["c2"]
 
 
 def test_topics_that_are_passed_over_are_one_warning_with_what_is_wrong_with_the_first() -> None:

@@ -144,12 +144,12 @@ def prepared(losing: Iterator[Removal | Hold], breath: AtBreath) -> Removal | Ho
 def test_a_hold_that_is_given_up_leaves_nothing_interned() -> None:
     fleet = OwnedFleet({"": 4})
     fleet.lose("-0", "-1")
-    tables, queue_datas = fleet.state.tables, fleet.state.tables.queue_datas
-    assert queue_datas._by_reported.keys() == tables.broker_addr_table.keys()
+    queue_datas = fleet.state.index.queue_datas
+    assert queue_datas._by_reported.keys() == fleet.state.tables.broker_addr_table.keys()
     fleet.routes.heartbeats.end_channel(fleet.channels["-2"])
     hold = next(fleet.routes.removals.on_channel_destroy([fleet.channels["-2"]]))
     hold.prepare()
     assert len(queue_datas._by_reported) == 4, "of those that it would bring back, too"
     fleet.register("other:10911", name="other")
-    assert queue_datas._by_reported.keys() == tables.broker_addr_table.keys()
+    assert queue_datas._by_reported.keys() == fleet.state.tables.broker_addr_table.keys()
     assert len(queue_datas._by_fragment) == 3

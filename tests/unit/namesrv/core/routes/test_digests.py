@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Never
 
 import pytest
@@ -78,8 +79,8 @@ def test_a_page_walks_the_held_topics_of_no_other_group(made: Digests) -> None:
     made.fleet.register(topics=[("TopicTest", (4, 4, 6, 0)), ("Held", (4, 4, 6, 0))])
     before = made.of_group()
     made.decide(IntentKind.TOPIC_HOLD, HoldKey("Held", None))
-    tables = made.fleet.state.tables
-    tables.held_queue_table = NotWalked(tables.held_queue_table)
+    index = made.fleet.state.index
+    index.held_queue_table = NotWalked(index.held_queue_table)
     assert made.of_group() == before
     made.fleet.register(version=version(2), topics=[("TopicTest", (4, 4, 6, 0)), ("Held", (8, 4, 6, 0))])
     assert made.of_group() == expected({"TopicTest": (4, 4, 6, 0), "Held": (8, 4, 6, 0)})
@@ -211,7 +212,8 @@ def test_only_digests_of_a_page_are_made_for_it(made: Digests) -> None:
         for broker_id in range(3):
             made.fleet.register(f"10.0.{number}.{broker_id}:1", broker_id, name=f"broker-{number}")
     for last, limit, names in ((0, 2, ["broker-0"]), (0, 3, ["broker-0", "broker-1"]), (2, 3, ["broker-1"])):
-        digests, position = RouteDigests(made.fleet.state.tables, ChangeLog()), Position(CLUSTER, "broker-0", last)
+        state, position = made.fleet.state, Position(CLUSTER, "broker-0", last)
+        digests = RouteDigests(partial(getattr, state, "tables"), state.index, ChangeLog())
         missing = digests.missing(position, limit)
         assert [broker.broker_name for broker, _ in missing] == names
         digests.compute(missing)

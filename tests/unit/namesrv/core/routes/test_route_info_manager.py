@@ -24,7 +24,7 @@ def test_the_last_broker_takes_its_topics_with_it(fleet: Fleet) -> None:
     assert removed.group_gone
     assert removed.topics_removed == 3
     assert [fleet.route(topic) for topic in ("t1", "t2", "t3")] == [None, None, None]
-    assert fleet.state.tables.cluster_addr_table == {}
+    assert fleet.state.index.cluster_addr_table == {}
 
 
 def test_a_slave_that_becomes_master_brings_its_topics_even_with_the_same_version(fleet: Fleet) -> None:
@@ -106,7 +106,7 @@ def test_a_registration_shows_at_its_commit_and_before_it_is_merged(fleet: Fleet
 
 @pytest.mark.parametrize("end", ["at a breath", "before the commit", "at the commit"])
 def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end: str) -> None:
-    queue_datas = fleet.state.tables.queue_datas
+    queue_datas = fleet.state.index.queue_datas
     channel_id = fleet.routes.heartbeats.open_channel()
     change = registered(fleet, FEW + 1, channel_id)
     if end == "at a breath":

@@ -77,7 +77,7 @@ def test_a_released_topic_comes_back_with_the_queues_that_were_reported_last(fle
     data = queues(fleet)[GROUP]
     assert (data.read_queue_nums, data.write_queue_nums, data.perm, data.topic_sys_flag) == (16, 8, 7, 1)
     assert len(queues(fleet)) == 2
-    assert fleet.state.tables.held_queue_table == {}
+    assert fleet.state.index.held_queue_table == {}
 
 
 def test_a_group_that_left_does_not_come_back_with_a_released_topic(fleet: Fleet) -> None:
@@ -85,9 +85,9 @@ def test_a_group_that_left_does_not_come_back_with_a_released_topic(fleet: Fleet
     fleet.register(B, name="broker-b")
     hold(fleet)
     fleet.unregister(B, name="broker-b")
-    assert set(fleet.state.tables.held_queue_table["TopicTest"]) == {GROUP}
+    assert set(fleet.state.index.held_queue_table["TopicTest"]) == {GROUP}
     fleet.unregister()
-    assert fleet.state.tables.held_queue_table == {}
+    assert fleet.state.index.held_queue_table == {}
     assert lift(fleet, HoldKey("TopicTest", None)).queue_data_count == 0
     assert fleet.topics == set()
 
@@ -178,9 +178,9 @@ def test_a_registration_that_drops_a_held_topic_drops_it_for_good_where_that_is_
     fleet.register(topics=["TopicTest", "Other"])
     hold(fleet)
     fleet.register(topics=["TopicTest", "Other"], version=NEWER)
-    assert set(fleet.state.tables.held_queue_table) == {"TopicTest"}
+    assert set(fleet.state.index.held_queue_table) == {"TopicTest"}
     fleet.register(topics=["Other"])
-    assert fleet.state.tables.held_queue_table == {}
+    assert fleet.state.index.held_queue_table == {}
     assert lift(fleet, HoldKey("TopicTest", None)).queue_data_count == 0
     assert fleet.topics == {"Other"}
 

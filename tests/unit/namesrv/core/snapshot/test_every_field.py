@@ -53,8 +53,9 @@ def compared(row: BrokerData | BrokerLiveInfo) -> dict[str, Any]:
 
 
 def shown(snapshot: RouteSnapshot) -> object:
-    groups = [(group, group.filter_fragment) for group in snapshot.groups.values()]
-    return dict(snapshot.topics), groups, [compared(live) for live in snapshot.live.values()]
+    tables = snapshot.tables
+    groups = [(group, group.filter_fragment) for group in tables.broker_addr_table.values()]
+    return dict(tables.topic_queue_table), groups, [compared(live) for live in tables.broker_live_table.values()]
 
 
 def test_every_field_of_a_registration_is_here() -> None:

@@ -208,7 +208,7 @@ def test_a_thousand_pins_can_be_held_and_not_one_more(fleet: PinnedFleet) -> Non
 def test_what_ended_is_freed_by_the_scan_though_nobody_calls(fleet: PinnedFleet) -> None:
     pin = fleet.pin(10.0)
     with fleet.pins.reading(pin) as snapshot:
-        rows = weakref.ref(snapshot.topics)
+        rows = weakref.ref(snapshot.tables.topic_queue_table)
     del snapshot
     fleet.register(topics=["another"], version=DataVersion(1, 2))
     fleet.clock.advance(10.001)

@@ -18,17 +18,17 @@ def test_a_snapshot_does_not_change_with_the_tables(fleet: Fleet) -> None:
     taken = fleet.state.snapshot()
     fleet.register(A, topics=("T1",), version=NEXT_VERSION)
     fleet.register(B, 1)
-    assert set(taken.topics) == {"T"}
-    assert [group.addrs for group in taken.groups.values()] == [{0: A}]
-    assert [live.broker_addr for live in taken.live.values()] == [A]
+    assert set(taken.tables.topic_queue_table) == {"T"}
+    assert [group.addrs for group in taken.tables.broker_addr_table.values()] == [{0: A}]
+    assert [live.broker_addr for live in taken.tables.broker_live_table.values()] == [A]
 
 
-def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> None:
+def test_two_snapshots_of_one_revision_share_the_tables(fleet: Fleet) -> None:
     fleet.register(A)
     first, second = fleet.state.snapshot(), fleet.state.snapshot()
-    assert first.topics is second.topics
+    assert first.tables is second.tables
     fleet.register(A, topics=("T2",), version=NEXT_VERSION)
-    assert fleet.state.snapshot().topics is not first.topics
+    assert fleet.state.snapshot().tables is not first.tables
 
 
 @pytest.mark.parametrize("table", [RouteTable.TOPIC_QUEUES, RouteTable.LIVE_BROKERS])

@@ -132,7 +132,7 @@ def test_a_cluster_that_loses_its_only_group_and_gets_another_at_once_stays() ->
     fleet.register(A, name="broker-a")
     fleet.register(A, name="broker-b")
     assert {row.WhichOneof("row") for row in rows(fleet, after=1)}.isdisjoint({"cluster_put", "cluster_removed"})
-    assert fleet.state.tables.cluster_addr_table == {CLUSTER: {"broker-b"}}
+    assert fleet.state.index.cluster_addr_table == {CLUSTER: {"broker-b"}}
 
 
 def test_two_holds_of_one_topic_that_come_together_take_it_once() -> None:

@@ -63,7 +63,7 @@ def test_a_large_mapping_takes_a_breath_for_each_list_and_each_hash(fleet: Fleet
 
 
 def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet: Fleet) -> None:
-    large, table = 40_000, fleet.state.tables.queue_datas
+    large, table = 40_000, fleet.state.index.queue_datas
     held = []
     for shift in range(30):
         moved = mapping(large)._replace(epoch=shift)
