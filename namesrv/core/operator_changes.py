@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from namesrv.core import model
 from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
@@ -40,7 +41,7 @@ class OperatorChanges:
 
         Works during a shutdown too: durable intents must be in force.
         """
-        return IntentsChange(self._state, intents, cause, validate_only=validate_only)
+        return IntentsChange(self._state, intents, cause, validate_only)
 
     def delete_topic(
         self,
@@ -56,9 +57,7 @@ class OperatorChanges:
         They come back with the next registration that has another DataVersion, or is the first. The change raises
         SHUTTING_DOWN if the tables are frozen, and with ``refuse_in_use`` TOPICS_IN_USE.
         """
-        return TopicDeletion(
-            self._state, topic, cluster_name, cause, validate_only=validate_only, refuse_in_use=refuse_in_use
-        )
+        return TopicDeletion(self._state, topic, cluster_name, cause, validate_only, refuse_in_use)
 
     def publish_kv_config(self, table: model.KvConfigTable, cause: Cause) -> None:
         """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
@@ -72,20 +71,19 @@ class OperatorChanges:
         self._state.append_change(Change(cause, rows))
 
 
+@dataclass
 class IntentsChange:
     """The change to another table of intents. Its topics cannot be told before: a group may have any number."""
 
-    topics = ANY_NUMBER
-
-    def __init__(self, state: RouteState, intents: IntentTable, cause: Cause, *, validate_only: bool) -> None:
-        self.state = state
-        self._intents = intents
-        self._cause = cause
-        self._validate_only = validate_only
+    topics: ClassVar[int] = ANY_NUMBER
+    state: RouteState
+    intents: IntentTable
+    cause: Cause
+    validate_only: bool
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit(self._cause, self._intents)
-        self._rows = _differences(self.state.intents, self._intents)
+        self._edit = edit = self.state.begin_edit(self.cause, self.intents)
+        self._rows = _differences(self.state.intents, self.intents)
         self._count = 0
         decided = False
         for row in paced(self._rows):
@@ -96,49 +94,39 @@ class IntentsChange:
         self._in_use = topics_in_use(edit) if decided else NOT_IN_USE
 
     def commit(self) -> OperatorOutcome:
-        if not self._validate_only:
-            self.state.intents = self._intents
+        if not self.validate_only:
+            self.state.intents = self.intents
             self.state.commit(self._edit)
         return OperatorOutcome(self._blast_radius, self._count, self._rows, self._in_use)
 
 
+@dataclass
 class TopicDeletion:
     """The change that removes one topic."""
 
-    topics = 1
-
-    def __init__(
-        self,
-        state: RouteState,
-        topic: str,
-        cluster_name: str | None,
-        cause: Cause,
-        *,
-        validate_only: bool,
-        refuse_in_use: bool,
-    ) -> None:
-        self.state = state
-        self._topic = topic
-        self._cluster_name = cluster_name
-        self._cause = cause
-        self._validate_only = validate_only
-        self._refuse_in_use = refuse_in_use
+    topics: ClassVar[int] = 1
+    state: RouteState
+    topic: str
+    cluster_name: str | None
+    cause: Cause
+    validate_only: bool
+    refuse_in_use: bool
 
     def prepare(self) -> None:
         self.state.check_not_frozen()
-        self._edit = self.state.begin_edit(self._cause)
-        self._count = self._edit.remove_topic(self._topic, self._cluster_name)
+        self._edit = self.state.begin_edit(self.cause)
+        self._count = self._edit.remove_topic(self.topic, self.cluster_name)
         self._edit.prepare()
         self._blast_radius = blast_radius(self._edit)
         self._in_use = topics_in_use(self._edit)
 
     def commit(self) -> OperatorOutcome:
-        if not self._validate_only:
+        if not self.validate_only:
             self.state.check_not_frozen()
-            if self._refuse_in_use:
+            if self.refuse_in_use:
                 check_not_in_use(self._in_use)
             self.state.commit(self._edit)
-            self.state.guard.topic_deleted(self._topic, self._cluster_name)
+            self.state.guard.topic_deleted(self.topic, self.cluster_name)
         return OperatorOutcome(self._blast_radius, self._count, in_use=self._in_use)
 
 

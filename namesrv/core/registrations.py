@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -326,25 +326,25 @@ class BrokerRegistration:
         self.state.renew(renewed)
 
 
+@dataclass
 class TopicRegistration:
     """The change that gives one topic to groups."""
 
-    def __init__(self, state: RouteState, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause) -> None:
-        self.state = state
-        self._topic = topic
-        self._queues = queues
-        self._cause = cause
+    state: RouteState
+    topic: str
+    queues: Mapping[BrokerKey, QueueNumbers]
+    cause: Cause
 
     @property
     def topics(self) -> int:
-        return len(self._queues)
+        return len(self.queues)
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit(self._cause)
-        for broker, numbers in paced(self._queues.items()):
+        self._edit = edit = self.state.begin_edit(self.cause)
+        for broker, numbers in paced(self.queues.items()):
             if broker not in self.state.tables.broker_addr_table:
                 raise broker_not_registered(*broker)
-            edit.put_topics(broker, edit.with_mappings(broker, {self._topic: numbers}, {}).items())
+            edit.put_topics(broker, edit.with_mappings(broker, {self.topic: numbers}, {}).items())
         edit.prepare()
 
     def commit(self) -> bool:
