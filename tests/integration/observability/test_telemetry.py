@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.programs.agents import Agent, free_port
-from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.processes import NamesrvProcess, Process, eventually
 from tests.support.secured.fleet import refused_start
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
@@ -126,6 +127,13 @@ def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other() -> None:
         assert len(found.spans("namesrv")) == 1
 
 
+def terminate_together(*processes: Process) -> None:
+    """Each takes seconds to give its collector up."""
+    for process in processes:
+        process.signal(signal.SIGTERM)
+    assert [process.wait() for process in processes] == [0] * len(processes)
+
+
 def test_without_a_collector_all_goes_on_and_the_log_says_it_once() -> None:
     with free_port() as nobody:
         variables = {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
@@ -139,8 +147,7 @@ def test_without_a_collector_all_goes_on_and_the_log_says_it_once() -> None:
             eventually(lambda: [line for line in namesrv.lines if "Failed to export" in str(line["event"])])
             for _ in range(3_000):  # more than the queue of spans takes
                 assert client.route()
-            assert namesrv.terminate() == 0
-            assert agent.terminate() == 0
+            terminate_together(namesrv, agent)
             assert len([line for line in namesrv.lines if "Failed to export" in str(line["event"])]) == 1
 
 
@@ -156,8 +163,7 @@ def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
             eventually(client.route)
             eventually(lambda: found.calls >= 2)  # both programs
             assert client.route()
-            assert agent.terminate() == 0
-            assert namesrv.terminate() == 0
+            terminate_together(agent, namesrv)
             assert namesrv.wait_for("namesrv_stopped")
 
 
