@@ -32,8 +32,8 @@ MAX_INFLATED_BYTES = 40 * 1024 * 1024
 MAX_PART_BYTES = 2 * 1024 * 1024
 """Largest part of a compressed body. The mapping of a topic of 65,535 queues has 1 MB."""
 
-MAX_PIECES = 200_000
-"""Most pieces that are kept: each is about 300 bytes."""
+MAX_ROWS = 200_000
+"""Most rows of queues that are kept as JSON, and most of groups: each takes about 400 bytes."""
 
 MAX_REMARK_CHARACTERS = 1_000
 """Longest text about a refused request: it may repeat a part of it."""

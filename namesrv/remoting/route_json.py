@@ -1,22 +1,18 @@
-"""Routes as RocketMQ's JSON, joined from pieces that are kept.
-
-Most routes are the rows of their queues and groups and nothing else: these are joined by two lookups a row.
-"""
+"""Routes as RocketMQ's JSON, joined from rows that are kept."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.changes import Change
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
+from namesrv.core.model import BrokerKey
 from namesrv.core.state import RouteState
 from namesrv.engines.api import route_dependencies
-from namesrv.remoting.limits import MAX_PIECES
+from namesrv.remoting.limits import MAX_ROWS
 
 _ROUTE = route_data_pb2.TopicRouteData
 _QUEUE_DATAS = _ROUTE.QUEUE_DATAS_FIELD_NUMBER
@@ -26,11 +22,9 @@ _FILTER_SERVERS = _ROUTE.FILTER_SERVERS_FIELD_NUMBER
 _SEVEN_BITS = 0x7F
 
 
-class _Piece(NamedTuple):
+class _Row(NamedTuple):
     """A row of a route as JSON: of queues or of a group."""
 
-    number: int
-    """Of the field of TopicRouteData that it is."""
     cluster_name: str
     name: str
     """Of the broker group."""
@@ -39,41 +33,11 @@ class _Piece(NamedTuple):
     """Of a group's queues of a static topic: its mapping, before the topic's name and after it."""
 
 
-class _Rows:
-    """The rows of routes as JSON, by the fragment of queues that the topic table has."""
-
-    def __init__(self) -> None:
-        self.queues: dict[bytes, bytes] = {}
-        """These queues."""
-        self.groups: dict[bytes, bytes] = {}
-        """Their group."""
-
-    def route(self, queues: TopicQueues) -> bytes:
-        """The route that has these queues. Raises KeyError if some of them are not known."""
-        groups, rows = self.groups, self.queues
-        return b"".join(
-            (
-                b'{"brokerDatas":[',
-                b",".join([groups[fragment] for fragment in queues]),
-                b'],"filterServerTable":{},"queueDatas":[',
-                b",".join([rows[fragment] for fragment in queues]),
-                b"]}",
-            )
-        )
-
-
 class RouteJson:
     """Routes and broker groups of one state, as RocketMQ's clients read them."""
 
-    def __init__(self, state: RouteState, max_pieces: int = MAX_PIECES) -> None:
+    def __init__(self, state: RouteState) -> None:
         self._state = state
-        self._max_pieces = max_pieces
-        self._pieces: tuple[dict[bytes, _Piece], dict[bytes, _Piece]] = ({}, {})
-        """Rows by their fragment: in standard JSON, and with numbers as keys without quotes."""
-        self._rows = _Rows(), _Rows()
-        self._known_by_name: dict[str, list[bytes]] = {}
-        """What is in ``_rows``, by the name of the group."""
-        state.change_log.listen(self._on_change)
 
     def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
         """A topic's route as a TopicRouteData in JSON (RocketMQ: pickupTopicRouteData); None if there is none.
@@ -82,19 +46,8 @@ class RouteJson:
             zone_name: Leaves groups of other zones out where their master is live.
             bare_keys: Numbers as keys have no quotes, as clients before 4.9.4 want them.
         """
-        queues = self._state.tables.topic_queue_table.get(topic)
-        if queues is None:
-            return None
-        if zone_name is None and not self._has_more_than_its_rows(topic):
-            rows = self._rows[bare_keys]
-            try:
-                return rows.route(queues)
-            except KeyError:
-                if self._learn(queues, rows, bare_keys=bare_keys):
-                    return rows.route(queues)
         fragments = self._state.route_fragments(topic, zone_name)
-        assert fragments is not None, "the topic is there"
-        return self._of_fragments(topic, fragments, bare_keys=bare_keys)
+        return None if fragments is None else self._of_fragments(topic, fragments, bare_keys=bare_keys)
 
     def dependencies(self, topic: str) -> list[str] | None:
         """What a topic's route depends on. None if it also depends on groups of other clusters, which share a name."""
@@ -108,26 +61,21 @@ class RouteJson:
 
     def _of_fragments(self, topic: str, fragments: Iterable[bytes], *, bare_keys: bool) -> bytes:
         """The same of the fields of the message."""
-        groups: list[_Piece] = []
-        queues: list[_Piece] = []
+        groups: list[_Row] = []
+        queues: list[_Row] = []
         filters: dict[str, bytes] = {}
         order_topic_conf = b""
-        find = self._pieces[bare_keys].get
         for fragment in fragments:
-            piece = find(fragment)
-            if piece is None:
-                kind = fragment[0] >> 3
-                if kind == _ORDER_TOPIC_CONF:
-                    ((_, _, payload),) = _fields(fragment)
-                    order_topic_conf = b'"orderTopicConf":' + json.dumps(payload.decode()).encode() + b","
-                    continue
-                if kind == _FILTER_SERVERS:  # of all brokers of a group
-                    filters |= dict(_filter_servers(payload) for _, _, payload in _fields(fragment))
-                    continue
-                if kind not in {_QUEUE_DATAS, _BROKER_DATAS}:  # of a newer name server whose answer is forwarded
-                    continue
-                piece = self._piece(fragment, bare_keys=bare_keys)
-            (queues if piece.number == _QUEUE_DATAS else groups).append(piece)
+            kind = fragment[0] >> 3
+            if kind == _QUEUE_DATAS:
+                queues.append(_queue_data(fragment, bare_keys))
+            elif kind == _BROKER_DATAS:
+                groups.append(_broker_data(fragment, bare_keys))
+            elif kind == _FILTER_SERVERS:  # of all brokers of a group
+                filters |= dict(_filter_servers(payload) for _, _, payload in _fields(fragment))
+            elif kind == _ORDER_TOPIC_CONF:  # a newer name server, whose answer is forwarded, may have other fields
+                ((_, _, payload),) = _fields(fragment)
+                order_topic_conf = b'"orderTopicConf":' + json.dumps(payload.decode()).encode() + b","
         if len({group.name for group in groups}) < len(groups):
             shown = self._shown_clusters(group.name for group in groups)
             groups = [group for group in groups if shown.get(group.name) == group.cluster_name]
@@ -156,7 +104,7 @@ class RouteJson:
         yield b'{"brokerAddrTable":{'
         for count, (name, cluster_name) in enumerate(shown.items()):
             comma, group = b"," if count else b"", groups[BrokerKey(cluster_name, name)]
-            yield comma + json.dumps(name).encode() + b":" + self._group(group, bare_keys=bare_keys)
+            yield comma + json.dumps(name).encode() + b":" + _broker_data(group.fragment, bare_keys).json
             yield None
         clusters = {cluster: sorted(names) for cluster, names in index.cluster_addr_table.items()}
         yield b'},"clusterAddrTable":' + json.dumps(clusters, separators=(",", ":")).encode() + b"}"
@@ -168,77 +116,14 @@ class RouteJson:
         names = (json.dumps(name).encode() for name in (key.broker_name, key.cluster_name))
         return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (addrs, *names)
 
-    def _has_more_than_its_rows(self, topic: str) -> bool:
-        """Whether the topic's route depends on more than its queues and their groups."""
-        if topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
-            return True
-        state = self._state
-        enabled = state.behaviour.order_message_enable
-        return enabled and state.kv_config.get(ORDER_TOPIC_CONFIG, topic) is not None
-
-    def _learn(self, queues: TopicQueues, rows: _Rows, *, bare_keys: bool) -> bool:
-        """Has rows know queues and their groups as routes show them now.
-
-        Returns:
-            Whether they know all of them. They never know what takes more than joining: filter servers, static topics,
-            and names that two clusters have.
-        """
-        tables, index = self._state.tables, self._state.index
-        in_force = index.queue_datas.in_force
-        for fragment in queues:
-            if fragment in rows.queues:
-                continue
-            queue_data = index.queue_datas.of(fragment)
-            group, name = tables.broker_addr_table[queue_data.broker], queue_data.broker.broker_name
-            if group.filter_fragment or queue_data.mapping is not None or len(index.clusters_by_name[name]) > 1:
-                return False
-            if len(rows.queues) >= self._max_pieces:
-                self._forget_rows()
-            shown = group.acting_fragment if in_force and group.acting_fragment else group.fragment
-            rows.queues[fragment] = self._json(in_force.get(fragment, fragment), bare_keys=bare_keys)
-            rows.groups[fragment] = self._json(shown, bare_keys=bare_keys)
-            self._known_by_name.setdefault(name, []).append(fragment)
-        return queues[0] in rows.queues  # unless all of them are too many
-
-    def _on_change(self, change: Change) -> None:
-        for group in change.groups:
-            self._forget(group.broker_name)
-
-    def _forget(self, name: str) -> None:
-        """A group of the name is shown otherwise from now on, or not at all."""
-        for fragment in self._known_by_name.pop(name, ()):
-            for rows in self._rows:
-                rows.queues.pop(fragment, None)
-                rows.groups.pop(fragment, None)
-
-    def _forget_rows(self) -> None:
-        self._known_by_name.clear()
-        for rows in self._rows:
-            rows.queues.clear()
-            rows.groups.clear()
-
-    def _group(self, group: BrokerData, *, bare_keys: bool) -> bytes:
-        return self._json(group.fragment, bare_keys=bare_keys)
-
-    def _json(self, fragment: bytes, *, bare_keys: bool) -> bytes:
-        return (self._pieces[bare_keys].get(fragment) or self._piece(fragment, bare_keys=bare_keys)).json
-
-    def _piece(self, fragment: bytes, *, bare_keys: bool) -> _Piece:
-        pieces = self._pieces[bare_keys]
-        if len(pieces) >= self._max_pieces:
-            pieces.clear()
-        ((number, _, payload),) = _fields(fragment)
-        piece = pieces[fragment] = (_queue_data if number == _QUEUE_DATAS else _broker_data)(payload, bare_keys)
-        return piece
-
     def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
         """The cluster of the group that is shown for each name: the one that registered first."""
         clusters = self._state.index.clusters_by_name
         return {name: next(iter(clusters[name])) for name in names if name in clusters}
 
 
-def _joined(pieces: list[_Piece]) -> bytes:
-    return b",".join([piece.json for piece in pieces])
+def _joined(rows: list[_Row]) -> bytes:
+    return b",".join([row.json for row in rows])
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
@@ -264,7 +149,9 @@ def _dumps(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _queue_data(payload: bytes, bare_keys: bool) -> _Piece:
+@lru_cache(MAX_ROWS)
+def _queue_data(fragment: bytes, bare_keys: bool) -> _Row:
+    ((_, _, payload),) = _fields(fragment)
     row = route_data_pb2.QueueData.FromString(payload)
     values = {
         "brokerName": row.broker_name,
@@ -274,7 +161,7 @@ def _queue_data(payload: bytes, bare_keys: bool) -> _Piece:
         "writeQueueNums": row.write_queue_nums,
     }
     mapping = _mapping(row, bare_keys=bare_keys) if row.HasField("mapping") else None
-    return _Piece(_QUEUE_DATAS, row.cluster_name, row.broker_name, _dumps(values), mapping)
+    return _Row(row.cluster_name, row.broker_name, _dumps(values), mapping)
 
 
 def _mapping(row: route_data_pb2.QueueData, *, bare_keys: bool) -> tuple[bytes, bytes]:
@@ -294,7 +181,9 @@ def _mappings(topic: str, mappings: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b',"topicQueueMappingByBroker":{%b}' % b",".join(before + name + after for before, after in mappings)
 
 
-def _broker_data(payload: bytes, bare_keys: bool) -> _Piece:
+@lru_cache(MAX_ROWS)
+def _broker_data(fragment: bytes, bare_keys: bool) -> _Row:
+    ((_, _, payload),) = _fields(fragment)
     row = route_data_pb2.BrokerData.FromString(payload)
     addrs = _addrs({member.broker_id: member.broker_addr for member in row.broker_addrs}, bare_keys=bare_keys)
     values: dict[str, object] = {
@@ -305,7 +194,7 @@ def _broker_data(payload: bytes, bare_keys: bool) -> _Piece:
     if row.HasField("zone_name"):
         values["zoneName"] = row.zone_name
     encoded = b'{"brokerAddrs":%b,%b' % (addrs, _dumps(values)[1:])
-    return _Piece(_BROKER_DATAS, row.cluster_name, row.broker_name, encoded)
+    return _Row(row.cluster_name, row.broker_name, encoded)
 
 
 def _filter_servers(payload: bytes) -> tuple[str, bytes]:
