@@ -32,9 +32,10 @@ from groundwork.logs import configure_logs
 from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, collecting, tune_garbage_collection
 from namesrv.core.encoding import tag, varint
+from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
-from namesrv.core.registrations import UnreadTopics
-from namesrv.core.routes import Routes
+from namesrv.core.registrations import Registrations, UnreadTopics
+from namesrv.core.removals import Removals
 from namesrv.core.slices import with_breaths
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState
 from namesrv.core.state_change import StateChange, apply_now
@@ -119,26 +120,26 @@ class ChangeTimes:
 
 def large_registrations(sizes: Sizes) -> Iterator[Sample]:
     """A large registration: how long it takes, and how long it blocks the event loop."""
-    topics, routes = range(sizes.topics), _new_routes()
+    topics, state = range(sizes.topics), _new_state()
     for name, counter in (("first", 1), ("changed", 2)):
         workload = f"one registration of {sizes.topics:,} topics, {name}"
         data, times = registration(0, topics, counter, topics if name == "changed" else range(0)), ChangeTimes()
-        _register(routes, data, times)
+        _register(state, data, times)
         yield Sample(workload, "longest commit", "ms", max(times.loop_millis))
         yield Sample(workload, "all together", "ms", times.all_millis)
 
 
 def static_topic(sizes: Sizes) -> Iterator[Sample]:
     """The mapping of one static topic, as RocketMQ writes and registers it."""
-    routes = _new_routes()
+    state = _new_state()
     for name, shift in (("first", 0), ("moved", 1)):
         workload = f"one static topic of {sizes.mapped_queues:,} queues, {name}"
         data, times = _static_topic_body(sizes.mapped_queues, shift), ChangeTimes()
-        known = routes.state.tables.topic_queue_table
+        known = state.tables.topic_queue_table
         body = times.on_thread(lambda data=data, known=known: read_registration(data, 0, known))  # type: ignore[misc]
         broker = BrokerKey("cluster", "broker"), 0, "10.0.0.1:10911", body.data_version, body.topic_configs
         times.make(
-            routes.registrations.register_broker(Registration(*broker, topic_by_topic=True, mappings=body.mappings))
+            Registrations(state).register_broker(Registration(*broker, topic_by_topic=True, mappings=body.mappings))
         )
         yield Sample(workload, "longest commit", "ms", max(times.loop_millis))
         yield Sample(workload, "all together", "ms", times.all_millis)
@@ -147,24 +148,24 @@ def static_topic(sizes: Sizes) -> Iterator[Sample]:
 def expiry(sizes: Sizes) -> Iterator[Sample]:
     """A tenth of the brokers fall silent at once. All registered within seconds, so one scan sees all deadlines."""
     clock = VirtualClock()
-    routes, identities, expiring = _new_routes(clock), [], sizes.brokers // 10
+    state, identities, expiring = _new_state(clock), [], sizes.brokers // 10
     for broker in range(sizes.brokers):
         clock.seconds += _BETWEEN_BROKERS_SECONDS  # equal deadlines would be sorted by name, which is slow and rare
         request = registration_service_pb2.RegisterBrokerRequest.FromString(registration(broker, range(0)))
         request.ClearField("heartbeat_timeout_millis")
-        _read_and_register(routes, request, ChangeTimes())
+        _read_and_register(state, request, ChangeTimes())
         identities.append(registration_module.broker_identity(request.broker))
     all_registered = clock.seconds
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
     for identity in identities[expiring:]:
         clock.seconds += _BETWEEN_BROKERS_SECONDS
-        routes.heartbeats.broker_heartbeat(*identity)
+        Heartbeats(state).broker_heartbeat(*identity)
     clock.seconds = all_registered + BROKER_CHANNEL_EXPIRED_TIME + 1
     times = ChangeTimes()
-    changes = routes.removals.scan_not_active_broker()
+    changes = Removals(state).scan_not_active_broker()
     while (change := times.on_thread(lambda: next(changes, None))) is not None:
         times.make(change)
-    left = len(routes.state.tables.broker_live_table)
+    left = len(state.tables.broker_live_table)
     assert left == sizes.brokers - expiring, f"{left} brokers are left"
     workload = f"expiry of {expiring:,} of {sizes.brokers:,} brokers"
     yield Sample(workload, "all together", "ms", times.all_millis)
@@ -173,24 +174,24 @@ def expiry(sizes: Sizes) -> Iterator[Sample]:
 
 def tables(sizes: Sizes, profile: Profile) -> Iterator[Sample]:
     """A table of one profile: filled, looked up in, streamed out, replaced, watched, collected."""
-    routes = _new_routes()
+    state = _new_state()
     figures = itertools.chain(
-        _registered("loading it", routes, profile.registrations()),
-        _lookups(routes.state, profile, sizes.lookups),
-        _snapshot(routes.state),
-        _registered("replacing all of it", routes, profile.registrations(counter=2, changed=True)),
-        _snapshot_let_go(routes, profile.registrations(counter=3)),
-        _watches_ended(routes.state, profile, sizes),
+        _registered("loading it", state, profile.registrations()),
+        _lookups(state, profile, sizes.lookups),
+        _snapshot(state),
+        _registered("replacing all of it", state, profile.registrations(counter=2, changed=True)),
+        _snapshot_let_go(state, profile.registrations(counter=3)),
+        _watches_ended(state, profile, sizes),
         _collection(),
     )
     return (Sample(profile.name, *figure) for figure in figures)
 
 
-def _registered(what: str, routes: Routes, registrations: Iterable[bytes]) -> Figures:
+def _registered(what: str, state: RouteState, registrations: Iterable[bytes]) -> Figures:
     times, memory = ChangeTimes(), _resident_bytes()
     with _collections() as pauses:
         for data in registrations:
-            _register(routes, data, times)
+            _register(state, data, times)
     yield f"{what}, all together", "s", times.all_millis / 1000
     yield f"{what}, longest commit", "ms", max(times.loop_millis)
     yield f"{what}, resident memory that it takes", "MiB", (_resident_bytes() - memory) / _MEBIBYTE
@@ -216,11 +217,11 @@ def _snapshot(state: RouteState) -> Figures:
     yield "its messages, longest of them", "ms", max(blocked)
 
 
-def _snapshot_let_go(routes: Routes, registrations: Iterable[bytes]) -> Figures:
+def _snapshot_let_go(state: RouteState, registrations: Iterable[bytes]) -> Figures:
     """A snapshot is let go that holds all of its rows alone, because each has been replaced since."""
-    snapshot = routes.state.snapshot()
+    snapshot = state.snapshot()
     for data in registrations:
-        _register(routes, data, ChangeTimes())
+        _register(state, data, ChangeTimes())
     began = time.perf_counter()
     del snapshot
     yield "letting a replaced snapshot go", "ms", _millis_since(began)
@@ -270,25 +271,25 @@ def _collections() -> Iterator[list[float]]:
         gc.callbacks.remove(on_collection)
 
 
-def _new_routes(clock: VirtualClock | None = None) -> Routes:
+def _new_state(clock: VirtualClock | None = None) -> RouteState:
     numbers = itertools.count()
     identity = NamesrvIdentity("bench", "000000000000001-00000000")
-    return Routes.of(RouteState(identity, clock or VirtualClock(), lambda: f"channel-{next(numbers)}"))
+    return RouteState(identity, clock or VirtualClock(), lambda: f"channel-{next(numbers)}")
 
 
-def _register(routes: Routes, data: bytes, times: ChangeTimes) -> RegisterBrokerResult:
+def _register(state: RouteState, data: bytes, times: ChangeTimes) -> RegisterBrokerResult:
     """Parses, checks and makes a registration from its bytes, as the server does."""
     parse = registration_service_pb2.RegisterBrokerRequest.FromString
-    return _read_and_register(routes, times.on_thread(lambda: parse(data)), times)
+    return _read_and_register(state, times.on_thread(lambda: parse(data)), times)
 
 
 def _read_and_register(
-    routes: Routes, request: registration_service_pb2.RegisterBrokerRequest, times: ChangeTimes
+    state: RouteState, request: registration_service_pb2.RegisterBrokerRequest, times: ChangeTimes
 ) -> RegisterBrokerResult:
     read = registration_module.read_registration(request)
-    known, configs = routes.state.tables.topic_queue_table, request.topic_configs
+    known, configs = state.tables.topic_queue_table, request.topic_configs
     unread = UnreadTopics(lambda: len(configs), lambda: registration_module.read_topics(configs, known))
-    change = routes.registrations.register_broker(read, unread=unread)
+    change = Registrations(state).register_broker(read, unread=unread)
     if change.topics_to_read:
         times.on_thread(change.read)
     return times.make(change)
@@ -324,7 +325,7 @@ def _resident_bytes() -> int:
 
 def run(workload: Callable[..., Iterator[Sample]], *arguments: Any) -> list[Sample]:
     """Runs a workload in this process, with the garbage collector as in ``namesrv serve``."""
-    _register(_new_routes(), registration(0, range(_WARM_UP_TOPICS)), ChangeTimes())
+    _register(_new_state(), registration(0, range(_WARM_UP_TOPICS)), ChangeTimes())
     tune_garbage_collection()
     return list(workload(*arguments))
 

@@ -35,9 +35,9 @@ from namesrv.core.model import (
     IntentTable,
     KvConfigTable,
 )
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.routes import Routes
-from namesrv.core.state import Unconfirmed
+from namesrv.core.operator_changes import OperatorChanges, OperatorOutcome
+from namesrv.core.removals import Removals
+from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.runtime_settings import FIELDS, text_of
 
 MAX_CONFIG_VALUES = 100
@@ -82,8 +82,10 @@ class GroupOutcome(NamedTuple):
 class Administration:
     """Checks operators' calls. Operators makes their changes durable and puts them in force."""
 
-    def __init__(self, routes: Routes, writer: TableWriter, operators: Operators) -> None:
-        self._routes, self._state = routes, routes.state
+    def __init__(self, state: RouteState, writer: TableWriter, operators: Operators) -> None:
+        self._state = state
+        self._operator_changes = OperatorChanges(state)
+        self._removals = Removals(state)
         self._writer = writer
         self._operators = operators
 
@@ -206,7 +208,7 @@ class Administration:
         """Deletes a topic until it is reported again. Raises TOPIC_NOT_FOUND, and as ``wipe_write_perm``."""
         check(*_of_topic(key), _comment(operation))
         cause, owner, force, validate_only = operation
-        deletion = self._routes.operator_changes.delete_topic(
+        deletion = self._operator_changes.delete_topic(
             key.topic, key.cluster_name, cause, validate_only=validate_only, refuse_in_use=not force
         )
         outcome = await self._writer.apply(deletion, owner)
@@ -242,7 +244,7 @@ class Administration:
                 return self._state.unconfirmed.get(live.key) is Unconfirmed.GUARD
             return live.broker == group
 
-        removals = self._routes.removals
+        removals = self._removals
         removed, radius = await self._writer.apply(removals.preview_broker_loss(is_meant), operation.owner)
         if removed and not operation.validate_only:
             removed = await self._writer.apply_each(removals.confirm_broker_loss(is_meant, operation.cause))

@@ -15,8 +15,9 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, GroupChange, KvChange
+from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
-from namesrv.core.routes import Routes
+from namesrv.core.removals import Removals
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
 
@@ -35,12 +36,14 @@ class ChannelStreams:
 
     def __init__(
         self,
-        routes: Routes,
+        state: RouteState,
         writer: TableWriter,
         stall_detector: StallDetector,
         shares: Shares | None = None,
     ) -> None:
-        self._routes, self._state = routes, routes.state
+        self._state = state
+        self._heartbeats = Heartbeats(state)
+        self._removals = Removals(state)
         self._writer = writer
         self._stall_detector = stall_detector
         self._shares = shares or FairShares.of().channels
@@ -109,7 +112,7 @@ class ChannelStreams:
             while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
             lost = [channel_id for channel_id, _ in ended if not await self._may_come_back(channel_id)]
-            for gone in await self._writer.apply_each(self._routes.removals.on_channel_destroy(lost)):
+            for gone in await self._writer.apply_each(self._removals.on_channel_destroy(lost)):
                 log_removed(gone)
             for _, sharer in ended:
                 self._shares.give_back(sharer)
@@ -125,7 +128,7 @@ class ChannelStreams:
             seconds, why = DOUBTED_SECONDS, Doubt.OWN_STALL
         else:
             return False
-        if brokers := self._routes.heartbeats.doubt_channel_end(channel_id, seconds, why):
+        if brokers := self._heartbeats.doubt_channel_end(channel_id, seconds, why):
             _log.warning("channel_end_doubted", why=why.label, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
@@ -164,7 +167,7 @@ class ChannelStreams:
     def _new_channel(self, sharer: Sharer) -> str:
         self._shares.take(sharer)
         try:
-            channel_id = self._routes.heartbeats.open_channel()
+            channel_id = self._heartbeats.open_channel()
         except BaseException:
             self._shares.give_back(sharer)
             raise
@@ -172,7 +175,7 @@ class ChannelStreams:
         return channel_id
 
     def _end(self, channel_id: str) -> None:
-        self._routes.heartbeats.end_channel(channel_id)
+        self._heartbeats.end_channel(channel_id)
         self._ended.put_nowait((channel_id, self._sharers.pop(channel_id)))
 
 

@@ -20,8 +20,8 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, limit_exceeded, no_data_dir, overloaded, shutting_down
 from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
-from namesrv.core.operator_changes import OperatorOutcome, check_not_in_use
-from namesrv.core.routes import Routes
+from namesrv.core.operator_changes import OperatorChanges, OperatorOutcome, check_not_in_use
+from namesrv.core.state import RouteState
 from namesrv.limits import MAX_ABSENT_INTENTS, MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES
 from namesrv.runtime_settings import text_of, with_texts
 from namesrv.settings import NamesrvSettings
@@ -99,7 +99,7 @@ class Operators:
 
     def __init__(
         self,
-        routes: Routes,
+        state: RouteState,
         writer: TableWriter,
         database: Database | None,
         in_force: SettingsInForce,
@@ -113,7 +113,8 @@ class Operators:
         Raises DataDirError.
         """
         self.wall_millis = wall_millis
-        self._routes, self._state = routes, routes.state
+        self._state = state
+        self._operator_changes = OperatorChanges(state)
         self._writer = writer
         self._database = database
         self._apply_settings = apply_settings
@@ -150,7 +151,7 @@ class Operators:
         return await self._preview(self._changed_intents(change))
 
     async def _preview(self, after: IntentTable) -> OperatorOutcome:
-        changes = self._routes.operator_changes
+        changes = self._operator_changes
         return await self._writer.apply(changes.publish_intents(after, Cause("preview"), validate_only=True), OWN)
 
     async def lift_ended(
@@ -179,7 +180,7 @@ class Operators:
         if refuse_in_use:
             check_not_in_use((await self._preview(after)).in_use)
         await database.replace(INTENTS, after)
-        outcome = await self._writer.apply_own(self._routes.operator_changes.publish_intents(after, cause))
+        outcome = await self._writer.apply_own(self._operator_changes.publish_intents(after, cause))
         log_intents(outcome, cause, self._state.revision)
         return outcome
 
@@ -225,7 +226,7 @@ class Operators:
         database = self._durable()
         if after is not before:
             await database.replace(KV_CONFIG, after)
-            publish = partial(self._routes.operator_changes.publish_kv_config, after, cause)
+            publish = partial(self._operator_changes.publish_kv_config, after, cause)
             self._writer.commit_now(self._state, cause.call, publish)
         return before
 

@@ -44,6 +44,7 @@ from namesrv.core.errors import (
     invalid_field,
     limit_exceeded,
 )
+from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerKey,
@@ -55,8 +56,9 @@ from namesrv.core.model import (
     StaticMapping,
 )
 from namesrv.core.pace import breathe, paced
-from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
-from namesrv.core.routes import Routes
+from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, Registrations, UnreadTopics
+from namesrv.core.removals import Removals
+from namesrv.core.state import RouteState
 from namesrv.engines.api import doubt_of, may_repeat
 from namesrv.grpc_api.handlers import Context
 
@@ -339,7 +341,7 @@ class RegistrationServicer:
 
     def __init__(
         self,
-        routes: Routes,
+        state: RouteState,
         writer: TableWriter,
         channels: ChannelStreams,
         idle_timeout_millis: int,
@@ -347,10 +349,13 @@ class RegistrationServicer:
         tally: RegistrationCounter | None = None,
         registered_topics: Shares | None = None,
     ) -> None:
-        self._routes, self._state = routes, routes.state
+        self._state = state
+        self._registrations = Registrations(state)
+        self._removals = Removals(state)
+        self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._channels = channels
-        self._brokers = NamedBrokers(routes.state)
+        self._brokers = NamedBrokers(state)
         self._registered_topics = registered_topics or FairShares.of().registered_topics
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
@@ -377,7 +382,7 @@ class RegistrationServicer:
         else:
             await self._writer.read(partial(check_body_crc32, request), caller, is_large=count > LARGE_TOPICS)
         cause, principal = Cause("RegisterBroker", caller_of(context)), principal_name()
-        change = self._routes.registrations.register_broker(registration, cause, principal, unread)
+        change = self._registrations.register_broker(registration, cause, principal, unread)
         result = await self._writer.read_and_apply(change, caller)
         log_registered(registration, result, self._state.revision)
         return pb.RegisterBrokerResponse(
@@ -416,9 +421,7 @@ class RegistrationServicer:
         reason = unregister_reason(request.reason)
         generation = request.generation if request.HasField("generation") else None
         cause = Cause("UnregisterBroker", caller_of(context))
-        change = self._routes.removals.unregister_broker(
-            identity.broker, identity.broker_addr, reason, generation, cause
-        )
+        change = self._removals.unregister_broker(identity.broker, identity.broker_addr, reason, generation, cause)
         removed = await self._writer.apply(change, sharer_of(context).name)
         for gone in removed:
             log_removed(gone)
@@ -431,7 +434,7 @@ class RegistrationServicer:
         with self._tally.counting("query") as outcome:
             identity = broker_identity(request.broker)
             version = data_version("data_version", request.data_version)
-            changed, held = self._routes.heartbeats.query_data_version(*identity, version)
+            changed, held = self._heartbeats.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
         after_header = _after_header(held, changed=changed)
         if not changed:  # else it registers now, and asks with another version
@@ -444,7 +447,7 @@ class RegistrationServicer:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
             identity = broker_identity(request.broker)
-            self._routes.heartbeats.broker_heartbeat(*identity)
+            self._heartbeats.broker_heartbeat(*identity)
             outcome.result = "unchanged"
         self._may_repeat(context, identity, "heartbeat", b"")
         return self._state.header_fragment()  # all of a BrokerHeartbeatResponse
@@ -455,7 +458,7 @@ class RegistrationServicer:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
         queues = topic_queues(request)
         cause = Cause("RegisterTopic", caller_of(context))
-        change = self._routes.registrations.register_topic(request.topic, queues, cause)
+        change = self._registrations.register_topic(request.topic, queues, cause)
         changed = await self._writer.apply(change, sharer_of(context).name)
         if changed:
             log_topic_registered(request.topic, len(queues), self._state.revision)
@@ -485,7 +488,7 @@ class RegistrationServicer:
         check(
             ("channel_id", request.channel_id or None, _CHANNEL)
         )  # not CHANNEL_GONE: the agent must not open another one
-        brokers = self._routes.heartbeats.hand_over_channel(request.channel_id)
+        brokers = self._heartbeats.hand_over_channel(request.channel_id)
         return pb.HandOverChannelResponse(
             header=self._state.header(),
             channel_grace_millis=round(self._state.behaviour.channel_grace_seconds * 1000),
@@ -494,13 +497,14 @@ class RegistrationServicer:
 
     def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer, but for the header."""
-        routes, tally, live = self._routes, self._tally, self._state.live_broker(*identity)
+        heartbeats, state, tally = self._heartbeats, self._state, self._tally
+        live = state.live_broker(*identity)
 
         def again() -> bytes | None:
-            if live is None or not routes.heartbeats.heard_again(live):
+            if live is None or not heartbeats.heard_again(live):
                 return None
             tally.count(kind, "unchanged")
-            return routes.state.header_fragment() + after_header
+            return state.header_fragment() + after_header
 
         may_repeat(context, again)
 

@@ -39,6 +39,7 @@ from namesrv.core.errors import (
     limit_exceeded,
     registry_warming,
 )
+from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerKey,
@@ -51,8 +52,8 @@ from namesrv.core.model import (
     TopicTableFingerprint,
 )
 from namesrv.core.pace import breathe
-from namesrv.core.registrations import UnreadTopics
-from namesrv.core.routes import Routes
+from namesrv.core.registrations import Registrations, UnreadTopics
+from namesrv.core.removals import Removals
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
@@ -362,7 +363,7 @@ class RegistrationCalls:
 
     def __init__(
         self,
-        routes: Routes,
+        state: RouteState,
         writer: TableWriter,
         channels: ChannelStreams,
         tally: RegistrationCounter,
@@ -370,7 +371,10 @@ class RegistrationCalls:
         *,
         shares: FairShares,
     ) -> None:
-        self._routes, self._state = routes, routes.state
+        self._state = state
+        self._registrations = Registrations(state)
+        self._removals = Removals(state)
+        self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._channels = channels
         self._tally = tally
@@ -412,7 +416,7 @@ class RegistrationCalls:
             )
             cause, principal = Cause("RegisterBroker", caller_of(caller.context)), principal_name()
             unread = self._unread(request, registration)
-            change = self._routes.registrations.register_broker(registration, cause, principal, unread)
+            change = self._registrations.register_broker(registration, cause, principal, unread)
             result = await self._writer.read_and_apply(change, caller.owner)
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._state.revision)
@@ -425,7 +429,7 @@ class RegistrationCalls:
 
     def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
         """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
-        registrations, heartbeats, tables = self._routes.registrations, self._routes.heartbeats, self._state.tables
+        registrations, heartbeats, tables = self._registrations, self._heartbeats, self._state.tables
         live = tables.broker_live_table.get(registration.live_key)
         group = tables.broker_addr_table.get(registration.broker)
         if live is None or group is None:
@@ -446,7 +450,7 @@ class RegistrationCalls:
         with self._while_allowed(caller, request):
             broker, address = fields.broker(request), fields.broker_addr(request)
             cause = Cause("UnregisterBroker", caller_of(caller.context))
-            change = self._routes.removals.unregister_broker(broker, address, RemovalReason.UNREGISTERED, None, cause)
+            change = self._removals.unregister_broker(broker, address, RemovalReason.UNREGISTERED, None, cause)
             removed = await self._writer.apply(change, caller.owner)
         for gone in removed:
             log_removed(gone)
@@ -460,9 +464,7 @@ class RegistrationCalls:
             if len(request.body) > MAX_DATA_VERSION_BYTES:
                 raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
             version = data_version_of(read_json(_decoded(request.body)))
-            changed, held = self._routes.heartbeats.query_by_address(
-                broker, fields.broker_id(request), address, version
-            )
+            changed, held = self._heartbeats.query_by_address(broker, fields.broker_id(request), address, version)
             outcome.result = "changed" if changed else "unchanged"
         body = b"" if held is None else _data_version(held)
         told = answer(request, ResponseCode.SUCCESS, body, {"changed": "true" if changed else "false"})
@@ -475,7 +477,7 @@ class RegistrationCalls:
         self._check(caller, request)
         with self._tally.counting("heartbeat") as outcome:
             cluster_name, address = fields.text(request, "clusterName"), fields.broker_addr(request)
-            if self._routes.heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
+            if self._heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
         told = answer(request, ResponseCode.SUCCESS)
         self._is_heartbeat(request, LiveKey(cluster_name, address), "heartbeat", told)
@@ -483,7 +485,7 @@ class RegistrationCalls:
 
     def _is_heartbeat(self, request: Request, key: LiveKey, kind: Kind, told: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer."""
-        heartbeats, tally = self._routes.heartbeats, self._tally
+        heartbeats, tally = self._heartbeats, self._tally
         live = self._state.tables.broker_live_table.get(key)
 
         def again() -> bytes | None:
@@ -506,7 +508,7 @@ class RegistrationCalls:
         self._gate.check(caller, Grade.REGISTRATIONS, registration_pb.RegisterTopicRequest(queue_datas=named))
         if queues:
             cause = Cause("RegisterTopic", caller_of(caller.context))
-            change = self._routes.registrations.register_topic(topic, queues, cause)
+            change = self._registrations.register_topic(topic, queues, cause)
             if await self._writer.apply(change, caller.owner):
                 log_topic_registered(topic, len(queues), self._state.revision)
         return answer(request, ResponseCode.SUCCESS)

@@ -38,8 +38,9 @@ from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
+from namesrv.core.heartbeats import Heartbeats
+from namesrv.core.operator_changes import OperatorChanges
 from namesrv.core.pins import Pins
-from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
@@ -110,14 +111,13 @@ class NamesrvServer:
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
         self._state = self._empty_state(settings, clock, database)
-        self._routes = Routes.of(self._state)
         listen_for_mass_loss(self._state)
         listen_for_names_in_two_clusters(self._state)
         self._writer = TableWriter()
         self._reader = Worker("reader")
         self._shares = FairShares.of(settings.share_rules)
         self._operators = Operators(
-            self._routes,
+            self._state,
             self._writer,
             database,
             in_force,
@@ -134,11 +134,11 @@ class NamesrvServer:
         self._watch_streams = WatchStreams(self._state, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
-        self._stall_detector = StallDetector(clock.monotonic, self._routes.heartbeats.grant_more_time, doubtful_seconds)
-        self._channels = ChannelStreams(self._routes, self._writer, self._stall_detector, self._shares.channels)
+        self._stall_detector = StallDetector(clock.monotonic, Heartbeats(self._state).grant_more_time, doubtful_seconds)
+        self._channels = ChannelStreams(self._state, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._state, self._channels)
         self._cluster_test: ClusterTestLookups | None = None
-        self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
+        self._scans = ExpiryScanner(self._state, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._remoting_counter = RemotingCounter(self._grpc.frame_hits)
@@ -243,7 +243,7 @@ class NamesrvServer:
     def _add_services(self, settings: NamesrvSettings, remoting_sockets: list[socket.socket]) -> None:
         state, watchers, started_at_millis = self._state, self._watch_streams, self._started_at_millis
         registration = RegistrationServicer(
-            self._routes,
+            self._state,
             self._writer,
             self._channels,
             settings.broker_channel_expired_time_millis,
@@ -263,7 +263,7 @@ class NamesrvServer:
             BrokerGroupCalls(state),
             StatusCalls(state, warm_up, started_at_millis, self._durable.data_dir_problem),
         )
-        administration = Administration(self._routes, self._writer, self._operators)
+        administration = Administration(self._state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)
         admin = AdminServicer(
             OperatorCalls(state, administration, reader),
@@ -299,7 +299,7 @@ class NamesrvServer:
         return calls_of(
             RemotingLookups(routes, self._durable.warm_up, elsewhere),
             ListCalls(self._state, routes, self._reader),
-            RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate, shares=shares),
+            RegistrationCalls(self._state, self._writer, self._channels, self._registrations, gate, shares=shares),
             RemotingOperators(self._state, administration),
             gate,
             shares=shares,
@@ -319,7 +319,7 @@ class NamesrvServer:
 
     def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
-        self._routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
+        OperatorChanges(self._state).publish_behaviour(settings.behaviour, cause, tuple(rows))
 
     async def _shut_down(self, *, orderly: bool) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way.

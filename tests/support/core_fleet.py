@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import route_data_pb2
 
+from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     BrokerKey,
     DataVersion,
@@ -20,9 +21,10 @@ from namesrv.core.model import (
     StaticMapping,
     TopicTableFingerprint,
 )
+from namesrv.core.operator_changes import OperatorChanges
 from namesrv.core.policy import Behaviour
-from namesrv.core.registrations import REGISTER_BROKER, UnreadTopics
-from namesrv.core.routes import Routes
+from namesrv.core.registrations import REGISTER_BROKER, Registrations, UnreadTopics
+from namesrv.core.removals import Removals
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.virtual_clock import VirtualClock
@@ -49,10 +51,15 @@ class Fleet:
         self.clock = VirtualClock()
         numbers = itertools.count(1)
         identity = NamesrvIdentity("ns-test", "000000000000001-00000000")
-        self.state = RouteState(identity, self.clock, lambda: f"channel-{next(numbers)}", behaviour=behaviour)
-        self.routes = Routes.of(self.state)
+        self.serve(RouteState(identity, self.clock, lambda: f"channel-{next(numbers)}", behaviour=behaviour))
         self.topics_read = 0
         """Topics that were read while a registration was prepared."""
+
+    def serve(self, state: RouteState) -> None:
+        """Uses these tables from now on."""
+        self.state = state
+        self.registrations, self.removals = Registrations(state), Removals(state)
+        self.heartbeats, self.operator_changes = Heartbeats(state), OperatorChanges(state)
 
     def register(
         self,
@@ -95,7 +102,7 @@ class Fleet:
             table_fingerprint=mark,
         )
         unread = None if is_read else UnreadTopics(lambda: len(configs), lambda: self._read(configs))
-        change = self.routes.registrations.register_broker(registration, REGISTER_BROKER, principal, unread)
+        change = self.registrations.register_broker(registration, REGISTER_BROKER, principal, unread)
         return apply_now(change)
 
     def _read(self, configs: dict[str, ReportedQueues]) -> dict[str, ReportedQueues]:
@@ -103,26 +110,26 @@ class Fleet:
         return configs
 
     def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
-        return apply_now(self.routes.registrations.register_topic(topic, queues))
+        return apply_now(self.registrations.register_topic(topic, queues))
 
     def unregister(
         self, addr: str = A, *, name: str = "broker-a", cluster: str = CLUSTER, generation: int | None = None
     ) -> RemovedBroker | None:
         key = BrokerKey(cluster, name)
-        removal = self.routes.removals.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation)
+        removal = self.removals.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation)
         return next(iter(apply_now(removal)), None)
 
     def end_channel(self, channel_id: str) -> list[RemovedBroker]:
-        self.routes.heartbeats.end_channel(channel_id)
-        return apply_all_now(self.routes.removals.on_channel_destroy([channel_id]))
+        self.heartbeats.end_channel(channel_id)
+        return apply_all_now(self.removals.on_channel_destroy([channel_id]))
 
     def scan(self) -> list[RemovedBroker]:
-        return apply_all_now(self.routes.removals.scan_not_active_broker())
+        return apply_all_now(self.removals.scan_not_active_broker())
 
     def query(
         self, addr: str = A, broker_id: int = 0, *, name: str = "broker-a", version: DataVersion = VERSION
     ) -> tuple[bool, DataVersion | None]:
-        return self.routes.heartbeats.query_data_version(BrokerKey(CLUSTER, name), broker_id, addr, version)
+        return self.heartbeats.query_data_version(BrokerKey(CLUSTER, name), broker_id, addr, version)
 
     def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:
         encoded = self.state.route(topic)

@@ -60,12 +60,12 @@ class SocketlessFront:
         self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
 
     def _calls(self) -> Calls:
-        routes, clock, settings = self.fleet.routes, self.fleet.clock, NamesrvSettings.load(None, {})
-        state, reader = routes.state, Worker("reader")
+        state, clock, settings = self.fleet.state, self.fleet.clock, NamesrvSettings.load(None, {})
+        reader, grant_more_time = Worker("reader"), self.fleet.heartbeats.grant_more_time
         in_force = SettingsInForce(settings)
         self._writer = writer = TableWriter()
         self._operators = Operators(
-            routes,
+            state,
             writer,
             self._database,
             in_force,
@@ -73,14 +73,14 @@ class SocketlessFront:
             wall_millis=clock.wall_millis,
         )
         warm_up = WarmUp(state, clock, 0)
-        self._channels = ChannelStreams(routes, writer, StallDetector(clock, routes.heartbeats.grant_more_time, 0))
+        self._channels = ChannelStreams(state, writer, StallDetector(clock, grant_more_time, 0))
         gate = Gate(Grade, None)
         json = RouteJson(state)
         return calls_of(
             LookupCalls(json, warm_up),
             ListCalls(state, json, reader),
-            RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate, shares=self.shares),
-            OperatorCalls(state, Administration(routes, writer, self._operators)),
+            RegistrationCalls(state, writer, self._channels, RegistrationCounter(), gate, shares=self.shares),
+            OperatorCalls(state, Administration(state, writer, self._operators)),
             gate,
             shares=self.shares,
         )

@@ -19,7 +19,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.grpc_errors import RichError
 from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
-from namesrv.core.routes import Routes
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_now
@@ -119,8 +118,7 @@ class LivingNamesrv(ScriptedNamesrv):
         numbers = itertools.count(1)
         identity = NamesrvIdentity(self.name, f"{self.starts:015}-00000000")
         self.fleet = Fleet()
-        self.fleet.state = RouteState(identity, self.clock, lambda: f"channel-{next(numbers)}")
-        self.fleet.routes = Routes.of(self.fleet.state)
+        self.fleet.serve(RouteState(identity, self.clock, lambda: f"channel-{next(numbers)}"))
         self.fleet.state.change_log._max_changes = MAX_CHANGES
         self.note()
 
@@ -298,7 +296,7 @@ class FleetLife:
                 self._register(broker)
         self._clock.advance(70)
         for namesrv in self._namesrvs:
-            for change in namesrv.fleet.routes.removals.scan_not_active_broker():
+            for change in namesrv.fleet.removals.scan_not_active_broker():
                 apply_now(change)
                 namesrv.note()
 
@@ -317,7 +315,7 @@ class FleetLife:
         for namesrv in self._reached():
             fleet = namesrv.fleet
             if broker.name.endswith(("0", "1")) and broker.channels.get(namesrv.name) is None:
-                broker.channels[namesrv.name] = fleet.routes.heartbeats.open_channel()
+                broker.channels[namesrv.name] = fleet.heartbeats.open_channel()
             fleet.register(
                 broker.addr,
                 broker.broker_id,

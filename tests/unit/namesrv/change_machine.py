@@ -183,7 +183,7 @@ class ChangesMakeSnapshots(Machine):
 
     @rule()
     def open_channel(self) -> None:
-        self.channels.append(self.fleet.routes.heartbeats.open_channel())
+        self.channels.append(self.fleet.heartbeats.open_channel())
 
     @rule(
         topics=_TOPICS, version=_VERSIONS, moved=st.integers(0, 1), going=st.integers(0, 4), confirmed=st.booleans()
@@ -194,7 +194,7 @@ class ChangesMakeSnapshots(Machine):
         """A master of each group, mostly at an address of another one before, over channels that then end."""
         came = []
         for number, (cluster, name) in enumerate(product(("c1", "c2"), ("broker-a", "broker-b"))):
-            came.append(self.fleet.routes.heartbeats.open_channel())
+            came.append(self.fleet.heartbeats.open_channel())
             with self.refusals_noted():
                 self.fleet.register(
                     f"10.0.0.{(number + moved) % 4 + 1}:10911", 0, topics, name=name, cluster=cluster, version=version,
@@ -211,8 +211,8 @@ class ChangesMakeSnapshots(Machine):
         ended = data.draw(st.sets(st.sampled_from(self.channels))) if self.channels else set()
         for channel in ended:
             self.channels.remove(channel)
-            self.fleet.routes.heartbeats.end_channel(channel)
-        apply_all_now(self.fleet.routes.removals.on_channel_destroy(sorted(ended)))
+            self.fleet.heartbeats.end_channel(channel)
+        apply_all_now(self.fleet.removals.on_channel_destroy(sorted(ended)))
 
     @rule(seconds=st.sampled_from([1.0, 60.0, 121.0, 201.0]))
     def time_passes(self, seconds: float) -> None:
@@ -224,21 +224,21 @@ class ChangesMakeSnapshots(Machine):
         table = self.fleet.state.intents.without(lifted)
         for intent in intents:
             table = table.with_intent(intent)
-        apply_now(self.fleet.routes.operator_changes.publish_intents(table, _CAUSE))
+        apply_now(self.fleet.operator_changes.publish_intents(table, _CAUSE))
 
     @rule()
     def lift_everything(self) -> None:
         intents = self.fleet.state.intents
         nothing = intents.without(intents.intents)
-        apply_now(self.fleet.routes.operator_changes.publish_intents(nothing, _CAUSE))
+        apply_now(self.fleet.operator_changes.publish_intents(nothing, _CAUSE))
 
     @rule(topic=_TOPIC_NAMES, cluster=st.none() | CLUSTERS, validate_only=st.booleans())
     def delete_topic(self, topic: str, cluster: str | None, validate_only: bool) -> None:
-        apply_now(self.fleet.routes.operator_changes.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
+        apply_now(self.fleet.operator_changes.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
 
     @rule(validate_only=st.booleans())
     def confirm_losses(self, validate_only: bool) -> None:
-        removals = self.fleet.routes.removals
+        removals = self.fleet.removals
         if validate_only:
             apply_now(removals.preview_broker_loss(lambda _: True))
         else:
@@ -246,7 +246,7 @@ class ChangesMakeSnapshots(Machine):
 
     @rule(value=st.sampled_from(["1", "2"]))
     def configure(self, value: str) -> None:
-        state, operator_changes = self.fleet.state, self.fleet.routes.operator_changes
+        state, operator_changes = self.fleet.state, self.fleet.operator_changes
         operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", value), _CAUSE)
         operator_changes.publish_behaviour(state.behaviour, _CAUSE, (SettingChange("massLossMinBrokers", None, value),))
 

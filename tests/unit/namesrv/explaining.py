@@ -39,7 +39,7 @@ def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, comment: str = "because") -> None:
     intent = Intent(kind, key, "an operator", fleet.clock.wall_millis(), comment)
-    apply_now(fleet.routes.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), CAUSE))
+    apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), CAUSE))
 
 
 def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
@@ -47,6 +47,4 @@ def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> 
 
 
 def release(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
-    apply_now(
-        fleet.routes.operator_changes.publish_intents(fleet.state.intents.without([HoldKey(topic, cluster)]), CAUSE)
-    )
+    apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.without([HoldKey(topic, cluster)]), CAUSE))

@@ -18,7 +18,7 @@ C = "127.0.0.1:30911"
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, *, validate_only: bool = False) -> OperatorOutcome:
     table = fleet.state.intents.with_intent(Intent(kind, key, "an operator", fleet.clock.wall_millis()))
-    return apply_now(fleet.routes.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
+    return apply_now(fleet.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
 
 
 def wipe(fleet: Fleet, key: BrokerKey = GROUP, *, validate_only: bool = False) -> OperatorOutcome:
@@ -37,13 +37,13 @@ def hold(
 
 def lift(fleet: Fleet, *keys: IntentKey, validate_only: bool = False) -> OperatorOutcome:
     table = fleet.state.intents.without(keys)
-    return apply_now(fleet.routes.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
+    return apply_now(fleet.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
 
 
 def delete(
     fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None, *, validate_only: bool = False
 ) -> OperatorOutcome:
-    return apply_now(fleet.routes.operator_changes.delete_topic(topic, cluster, CAUSE, validate_only=validate_only))
+    return apply_now(fleet.operator_changes.delete_topic(topic, cluster, CAUSE, validate_only=validate_only))
 
 
 def queues(fleet: Fleet, topic: str = "TopicTest") -> dict[tuple[str, str], route_data_pb2.QueueData]:
@@ -69,7 +69,7 @@ def snapshot_queues(fleet: Fleet) -> dict[str, list[route_data_pb2.QueueData]]:
 
 def lose_three_of_four(fleet: Fleet) -> None:
     """Four groups of one topic lose three brokers one after another, and the guard brings those back."""
-    channels = [fleet.routes.heartbeats.open_channel() for _ in range(4)]
+    channels = [fleet.heartbeats.open_channel() for _ in range(4)]
     for number, channel_id in enumerate(channels):
         fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
     for channel_id in channels[:3]:

@@ -104,7 +104,6 @@ class ReferenceMachine(Machine):
     def start_with(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
         self.state = self.fleet.state
-        self.routes = self.fleet.routes
         self.model = ReferenceModel(behaviour)
         self.causes = {""}
         """What may have caused the changes of the current step."""
@@ -243,7 +242,7 @@ class ReferenceMachine(Machine):
     def restart(self) -> None:
         """Has another name server begin with a snapshot of this one, and with what operators have decided."""
         before, self.fleet = self.state, Fleet(self.model.behaviour)
-        self.state, self.routes = self.fleet.state, self.fleet.routes
+        self.state = self.fleet.state
         self.state.intents, self.state.kv_config = before.intents, before.kv_config
         self.state.load_snapshot(before.snapshot().messages())
         self.model.restart(self.now)
@@ -254,9 +253,9 @@ class ReferenceMachine(Machine):
     def open_channel(self) -> None:
         if self.state.frozen:
             with refuses(Reason.SHUTTING_DOWN):
-                self.routes.heartbeats.open_channel()
+                self.fleet.heartbeats.open_channel()
         else:
-            self.model.open_channels.add(self.routes.heartbeats.open_channel())
+            self.model.open_channels.add(self.fleet.heartbeats.open_channel())
 
     def brokers_at(self, number: int) -> list[tuple[LiveKey, Broker]]:
         """One broker, the same for the same number; none if there is none."""
@@ -267,15 +266,15 @@ class ReferenceMachine(Machine):
         for key, broker in self.brokers_at(number):
             if broker.unconfirmed:
                 with refuses(Reason.BROKER_NOT_REGISTERED):
-                    self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+                    self.fleet.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
                 self.reaches("refused while unconfirmed")
             else:
-                self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+                self.fleet.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
                 broker.renew(self.now)
 
     def query_of_one(self, number: int) -> None:
         for key, broker in self.brokers_at(number):
-            answer = self.routes.heartbeats.query_data_version(
+            answer = self.fleet.heartbeats.query_data_version(
                 broker.group, broker.broker_id, key.broker_addr, broker.version
             )
             assert answer == (not broker.vouches_for(broker.version), broker.version)
@@ -284,17 +283,17 @@ class ReferenceMachine(Machine):
 
     def heartbeat_by_address(self, number: int) -> None:
         for key, broker in self.brokers_at(number):
-            assert self.routes.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
+            assert self.fleet.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
             if broker.topic_by_topic:
                 broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
-        self.routes.heartbeats.end_channel(channel)
+        self.fleet.heartbeats.end_channel(channel)
         self.model.open_channels.remove(channel)
         self.model.ended_channels.add(channel)
 
     def grant_more_time(self, seconds: float) -> None:
-        self.routes.heartbeats.grant_more_time(seconds)
+        self.fleet.heartbeats.grant_more_time(seconds)
         for broker in self.model.brokers.values():
             broker.due += seconds
 

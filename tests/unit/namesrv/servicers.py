@@ -31,7 +31,7 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
     """What makes operators' changes of a fleet's name server, whose settings nobody listens to."""
     settings = NamesrvSettings.load(None, {})
     return Operators(
-        fleet.routes,
+        fleet.state,
         writer,
         database,
         SettingsInForce(settings),
@@ -42,7 +42,7 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
 
 def operator_calls(fleet: Fleet, writer: TableWriter, database: Database | None) -> OperatorCalls:
     """The calls of operators on a fleet's name server."""
-    administration = Administration(fleet.routes, writer, operators_of(fleet, writer, database))
+    administration = Administration(fleet.state, writer, operators_of(fleet, writer, database))
     return OperatorCalls(fleet.state, administration, Worker("reader"))
 
 

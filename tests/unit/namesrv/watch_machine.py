@@ -280,7 +280,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         table = state.kv_config.without(ORDER_TOPIC_CONFIG, topic)
         if value is not None:
             table = table.with_value(ORDER_TOPIC_CONFIG, topic, value)
-        self.fleet.routes.operator_changes.publish_kv_config(table, _CAUSE)
+        self.fleet.operator_changes.publish_kv_config(table, _CAUSE)
 
     @rule(enabled=st.booleans())
     def routes_carry_the_order_configuration(self, enabled: bool) -> None:
@@ -288,7 +288,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         behaviour = replace(state.behaviour, order_message_enable=enabled)
         if behaviour != state.behaviour:
             rows = (SettingChange(ORDER_MESSAGE_ENABLE, None, str(enabled)),)
-            self.fleet.routes.operator_changes.publish_behaviour(behaviour, _CAUSE, rows)
+            self.fleet.operator_changes.publish_behaviour(behaviour, _CAUSE, rows)
 
     def teardown(self) -> None:
         try:

@@ -30,10 +30,10 @@ class Told:
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
-        routes = self.fleet.routes
-        stall_detector = StallDetector(self.fleet.clock.monotonic, routes.heartbeats.grant_more_time, 10.0)
-        self.streams = ChannelStreams(routes, TableWriter(), stall_detector)
-        self.notices = ChannelNotices(routes.state, self.streams)
+        fleet = self.fleet
+        stall_detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+        self.streams = ChannelStreams(fleet.state, TableWriter(), stall_detector)
+        self.notices = ChannelNotices(fleet.state, self.streams)
         self._events: dict[str, tuple[str, asyncio.Queue[pb.OpenChannelResponse]]] = {}
         self._opened = AsyncExitStack()
 
@@ -68,8 +68,8 @@ class Told:
         return [events.get_nowait() for _ in range(events.qsize())]
 
     def put_order_config(self, key: str, value: str, namespace: str = ORDER_TOPIC_CONFIG) -> None:
-        routes = self.fleet.routes
-        routes.operator_changes.publish_kv_config(routes.state.kv_config.with_value(namespace, key, value), CAUSE)
+        table = self.fleet.state.kv_config.with_value(namespace, key, value)
+        self.fleet.operator_changes.publish_kv_config(table, CAUSE)
 
 
 def with_channels(**behaviour: bool) -> Told:

@@ -20,8 +20,8 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
     monkeypatch.setattr(StallDetector, "check", lambda _: scanned.set())
 
     writer = TableWriter()
-    detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
-    scans = ExpiryScanner(fleet.routes, writer, ChannelStreams(fleet.routes, writer, detector), detector)
+    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    scans = ExpiryScanner(fleet.state, writer, ChannelStreams(fleet.state, writer, detector), detector)
     scans.set_interval(3_600.0)
     scanning = asyncio.create_task(scans.run())
     async with asyncio.timeout(20):

@@ -118,7 +118,7 @@ class World:
     def start(self, database: Database | None, writer: TableWriter | None = None) -> Operators:
         in_force = stored_settings(NamesrvSettings.load(None, self.flags), database)
         self.operators = Operators(
-            self.fleet.routes,
+            self.fleet.state,
             writer or TableWriter(),
             database,
             in_force,
@@ -130,7 +130,7 @@ class World:
 
     def apply(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
         self.applied.append((settings, rows, cause))
-        self.fleet.routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
+        self.fleet.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
     @asynccontextmanager
     async def running(self, writer: TableWriter | None = None) -> AsyncIterator[Operators]:

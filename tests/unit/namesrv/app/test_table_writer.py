@@ -87,7 +87,7 @@ class HeldTopics(dict[str, QueueNumbers]):
 def registration(fleet: Fleet, work: Callable[[], None] = lambda: None, topics: int = LARGE) -> BrokerRegistration:
     """A change that registers a broker with many topics; after half of them the thread does some work."""
     broker = BrokerKey(CLUSTER, "broker-a")
-    return fleet.routes.registrations.register_broker(Registration(broker, 0, A, NEWER, HeldTopics(topics, work)))
+    return fleet.registrations.register_broker(Registration(broker, 0, A, NEWER, HeldTopics(topics, work)))
 
 
 def shown(state: RouteState) -> object:
@@ -159,7 +159,7 @@ async def test_a_large_body_that_is_read_lets_changes_and_small_bodies_go_first(
 async def test_a_large_registration_encodes_what_it_reports_before_others_wait(fleet: Fleet) -> None:
     topics = {f"topic-{number}": (number + 1, 4, 6, 0) for number in range(LARGE_TOPICS + 1)}
     broker = BrokerKey(CLUSTER, "broker-a")
-    change = fleet.routes.registrations.register_broker(Registration(broker, 0, A, NEWER, topics))
+    change = fleet.registrations.register_broker(Registration(broker, 0, A, NEWER, topics))
 
     queue_datas = fleet.state.index.queue_datas
     writer, held = TableWriter(), Held(fleet.state)
@@ -212,7 +212,7 @@ async def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_nex
     writer = TableWriter()
     groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
     with refuses(Reason.BROKER_NOT_REGISTERED):
-        await writer.apply_own(fleet.routes.registrations.register_topic("T", groups))
+        await writer.apply_own(fleet.registrations.register_topic("T", groups))
     assert (await writer.apply_own(registration(fleet))).changed
     assert len(fleet.topics) == LARGE
 
@@ -408,8 +408,8 @@ async def test_names_of_topics_that_are_gone_are_forgotten_in_time(
     for number in range(5):
         topic = f"topic-{number}"
         for change in (
-            fleet.routes.registrations.register_topic(topic, {BrokerKey(CLUSTER, "broker-a"): QUEUES}),
-            fleet.routes.operator_changes.delete_topic(topic, None, Cause("DeleteTopic")),
+            fleet.registrations.register_topic(topic, {BrokerKey(CLUSTER, "broker-a"): QUEUES}),
+            fleet.operator_changes.delete_topic(topic, None, Cause("DeleteTopic")),
         ):
             await writer.apply(change, "owner")
             assert not fleet.state.tables.topic_queue_table.is_sparse

@@ -30,8 +30,8 @@ ENTERED = Entered(None, MACHINE)
 
 
 def channel_streams(fleet: Fleet, shares: Shares | None = None) -> ChannelStreams:
-    detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
-    return ChannelStreams(fleet.routes, TableWriter(), detector, shares)
+    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    return ChannelStreams(fleet.state, TableWriter(), detector, shares)
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
@@ -45,7 +45,7 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_LIVE_BROKERS", 2)
-    servicer = RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), 120_000)
+    servicer = RegistrationServicer(fleet.state, TableWriter(), channel_streams(fleet), 120_000)
     brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
     for broker in (*brokers[:2], *brokers[:2]):
         await servicer.RegisterBroker(registration(broker=broker), CONTEXT)

@@ -123,7 +123,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def a_fleet_comes(self, places: list[FleetPlace], topics: dict[str, QueueNumbers], *, channels: int = 1) -> None:
         """Over one channel, so that it can vanish at once, or over several."""
         self.most_changes = len(places)
-        opened = [self.routes.heartbeats.open_channel() for _ in range(channels)]
+        opened = [self.fleet.heartbeats.open_channel() for _ in range(channels)]
         self.model.open_channels.update(opened)
         for (addr, group, broker_id), channel in zip(places, itertools.cycle(opened), strict=False):
             version = DataVersion(1, 1, 1)
@@ -212,7 +212,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             self.said[registration.broker] = topics
             registration = replace(registration, table_fingerprint=mark_of(topics))
         refusal = self.model.refusal(registration)
-        change = self.routes.registrations.register_broker(registration)
+        change = self.fleet.registrations.register_broker(registration)
         published: list[bool] = []
 
         def publication() -> None:
@@ -247,7 +247,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         if only_known:
             queues = {group: numbers for group, numbers in queues.items() if group in self.model.facts}
         before = self.model.shown()
-        change = self.routes.registrations.register_topic(topic, queues)
+        change = self.fleet.registrations.register_topic(topic, queues)
         publication = partial(self.model.register_topic, topic, queues)
         if queues.keys() <= self.model.facts.keys():
             changed = self.drive(change, plan, publication, cause="RegisterTopic")
@@ -271,7 +271,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         if generation is not None and broker is not None:
             named = self.state.tables.broker_live_table[key].generation - generation
         due = broker is not None and broker.group == group and generation != 1
-        removal = self.routes.removals.unregister_broker(group, addr, RemovalReason.UNREGISTERED, named)
+        removal = self.fleet.removals.unregister_broker(group, addr, RemovalReason.UNREGISTERED, named)
         publication = partial(remove_the_rest, self.model, [key] if due else [])
         removed = self.drive(removal, plan, publication, cause="UnregisterBroker")
         assert self.given_up or bool(removed) == due
@@ -287,7 +287,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
-        answer = self.routes.heartbeats.query_data_version(group, broker_id, addr, version)
+        answer = self.fleet.heartbeats.query_data_version(group, broker_id, addr, version)
         self.check_answer(answer, group, addr, broker_id, version)
 
     def check_answer(
@@ -303,7 +303,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
-        answer = self.routes.heartbeats.query_by_address(group, broker_id, addr, version)
+        answer = self.fleet.heartbeats.query_by_address(group, broker_id, addr, version)
         broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
         if broker is None or not broker.topic_by_topic:
             self.check_answer(answer, group, addr, broker_id, version)
@@ -326,7 +326,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def scan(self, seconds: float, plan: Plan) -> None:
         """Some time after the change before."""
         self.fleet.clock.advance(seconds)
-        changes = self.routes.removals.scan_not_active_broker()
+        changes = self.fleet.removals.scan_not_active_broker()
         first = lambda: lose(self.model, overdue(self.model, self.now), self.now)  # noqa: E731
         rest = lambda: remove_the_rest(self.model, overdue(self.model, self.now))  # noqa: E731
         self.drive_all(changes, plan, first, rest, cause="expiry")
@@ -346,7 +346,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         channels = sorted(self.model.ended_channels)[:count]
         self.model.ended_channels.difference_update(channels)
         keys = bound_to(self.model, channels)
-        changes = self.routes.removals.on_channel_destroy(channels)
+        changes = self.fleet.removals.on_channel_destroy(channels)
         self.drive_all(changes, plan, partial(lose, self.model, keys, self.now), cause="channel end")
 
     @rule(handed_over=st.booleans(), data=st.data())
@@ -358,11 +358,11 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def doubt(self, channel: str, *, handed_over: bool) -> None:
         bound = bound_to(self.model, [channel])
         if handed_over:
-            assert self.routes.heartbeats.hand_over_channel(channel) == len(bound)
+            assert self.fleet.heartbeats.hand_over_channel(channel) == len(bound)
         assert self.state.channels.was_handed_over(channel) == handed_over
         self.end_channel(channel)
         self.model.ended_channels.remove(channel)
-        assert self.routes.heartbeats.doubt_channel_end(channel, 30.0, Doubt.OWN_STALL) == len(bound)
+        assert self.fleet.heartbeats.doubt_channel_end(channel, 30.0, Doubt.OWN_STALL) == len(bound)
         for key in bound:
             self.model.brokers[key].due, self.model.brokers[key].doubted = self.now + 30.0, True
 
@@ -396,8 +396,8 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             self.model.intents = dict(table.intents)
 
         after = replace(self.model, intents=dict(table.intents))
-        preview = apply_now(self.routes.operator_changes.publish_intents(table, OPERATOR, validate_only=True))
-        change = self.routes.operator_changes.publish_intents(table, OPERATOR)
+        preview = apply_now(self.fleet.operator_changes.publish_intents(table, OPERATOR, validate_only=True))
+        change = self.fleet.operator_changes.publish_intents(table, OPERATOR)
         self.carry_out(preview, change, plan, after, publication, despite_freeze=True)
 
     @rule(topic=TOPIC_NAMES, cluster=st.none() | CLUSTERS, plan=PLANS)
@@ -407,8 +407,8 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             forget_topic(self.model, topic, cluster)
 
         after = without_topic(self.model, topic, cluster)
-        preview = apply_now(self.routes.operator_changes.delete_topic(topic, cluster, OPERATOR, validate_only=True))
-        change = self.routes.operator_changes.delete_topic(topic, cluster, OPERATOR)
+        preview = apply_now(self.fleet.operator_changes.delete_topic(topic, cluster, OPERATOR, validate_only=True))
+        change = self.fleet.operator_changes.delete_topic(topic, cluster, OPERATOR)
         self.carry_out(preview, change, plan, after, publication)
 
     def carry_out(
@@ -430,11 +430,11 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     @rule(wanted=st.sets(ADDRS, min_size=1), plan=PLANS)
     def confirm_broker_loss(self, wanted: set[str], plan: Plan) -> None:
         keys = {key for key in self.model.unconfirmed() if key.broker_addr in wanted}
-        removed, radius = apply_now(self.routes.removals.preview_broker_loss(lambda live: live.key in keys))
+        removed, radius = apply_now(self.fleet.removals.preview_broker_loss(lambda live: live.key in keys))
         self.the_tables_agree()
         assert {gone.live.key for gone in removed} == keys
         assert radius == blast_radius(self.model, without_brokers(self.model, keys))
-        changes = self.routes.removals.confirm_broker_loss(lambda live: live.key in keys, OPERATOR)
+        changes = self.fleet.removals.confirm_broker_loss(lambda live: live.key in keys, OPERATOR)
         outcome = self.drive_all(changes, plan, partial(remove_the_rest, self.model, keys), cause=OPERATOR.call)
         assert outcome == removed or self.given_up
 
@@ -446,10 +446,10 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.causes = {OPERATOR.call}
         table = self.state.kv_config
         if value is None:
-            self.routes.operator_changes.publish_kv_config(table.without(namespace, key), OPERATOR)
+            self.fleet.operator_changes.publish_kv_config(table.without(namespace, key), OPERATOR)
             self.model.kv.pop((namespace, key), None)
         else:
-            self.routes.operator_changes.publish_kv_config(table.with_value(namespace, key, value), OPERATOR)
+            self.fleet.operator_changes.publish_kv_config(table.with_value(namespace, key, value), OPERATOR)
             self.model.kv[namespace, key] = value
 
     @rule(name=st.sampled_from(["order_message_enable", "delete_topic_with_broker_registration"]))
@@ -457,7 +457,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.causes = {OPERATOR.call}
         value = not getattr(self.model.behaviour, name)
         self.model.behaviour = replace(self.model.behaviour, **{name: value})
-        self.routes.operator_changes.publish_behaviour(
+        self.fleet.operator_changes.publish_behaviour(
             self.model.behaviour, OPERATOR, (SettingChange(name, None, str(value)),)
         )
 

@@ -33,8 +33,8 @@ def registration(queues: int, *, topic_by_topic: bool) -> Registration:
 @pytest.mark.parametrize("topic_by_topic", [False, True])
 def test_a_registration_of_one_static_topic_is_as_large_as_its_mapping(fleet: Fleet, topic_by_topic: bool) -> None:
     small, large = (registration(queues, topic_by_topic=topic_by_topic) for queues in (8, 10_000))
-    assert fleet.routes.registrations.register_broker(small).topics == 1
-    assert fleet.routes.registrations.register_broker(large).topics > INLINE_TOPICS
+    assert fleet.registrations.register_broker(small).topics == 1
+    assert fleet.registrations.register_broker(large).topics > INLINE_TOPICS
 
 
 @pytest.mark.parametrize(("brokers", "is_small"), [(1, True), (BROKERS_PER_CHANGE, False)])
@@ -42,5 +42,5 @@ def test_many_brokers_without_topics_are_a_large_removal(fleet: Fleet, brokers: 
     for number in range(brokers):
         fleet.register(f"10.0.0.{number}:10911", topics=(), name=f"broker-{number}")
     fleet.clock.advance(121.0)
-    removal = next(fleet.routes.removals.scan_not_active_broker())
+    removal = next(fleet.removals.scan_not_active_broker())
     assert (removal.topics <= INLINE_TOPICS) is is_small

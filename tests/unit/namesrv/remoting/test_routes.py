@@ -53,7 +53,7 @@ def test_numbers_as_keys_have_no_quotes_for_those_who_want_them_so() -> None:
 def test_an_ordered_topic_has_its_configuration() -> None:
     fleet = Fleet(Behaviour(order_message_enable=True))
     fleet.register(topics=("TopicTest", "Other"))
-    fleet.routes.operator_changes.publish_kv_config(
+    fleet.operator_changes.publish_kv_config(
         KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test")
     )
     routes = RouteJson(fleet.state)

@@ -14,13 +14,13 @@ class Calls:
     """The servicers of a fleet's name server, and what is below them."""
 
     def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
-        clock, routes = fleet.clock, fleet.routes
-        self.stall_detector = StallDetector(clock.monotonic, routes.heartbeats.grant_more_time, doubtful_seconds=10.0)
+        clock, state = fleet.clock, fleet.state
+        self.stall_detector = StallDetector(clock.monotonic, fleet.heartbeats.grant_more_time, doubtful_seconds=10.0)
         self.writer = TableWriter(max_waiting_writers)
-        self.channels = ChannelStreams(routes, self.writer, self.stall_detector)
+        self.channels = ChannelStreams(state, self.writer, self.stall_detector)
         self.routes = route_servicer(fleet, started_at_millis=clock.wall_millis())
         self.registration = RegistrationServicer(
-            routes,
+            state,
             self.writer,
             self.channels,
             idle_timeout_millis=120_000,

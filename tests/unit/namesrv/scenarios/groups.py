@@ -99,15 +99,15 @@ def hold(fleet: Fleet, topic: str) -> OperatorOutcome:
 
 def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey | HoldKey) -> OperatorOutcome:
     intent = Intent(kind, key, "operator", since_millis=fleet.clock.wall_millis())
-    return apply_now(fleet.routes.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), TEST))
+    return apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), TEST))
 
 
 def lift_all(fleet: Fleet) -> OperatorOutcome:
-    return apply_now(fleet.routes.operator_changes.publish_intents(IntentTable(), TEST))
+    return apply_now(fleet.operator_changes.publish_intents(IntentTable(), TEST))
 
 
 def delete_topic(fleet: Fleet, topic: str, cluster_name: str | None = None) -> OperatorOutcome:
-    return apply_now(fleet.routes.operator_changes.delete_topic(topic, cluster_name, TEST))
+    return apply_now(fleet.operator_changes.delete_topic(topic, cluster_name, TEST))
 
 
 def all_topics(fleet: Fleet) -> list[str]:

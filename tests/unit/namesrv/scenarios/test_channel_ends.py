@@ -102,7 +102,7 @@ async def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_
 @pytest.mark.parametrize("channel_id", ["ended", "never-opened"])
 def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, channel_id: str) -> None:
     if channel_id == "ended":
-        channel_id = fleet.routes.heartbeats.open_channel()
+        channel_id = fleet.heartbeats.open_channel()
         fleet.end_channel(channel_id)
     with refuses(Reason.CHANNEL_GONE):
         asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT))
@@ -161,7 +161,7 @@ def test_a_channel_that_ends_after_a_stall_of_our_own_leaves_its_broker_time_to_
 
 
 def test_a_shutdown_removes_nobody(fleet: Fleet) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.state.frozen = True
     assert fleet.end_channel(channel_id) == []

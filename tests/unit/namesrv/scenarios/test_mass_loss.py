@@ -40,7 +40,7 @@ class LostFleet(Fleet):
 
     def __init__(self, size: int, behaviour: Behaviour = SMALL_FLEETS) -> None:
         super().__init__(behaviour)
-        self.channels = {number: self.routes.heartbeats.open_channel() for number in range(size)}
+        self.channels = {number: self.heartbeats.open_channel() for number in range(size)}
         for number in range(size):
             self.come(number, self.channels[number])
 
@@ -63,7 +63,7 @@ class LostFleet(Fleet):
 
     def beat(self, *numbers: int) -> None:
         for number in numbers:
-            self.routes.heartbeats.broker_heartbeat(self.key(number), 0, addr_of(number))
+            self.heartbeats.broker_heartbeat(self.key(number), 0, addr_of(number))
 
     def key(self, number: int) -> BrokerKey:
         return BrokerKey(CLUSTER, f"broker-{number}")
@@ -133,7 +133,7 @@ def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwh
         fleet.register(addr, name=name)
     revision = fleet.state.revision
     fleet.clock.advance(TIMEOUT + 0.001)
-    scan = fleet.routes.removals.scan_not_active_broker()
+    scan = fleet.removals.scan_not_active_broker()
     apply_now(next(scan))
     held = {key.broker_addr for key in fleet.state.unconfirmed}
     assert len(held) == BROKERS_PER_CHANGE
@@ -150,8 +150,8 @@ def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwh
 def test_channels_that_end_together_are_one_loss() -> None:
     fleet = LostFleet(3)
     for channel_id in fleet.channels.values():
-        fleet.routes.heartbeats.end_channel(channel_id)
-    assert apply_all_now(fleet.routes.removals.on_channel_destroy(fleet.channels.values())) == []
+        fleet.heartbeats.end_channel(channel_id)
+    assert apply_all_now(fleet.removals.on_channel_destroy(fleet.channels.values())) == []
     assert fleet.unconfirmed == {0, 1, 2}
 
 
@@ -278,9 +278,9 @@ def test_an_operator_confirms_the_loss_of_held_brokers_and_of_no_others(number: 
     def wanted(live: BrokerLiveInfo) -> bool:
         return number is None or live.broker == fleet.key(number)
 
-    would_go, radius = apply_now(fleet.routes.removals.preview_broker_loss(wanted))
+    would_go, radius = apply_now(fleet.removals.preview_broker_loss(wanted))
     assert (fleet.routed, fleet.state.revision) == ({0, 1, 2, 3, 4}, revision)
-    gone = apply_all_now(fleet.routes.removals.confirm_broker_loss(wanted, TEST))
+    gone = apply_all_now(fleet.removals.confirm_broker_loss(wanted, TEST))
     assert gone == would_go
     assert radius.vanishing == len(topics - fleet.topics) == 5 - len(left)
     assert {broker.reason for broker in gone} <= {RemovalReason.LOSS_CONFIRMED}
@@ -298,10 +298,10 @@ def test_a_broker_that_came_back_meanwhile_keeps_its_place_and_does_not_come_bac
 
 def test_a_whole_group_comes_back_with_the_topics_that_went_with_its_last_broker() -> None:
     fleet = Fleet()
-    members = [(fleet.routes.heartbeats.open_channel(), addr_of(number), number) for number in range(3)]
+    members = [(fleet.heartbeats.open_channel(), addr_of(number), number) for number in range(3)]
     for channel_id, addr, broker_id in members:
         fleet.register(addr, broker_id, channel_id=channel_id)
-    other = fleet.routes.heartbeats.open_channel()
+    other = fleet.heartbeats.open_channel()
     fleet.register(addr_of(8), name="other", channel_id=other)
     for channel_id, _, _ in members[:2]:
         fleet.end_channel(channel_id)

@@ -201,7 +201,7 @@ def test_a_registration_that_names_no_zone_and_no_acting_master_leaves_the_group
 
 
 def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet: Fleet) -> None:
-    old, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
+    old, new = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
     fleet.register(channel_id=old)
     fleet.register(channel_id=new)
     assert fleet.end_channel(old) == []
@@ -219,10 +219,10 @@ def test_a_late_unregistration_of_an_old_generation_spares_the_fresh_registratio
 
 def test_a_channels_end_spares_a_broker_that_registers_before_its_turn(fleet: Fleet) -> None:
     """Upstream's #11043 where the order to unregister comes from a channel's end."""
-    channel_id, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
+    channel_id, new = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.routes.heartbeats.end_channel(channel_id)
-    removal = fleet.routes.removals.on_channel_destroy([channel_id])
+    fleet.heartbeats.end_channel(channel_id)
+    removal = fleet.removals.on_channel_destroy([channel_id])
     fleet.register(channel_id=new)
     assert apply_all_now(removal) == []
     assert fleet.addrs() == {0: A}
@@ -241,7 +241,7 @@ def test_an_unregistration_by_a_stale_owner_spares_the_new_one(fleet: Fleet) -> 
 
 def test_all_brokers_of_one_channel_leave_with_it_at_once(fleet: Fleet) -> None:
     """Upstream finds the first by its channel and leaves the others to the scan."""
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
     fleet.register(C, name="broker-c")
@@ -252,7 +252,7 @@ def test_all_brokers_of_one_channel_leave_with_it_at_once(fleet: Fleet) -> None:
 @pytest.mark.parametrize("silent", ["broker-a", "broker-b"])
 def test_a_silent_broker_leaves_alone_though_it_shares_a_channel(fleet: Fleet, silent: str) -> None:
     """RocketMQ 4 looks the expired channel up again and finds the other broker by it."""
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     brokers = {"broker-a": A, "broker-b": B}
     for name, addr in brokers.items():
         fleet.register(addr, name=name, channel_id=channel_id)
@@ -267,7 +267,7 @@ def test_a_silent_broker_leaves_alone_though_it_shares_a_channel(fleet: Fleet, s
 
 def test_the_end_of_a_channel_takes_one_of_two_clusters_that_share_an_address(fleet: Fleet) -> None:
     """RocketMQ 4 has one live entry for both."""
-    here, there = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
+    here, there = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
     fleet.register(A, channel_id=here)
     fleet.register(A, cluster=OTHER_CLUSTER, channel_id=there)
     assert [gone.live.key for gone in fleet.end_channel(here)] == [LiveKey(CLUSTER, A)]
@@ -277,7 +277,7 @@ def test_the_end_of_a_channel_takes_one_of_two_clusters_that_share_an_address(fl
 
 def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fleet) -> None:
     """Upstream lists the address under both names, and a channel's end cleans one of them (its #1989)."""
-    old, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
+    old, new = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
     fleet.register(A, channel_id=old, topics=("T", "old"))
     result = fleet.register(A, name="renamed", channel_id=new, topics=("T",))
     assert [(gone.live.broker.broker_name, gone.reason) for gone in result.replaced] == [

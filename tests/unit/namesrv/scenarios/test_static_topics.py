@@ -169,7 +169,7 @@ def test_a_drained_group_shows_its_mapping_with_the_permission_in_force(fleet: F
 def test_what_the_guard_brings_back_has_its_mappings() -> None:
     fleet = Fleet(Behaviour(mass_loss_min_brokers=2))
     for number, addr in enumerate((A, B)):
-        channel = fleet.routes.heartbeats.open_channel()
+        channel = fleet.heartbeats.open_channel()
         fleet.register(
             addr, 0, ("T",), name=f"broker-{number}", channel_id=channel, topic_by_topic=True, mappings={"T": STATIC}
         )

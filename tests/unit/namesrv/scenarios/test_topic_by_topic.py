@@ -107,7 +107,7 @@ def test_a_table_of_the_same_mark_need_not_be_read(fleet: Fleet) -> None:
 def test_a_broker_whose_table_is_known_by_its_mark_has_said_more_than_an_increment(fleet: Fleet) -> None:
     says_marked(fleet, is_read=True)
     says_marked(fleet)
-    assert fleet.routes.heartbeats.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
+    assert fleet.heartbeats.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
 
 
 def test_a_table_of_another_mark_must_be_read(fleet: Fleet) -> None:
@@ -248,7 +248,7 @@ def test_a_slave_stands_in_for_a_master_that_is_gone_without_write_permission() 
 
 def test_any_registration_confirms_a_broker_that_the_guard_holds() -> None:
     fleet = Fleet(Behaviour(mass_loss_min_brokers=1))
-    channel = fleet.routes.heartbeats.open_channel()
+    channel = fleet.heartbeats.open_channel()
     fleet.register(topics=("T1", "T2"), channel_id=channel, topic_by_topic=True)
     assert fleet.end_channel(channel) == []
     assert fleet.state.unconfirmed
@@ -258,7 +258,7 @@ def test_any_registration_confirms_a_broker_that_the_guard_holds() -> None:
 
 
 def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
-    channel = fleet.routes.heartbeats.open_channel()
+    channel = fleet.heartbeats.open_channel()
     fleet.register(channel_id=channel, topic_by_topic=True)
     assert len(fleet.end_channel(channel)) == 1
     assert fleet.topics == set()
@@ -268,7 +268,7 @@ def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
 
 
 def ask(fleet: Fleet, version: DataVersion = VERSION, broker_id: int = 0) -> tuple[bool, DataVersion | None]:
-    return fleet.routes.heartbeats.query_by_address(GROUP, broker_id, A, version)
+    return fleet.heartbeats.query_by_address(GROUP, broker_id, A, version)
 
 
 def test_any_question_is_a_sign_of_life_also_with_a_version_that_is_not_held(fleet: Fleet) -> None:
@@ -318,7 +318,7 @@ def test_a_broker_of_an_agent_lives_only_by_the_version_that_it_holds(fleet: Fle
     assert ask(fleet) == (False, VERSION)
     fleet.clock.advance(9.0)
     assert ask(fleet, version(2)) == (True, VERSION)
-    assert not fleet.routes.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
+    assert not fleet.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
     fleet.clock.advance(2.0)
     assert len(fleet.scan()) == 1
 
@@ -327,16 +327,16 @@ def test_a_heartbeat_names_cluster_and_address_alone(fleet: Fleet) -> None:
     fleet.register(timeout_seconds=10.0, topic_by_topic=True)
     for _ in range(3):
         fleet.clock.advance(9.0)
-        assert fleet.routes.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
+        assert fleet.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
     assert fleet.scan() == []
-    assert not fleet.routes.heartbeats.heartbeat_by_address(LiveKey("other-cluster", A))
+    assert not fleet.heartbeats.heartbeat_by_address(LiveKey("other-cluster", A))
 
 
 def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fleet) -> None:
-    channel = fleet.routes.heartbeats.open_channel()
+    channel = fleet.heartbeats.open_channel()
     fleet.register(channel_id=channel, timeout_seconds=300.0, topic_by_topic=True)
     fleet.clock.advance(100.0)
-    fleet.routes.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
+    fleet.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
     fleet.clock.advance(100.0)
     assert fleet.state.liveness.idle_channels() == []
 

@@ -28,7 +28,7 @@ def fleet() -> SteppingFleet:
 
 
 def _stalls(fleet: Fleet) -> StallDetector:
-    return StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, doubtful_seconds=10.0)
+    return StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, doubtful_seconds=10.0)
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])

@@ -21,7 +21,7 @@ def fleet() -> Fleet:
 def channels_of(fleet: Fleet, count: int) -> list[str]:
     """One channel for each of so many brokers, and the guard's log line."""
     listen_for_mass_loss(fleet.state)
-    channels = [fleet.routes.heartbeats.open_channel() for _ in range(count)]
+    channels = [fleet.heartbeats.open_channel() for _ in range(count)]
     for number, channel in enumerate(channels):
         fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=[f"T{number}"], channel_id=channel)
     return channels
@@ -67,7 +67,7 @@ def test_those_that_the_guard_brings_back_and_those_that_it_holds_afterwards_are
 
 def test_a_slave_that_joins_a_group_that_was_left_is_told_as_brought_back(fleet: Fleet) -> None:
     channels = channels_of(fleet, 3)
-    slave = fleet.routes.heartbeats.open_channel()
+    slave = fleet.heartbeats.open_channel()
     fleet.register("10.0.1.0:10911", 1, name="broker-0", channel_id=slave)
     with capture_logs() as logs:
         for channel in (slave, channels[1], channels[0]):

@@ -55,11 +55,11 @@ class Digests:
     def decide(self, kind: IntentKind, key: IntentKey) -> None:
         state = self.fleet.state
         intent = Intent(kind, key, "an operator", self.fleet.clock.wall_millis())
-        apply_now(self.fleet.routes.operator_changes.publish_intents(state.intents.with_intent(intent), CAUSE))
+        apply_now(self.fleet.operator_changes.publish_intents(state.intents.with_intent(intent), CAUSE))
 
     def lift(self, key: IntentKey) -> None:
         state = self.fleet.state
-        apply_now(self.fleet.routes.operator_changes.publish_intents(state.intents.without([key]), CAUSE))
+        apply_now(self.fleet.operator_changes.publish_intents(state.intents.without([key]), CAUSE))
 
 
 @pytest.fixture

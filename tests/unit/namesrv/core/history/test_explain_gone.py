@@ -37,7 +37,7 @@ def test_a_group_that_expired_is_told_so(fleet: Fleet) -> None:
 
 
 def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
-    channel = fleet.routes.heartbeats.open_channel()
+    channel = fleet.heartbeats.open_channel()
     fleet.register(channel_id=channel)
     fleet.clock.advance(10)
     fleet.end_channel(channel)
@@ -48,7 +48,7 @@ def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
 def test_a_group_that_was_reported_down_is_told_by_whom(fleet: Fleet) -> None:
     fleet.register()
     cause = Cause("UnregisterBroker", "a controller")
-    apply_now(fleet.routes.removals.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
+    apply_now(fleet.removals.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
     explanation = only(fleet)
     assert explanation.text.endswith(f" was reported down by a controller at {T0}")
     assert explanation.removal_reason is RemovalReason.BROKER_DOWN
@@ -68,7 +68,7 @@ def test_a_group_whose_loss_was_confirmed_is_told_by_whom_and_why(fleet: Fleet) 
     fleet.register()
     restarted = Fleet()
     restarted.state.load_snapshot(fleet.state.snapshot().messages())
-    apply_all_now(restarted.routes.removals.confirm_broker_loss(lambda _: True, CAUSE))
+    apply_all_now(restarted.removals.confirm_broker_loss(lambda _: True, CAUSE))
     explanation = only(restarted)
     assert explanation.text.endswith(f" was confirmed to be lost by an operator at {T0} (because)")
     assert explanation.removal_reason is RemovalReason.LOSS_CONFIRMED
@@ -79,7 +79,7 @@ def test_every_reason_by_which_a_broker_leaves_can_be_told(fleet: Fleet) -> None
     texts = set()
     for reason in set(RemovalReason) - of_queues:
         fleet.register()
-        apply_now(fleet.routes.removals.unregister_broker(GROUP, A, reason))
+        apply_now(fleet.removals.unregister_broker(GROUP, A, reason))
         explanation = only(fleet)
         assert explanation.removal_reason is reason
         texts.add(explanation.text)
@@ -99,7 +99,7 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
 
 def test_a_group_that_was_deleted_from_and_then_went_has_gone(fleet: Fleet) -> None:
     fleet.register()
-    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, CAUSE))
+    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, CAUSE))
     fleet.unregister()
     assert only(fleet).removal_reason is RemovalReason.UNREGISTERED
 
@@ -238,7 +238,7 @@ def changes_of_kv(fleet: Fleet, count: int) -> None:
     table = EMPTY
     for number in range(count):
         table = table.with_value("ns", "key", str(number))
-        fleet.routes.operator_changes.publish_kv_config(table, CAUSE)
+        fleet.operator_changes.publish_kv_config(table, CAUSE)
 
 
 def test_the_change_log_is_walked_no_further_than_needed(fleet: Fleet) -> None:

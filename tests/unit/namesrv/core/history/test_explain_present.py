@@ -123,7 +123,7 @@ def test_no_slave_stands_in_where_the_members_of_a_group_find_each_other() -> No
 
 
 def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Fleet) -> None:
-    channel = fleet.routes.heartbeats.open_channel()
+    channel = fleet.heartbeats.open_channel()
     for number in range(4):
         fleet.register(f"127.0.0.1:1{number}911", name=f"broker-{number}", channel_id=channel)
     fleet.clock.advance(10)
@@ -234,7 +234,7 @@ def test_a_released_topic_is_in_the_route_again(fleet: Fleet) -> None:
 def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:
     fleet.register()
     fleet.clock.advance(10)
-    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, CAUSE))
+    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, CAUSE))
     text = (
         f"not in the route: deleted by an operator at {T10} (because); "
         "it comes back when the broker registers it with another DataVersion"
@@ -247,7 +247,7 @@ def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(flee
 
 def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> None:
     fleet.register()
-    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, CAUSE))
+    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, CAUSE))
     hold(fleet)
     explanation = only(fleet)
     assert (explanation.state, explanation.conditions) == (GroupState.TOPIC_DELETED, (Condition.TOPIC_HELD,))
@@ -278,10 +278,10 @@ def test_a_topic_that_is_not_in_the_registration_any_more_is_told_so() -> None:
 def test_a_doubted_broker_is_told_with_the_reason_and_the_time_that_is_left(
     fleet: Fleet, why: Doubt, said: str
 ) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.routes.heartbeats.end_channel(channel_id)
-    fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, why)
+    fleet.heartbeats.end_channel(channel_id)
+    fleet.heartbeats.doubt_channel_end(channel_id, 60.0, why)
     fleet.clock.advance(17)
     told = only(fleet)
     assert told.conditions == (Condition.DOUBTED,)

@@ -28,13 +28,13 @@ Doubtful = Callable[[], Fleet]
 
 def held_by_the_guard() -> Fleet:
     fleet = Fleet(FEW)
-    channels = [fleet.routes.heartbeats.open_channel() for _ in range(4)]
+    channels = [fleet.heartbeats.open_channel() for _ in range(4)]
     fleet.register(A, version=HELD_VERSION, channel_id=channels[0], ha="127.0.0.1:10912")
     for number in (1, 2, 3):
         fleet.register(f"10.0.0.{number}:10911", 0, ("Other",), name=f"broker-{number}", channel_id=channels[number])
     for channel in channels:
-        fleet.routes.heartbeats.end_channel(channel)
-    assert apply_all_now(fleet.routes.removals.on_channel_destroy(channels)) == []
+        fleet.heartbeats.end_channel(channel)
+    assert apply_all_now(fleet.removals.on_channel_destroy(channels)) == []
     return fleet
 
 
@@ -47,10 +47,10 @@ def restored_from_a_snapshot() -> Fleet:
 
 def doubted(why: Doubt) -> Fleet:
     fleet = Fleet()
-    channel = fleet.routes.heartbeats.open_channel()
+    channel = fleet.heartbeats.open_channel()
     fleet.register(A, version=HELD_VERSION, channel_id=channel, ha="127.0.0.1:10912")
-    fleet.routes.heartbeats.end_channel(channel)
-    fleet.routes.heartbeats.doubt_channel_end(channel, 60.0, why)
+    fleet.heartbeats.end_channel(channel)
+    fleet.heartbeats.doubt_channel_end(channel, 60.0, why)
     return fleet
 
 

@@ -106,7 +106,7 @@ class GuardAgreesWithTheModel(Machine):
             self.register(number, self.principals[group_of(number) % len(self.principals)])
 
     def register(self, number: int, principal: str) -> None:
-        self.channels[number] = self.fleet.routes.heartbeats.open_channel()
+        self.channels[number] = self.fleet.heartbeats.open_channel()
         self.fleet.register(
             f"10.0.0.{number}:1", number, (f"topic-{number}",), name=f"broker-{group_of(number)}",
             channel_id=self.channels[number], timeout_seconds=FOR_EVER, principal=principal,
@@ -130,8 +130,8 @@ class GuardAgreesWithTheModel(Machine):
         live = [number for number in live if self.model.brokers[number].is_live]
         for some in [live] if together else [[number] for number in live]:
             for number in some:
-                self.fleet.routes.heartbeats.end_channel(self.channels[number])
-            apply_all_now(self.fleet.routes.removals.on_channel_destroy([self.channels[number] for number in some]))
+                self.fleet.heartbeats.end_channel(self.channels[number])
+            apply_all_now(self.fleet.removals.on_channel_destroy([self.channels[number] for number in some]))
             if some:
                 self.lose(some)
             self.routes_agree()

@@ -26,12 +26,12 @@ class OwnedFleet(Fleet):
                 self.come(f"{principal}-{number}", principal)
 
     def come(self, name: str, principal: str) -> None:
-        self.channels[name] = channel = self.routes.heartbeats.open_channel()
+        self.channels[name] = channel = self.heartbeats.open_channel()
         self.register(f"{name}:10911", name=name, topics=(name,), channel_id=channel, principal=principal)
 
     def flood(self, principal: str) -> str:
         """Many registrations of one principal over one channel."""
-        channel = self.routes.heartbeats.open_channel()
+        channel = self.heartbeats.open_channel()
         for number in range(MANY):
             self.register(
                 f"flood.{number}:1", number, name=f"{principal}-flood", channel_id=channel, principal=principal
@@ -113,7 +113,7 @@ def test_tables_that_freeze_bring_nothing_back() -> None:
         fleet = OwnedFleet({"x": 7})
         fleet.lose("x-0", "x-1", "x-2")
         assert not fleet.state.unconfirmed
-        fleet.routes.heartbeats.end_channel(fleet.channels["x-3"])
+        fleet.heartbeats.end_channel(fleet.channels["x-3"])
         frozen_at: list[int] = []
 
         def freeze(state: RouteState = fleet.state, frozen_at: list[int] = frozen_at) -> None:
@@ -121,7 +121,7 @@ def test_tables_that_freeze_bring_nothing_back() -> None:
             frozen_at.append(state.revision)
 
         breath = AtBreath(moment, freeze)
-        losing = fleet.routes.removals.on_channel_destroy([fleet.channels["x-3"]])
+        losing = fleet.removals.on_channel_destroy([fleet.channels["x-3"]])
         while (change := prepared(losing, breath)) is not None:
             change.commit()
         if not breath.has_come:
@@ -146,8 +146,8 @@ def test_a_hold_that_is_given_up_leaves_nothing_interned() -> None:
     fleet.lose("-0", "-1")
     queue_datas = fleet.state.index.queue_datas
     assert queue_datas._by_reported.keys() == fleet.state.tables.broker_addr_table.keys()
-    fleet.routes.heartbeats.end_channel(fleet.channels["-2"])
-    hold = next(fleet.routes.removals.on_channel_destroy([fleet.channels["-2"]]))
+    fleet.heartbeats.end_channel(fleet.channels["-2"])
+    hold = next(fleet.removals.on_channel_destroy([fleet.channels["-2"]]))
     hold.prepare()
     assert len(queue_datas._by_reported) == 4, "of those that it would bring back, too"
     fleet.register("other:10911", name="other")

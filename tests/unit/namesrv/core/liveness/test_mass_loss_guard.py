@@ -11,7 +11,7 @@ def fleet_of(count: int) -> tuple[Fleet, list[str]]:
     fleet = Fleet()
     channels = []
     for number in range(count):
-        channels.append(fleet.routes.heartbeats.open_channel())
+        channels.append(fleet.heartbeats.open_channel())
         fleet.register(
             f"10.0.0.{number}:10911", name=f"broker-{number}", topics=[f"T{number}"], channel_id=channels[-1]
         )

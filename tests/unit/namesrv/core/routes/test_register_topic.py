@@ -107,7 +107,7 @@ def test_many_groups_are_prepared_with_breaths_and_published_in_one_step(fleet: 
     groups = [f"group-{number:03}" for number in range(3 * FEW)]
     for number, name in enumerate(groups):
         fleet.register(f"10.0.0.{number}:1", name=name, topics=())
-    change = fleet.routes.registrations.register_topic("New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})
+    change = fleet.registrations.register_topic("New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})
     assert breaths_of(change.prepare) >= 2
     assert fleet.route("New") is None
     assert change.commit()

@@ -61,7 +61,7 @@ def test_a_version_asked_under_another_id_or_name_is_changed_and_absent(fleet: F
 
 
 def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: Fleet) -> None:
-    ended = fleet.routes.heartbeats.open_channel()
+    ended = fleet.heartbeats.open_channel()
     fleet.end_channel(ended)
     for channel_id in (ended, "never-opened", ""):
         with refuses(Reason.CHANNEL_GONE):
@@ -74,14 +74,14 @@ def registered(fleet: Fleet, topics: int, channel_id: str | None = None) -> Brok
     """The change that registers a broker with topics whose queues differ."""
     configs = {f"t{number}": (number, 1, 6, 0) for number in range(topics)}
     registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, configs, channel_id=channel_id)
-    return fleet.routes.registrations.register_broker(registration)
+    return fleet.registrations.register_broker(registration)
 
 
 def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(fleet: Fleet) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     change = registered(fleet, 2, channel_id)
     change.prepare()
-    fleet.routes.heartbeats.end_channel(channel_id)
+    fleet.heartbeats.end_channel(channel_id)
     with refuses(Reason.CHANNEL_GONE):
         change.commit()
     assert fleet.topics == set()
@@ -107,7 +107,7 @@ def test_a_registration_shows_at_its_commit_and_before_it_is_merged(fleet: Fleet
 @pytest.mark.parametrize("end", ["at a breath", "before the commit", "at the commit"])
 def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end: str) -> None:
     queue_datas = fleet.state.index.queue_datas
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     change = registered(fleet, FEW + 1, channel_id)
     if end == "at a breath":
         with pytest.raises(GivenUp), breathing(AtBreath(0, give_up)):
@@ -115,7 +115,7 @@ def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end:
     else:
         change.prepare()
     if end == "at the commit":
-        fleet.routes.heartbeats.end_channel(channel_id)
+        fleet.heartbeats.end_channel(channel_id)
         with refuses(Reason.CHANNEL_GONE):
             change.commit()
     assert fleet.topics == set()
@@ -189,10 +189,10 @@ def test_an_increment_on_anything_else_is_refused(fleet: Fleet) -> None:  # upst
 
 
 def test_frozen_tables_do_not_change(fleet: Fleet) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.state.frozen = True
-    for change in (fleet.register, fleet.unregister, fleet.routes.heartbeats.open_channel):
+    for change in (fleet.register, fleet.unregister, fleet.heartbeats.open_channel):
         with refuses(Reason.SHUTTING_DOWN):
             change()
     assert fleet.end_channel(channel_id) == []

@@ -17,7 +17,7 @@ NEXT_VERSION = DataVersion(2_000, 2)
 
 
 def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: Fleet) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(A)
     assert fleet.end_channel(channel_id) == []
@@ -39,7 +39,7 @@ def test_any_sign_of_life_renews_the_timeout(fleet: Fleet, sign: str) -> None:
     elif sign == "query":
         fleet.query()
     else:
-        fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
+        fleet.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
     fleet.clock.advance(100.0)
     assert fleet.scan() == []
     assert fleet.state.revision == 1
@@ -56,7 +56,7 @@ def test_a_query_with_another_version_renews_nothing(fleet: Fleet) -> None:  # R
 def test_a_broker_heard_of_while_its_expiry_is_prepared_stays(fleet: Fleet) -> None:
     fleet.register()
     fleet.clock.advance(121.0)
-    for change in fleet.routes.removals.scan_not_active_broker():
+    for change in fleet.removals.scan_not_active_broker():
         change.prepare()
         fleet.query()
         assert change.commit() == []
@@ -68,7 +68,7 @@ def test_the_others_of_an_expiry_go_though_one_is_heard_of_meanwhile(fleet: Flee
     fleet.register(B, name="broker-b")
     fleet.clock.advance(121.0)
     removed = []
-    for change in fleet.routes.removals.scan_not_active_broker():
+    for change in fleet.removals.scan_not_active_broker():
         change.prepare()
         fleet.query(A)
         removed += change.commit()
@@ -77,19 +77,19 @@ def test_the_others_of_an_expiry_go_though_one_is_heard_of_meanwhile(fleet: Flee
 
 
 def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     for number, addr in enumerate((A, B, "127.0.0.1:30911")):
         fleet.register(addr, name=f"broker-{number}", channel_id=channel_id)
-    fleet.routes.heartbeats.end_channel(channel_id)
+    fleet.heartbeats.end_channel(channel_id)
     revision, ends_at = fleet.state.revision, fleet.clock.wall_millis() + 60_000
-    fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
+    fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
     keys = [LiveKey(CLUSTER, addr) for addr in (A, B, "127.0.0.1:30911")]
     assert fleet.state.liveness.doubted == dict.fromkeys(keys, (Doubt.OWN_STALL, ends_at))
     assert fleet.state.revision == revision, "a doubt changes no route"
     rows = [row for message in fleet.state.snapshot().messages() for row in message_rows(message)]
     own_stall = route_data_pb2.DOUBT_REASON_OWN_STALL
     assert [(row.doubt_ends_at_millis, row.doubt_reason) for row in rows] == [(ends_at, own_stall)] * 3
-    fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
+    fleet.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
     fleet.unregister(B, name="broker-1")
     assert list(fleet.state.liveness.doubted) == keys[2:]
     fleet.clock.advance(60.001)
@@ -103,11 +103,11 @@ def message_rows(message: bytes) -> list[route_data_pb2.BrokerLiveInfo]:
 
 
 def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_again(fleet: Fleet) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
-    fleet.routes.heartbeats.end_channel(channel_id)
-    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 2
+    fleet.heartbeats.end_channel(channel_id)
+    assert fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 2
     assert fleet.end_channel(channel_id) == []
     fleet.clock.advance(59.0)
     fleet.register(B, name="broker-b")
@@ -119,11 +119,11 @@ def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_aga
 
 def test_a_heartbeat_of_an_unknown_broker_is_refused(fleet: Fleet) -> None:
     with refuses(Reason.BROKER_NOT_REGISTERED, match="broker-a"):
-        fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
+        fleet.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
 
 
 def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_time(fleet: Fleet) -> None:
-    used, unused = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
+    used, unused = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
     fleet.clock.advance(100.0)
     fleet.register(channel_id=used)
     fleet.clock.advance(20.001)
@@ -133,14 +133,14 @@ def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_
 
 
 def test_a_doubted_end_gives_no_time_to_brokers_that_left_or_came_back(fleet: Fleet) -> None:
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     names = {A: "broker-a", B: "broker-b", "127.0.0.1:30911": "broker-c"}
     for addr, name in names.items():
         fleet.register(addr, name=name, channel_id=channel_id, timeout_seconds=20.0)
-    fleet.routes.heartbeats.end_channel(channel_id)
+    fleet.heartbeats.end_channel(channel_id)
     fleet.unregister(A)
-    fleet.register(B, name="broker-b", channel_id=fleet.routes.heartbeats.open_channel(), timeout_seconds=20.0)
-    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 1
+    fleet.register(B, name="broker-b", channel_id=fleet.heartbeats.open_channel(), timeout_seconds=20.0)
+    assert fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 1
     fleet.clock.advance(20.001)
     assert [gone.live.broker_addr for gone in fleet.scan()] == [B]
     fleet.clock.advance(40.0)
@@ -163,10 +163,10 @@ class _Counted(str):
 def test_thousands_of_channels_that_end_together_are_not_compared_with_each_other() -> None:
     fleet, numbers = Fleet(), itertools.count()
     fleet.state.channels._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
-    channels = [fleet.routes.heartbeats.open_channel() for _ in range(500)]
+    channels = [fleet.heartbeats.open_channel() for _ in range(500)]
     for number, channel_id in enumerate(channels):
         fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", name=f"b-{number}", channel_id=channel_id)
-        fleet.routes.heartbeats.end_channel(channel_id)
+        fleet.heartbeats.end_channel(channel_id)
     _Counted.compared = 0
-    apply_all_now(fleet.routes.removals.on_channel_destroy(channels))
+    apply_all_now(fleet.removals.on_channel_destroy(channels))
     assert _Counted.compared < 20 * len(channels)

@@ -141,7 +141,7 @@ def test_two_holds_of_a_topic_set_at_once_count_each_group_once(fleet: Fleet) ->
     fleet.register()
     now = fleet.clock.wall_millis()
     holds = (Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", cluster), "op", now) for cluster in (None, CLUSTER))
-    outcome = apply_now(fleet.routes.operator_changes.publish_intents(IntentTable.of(holds), CAUSE))
+    outcome = apply_now(fleet.operator_changes.publish_intents(IntentTable.of(holds), CAUSE))
     assert (outcome.blast_radius, outcome.queue_data_count) == (BlastRadius(1, 0, 1, ("TopicTest",)), 1)
 
 

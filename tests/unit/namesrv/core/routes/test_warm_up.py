@@ -52,10 +52,10 @@ def test_an_empty_file_tells_of_nobody_to_wait_for_so_the_warm_up_time_counts() 
 
 def test_the_time_in_which_this_process_did_not_run_does_not_count() -> None:
     fleet = Fleet()
-    fleet.routes.heartbeats.grant_more_time(1_000.0)
+    fleet.heartbeats.grant_more_time(1_000.0)
     warm_up = started(fleet)
     fleet.clock.advance(WARM_UP)
-    fleet.routes.heartbeats.grant_more_time(10.0)
+    fleet.heartbeats.grant_more_time(10.0)
     assert not warm_up.is_warm()
     fleet.clock.advance(9.9)
     assert not warm_up.is_warm()
@@ -66,7 +66,7 @@ def test_the_time_in_which_this_process_did_not_run_does_not_count() -> None:
 def test_brokers_that_are_connected_and_still_registering_are_waited_for() -> None:
     fleet = Fleet()
     warm_up = started(fleet)
-    first, second, third = (fleet.routes.heartbeats.open_channel() for _ in range(3))
+    first, second, third = (fleet.heartbeats.open_channel() for _ in range(3))
     fleet.register(A, channel_id=first)
     fleet.clock.advance(WARM_UP)
     assert not warm_up.is_warm(), "two brokers would be denied because three hundred register before them"
@@ -79,7 +79,7 @@ def test_brokers_that_are_connected_and_still_registering_are_waited_for() -> No
 def test_whoever_holds_a_channel_and_never_registers_is_waited_for_as_long_again_at_most() -> None:
     fleet = Fleet()
     warm_up = started(fleet)
-    fleet.routes.heartbeats.open_channel()
+    fleet.heartbeats.open_channel()
     fleet.clock.advance(2 * WARM_UP - 0.1)
     assert not warm_up.is_warm()
     fleet.clock.advance(0.1)
@@ -91,7 +91,7 @@ def test_once_warm_it_stays_warm_after_a_stall() -> None:
     warm_up = started(fleet)
     fleet.clock.advance(WARM_UP)
     assert warm_up.is_warm()
-    fleet.routes.heartbeats.grant_more_time(10.0)
+    fleet.heartbeats.grant_more_time(10.0)
     assert warm_up.is_warm()
 
 
@@ -140,7 +140,7 @@ def test_a_broker_of_the_file_that_has_left_in_any_way_is_not_waited_for() -> No
     fleet.unregister(addrs[0], name="broker-10001")
     fleet.register("10.0.0.2:1", name="broker-10002")
     removed = apply_all_now(
-        fleet.routes.removals.confirm_broker_loss(lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
+        fleet.removals.confirm_broker_loss(lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
     )
     assert [gone.reason for gone in removed] == [RemovalReason.LOSS_CONFIRMED]
     fleet.clock.advance(30.1)
@@ -153,7 +153,7 @@ def test_brokers_that_the_guard_holds_are_not_waited_for() -> None:
     addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
     fleet = restarted(*addrs)
     warm_up = started(fleet, 0.0)
-    channel_id = fleet.routes.heartbeats.open_channel()
+    channel_id = fleet.heartbeats.open_channel()
     for addr in addrs[:3]:
         fleet.register(addr, name=f"broker-{addr[-5:]}", channel_id=channel_id)
     assert fleet.end_channel(channel_id) == []

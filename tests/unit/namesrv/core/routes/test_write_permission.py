@@ -42,7 +42,7 @@ def test_a_wipe_takes_the_write_permission_and_shows_the_reported_one_beside_it(
 def test_a_wipe_survives_heartbeats_new_versions_and_new_topics(fleet: Fleet) -> None:
     fleet.register()
     wipe(fleet)
-    fleet.routes.heartbeats.broker_heartbeat(GROUP, 0, A)
+    fleet.heartbeats.broker_heartbeat(GROUP, 0, A)
     fleet.register()
     assert perms(fleet) == [(4, 6)]
     fleet.register(version=NEWER, topics=[("TopicTest", (8, 8, 6, 0)), "New"])
@@ -229,11 +229,11 @@ def test_a_confirmed_loss_counts_topics_of_groups_that_lose_a_broker(fleet: Flee
         return live.broker.broker_name == "broker-0"
 
     revision = fleet.state.revision
-    removed, radius = apply_now(fleet.routes.removals.preview_broker_loss(wanted))
+    removed, radius = apply_now(fleet.removals.preview_broker_loss(wanted))
     assert fleet.state.revision == revision
     assert [gone.live.broker_id for gone in removed] == [0]
     assert radius == BlastRadius(1, 0, 0, ("TopicTest",))
-    assert apply_all_now(fleet.routes.removals.confirm_broker_loss(wanted, CAUSE)) == removed
+    assert apply_all_now(fleet.removals.confirm_broker_loss(wanted, CAUSE)) == removed
 
 
 # Which group is meant

@@ -42,7 +42,7 @@ UNTIL_CONFIRMED = {"unconfirmed"}
 
 
 def register(fleet: Fleet, registration: Registration) -> None:
-    apply_now(fleet.routes.registrations.register_broker(registration))
+    apply_now(fleet.registrations.register_broker(registration))
 
 
 def compared(row: BrokerData | BrokerLiveInfo) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def intent(kind: IntentKind, key: IntentKey) -> Intent:
 
 
 def decide(fleet: Fleet, *intents: Intent) -> None:
-    apply_now(fleet.routes.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
+    apply_now(fleet.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
 
 
 def routes(fleet: Fleet, *, doubted: bool = False) -> dict[str, bytes]:
@@ -136,7 +136,7 @@ def test_after_a_restart_every_route_is_what_it_was_but_for_who_is_confirmed(
 
 def test_a_loaded_broker_is_marked_as_unconfirmed_in_its_route_its_group_and_its_row() -> None:
     before = Fleet()
-    before.register(A, ha=HA, timeout_seconds=30, channel_id=before.routes.heartbeats.open_channel())
+    before.register(A, ha=HA, timeout_seconds=30, channel_id=before.heartbeats.open_channel())
     before.register(B, 1)
     after = restarted(before)
     route = after.route()
@@ -161,7 +161,7 @@ def test_a_loaded_broker_must_register_and_is_confirmed_then() -> None:
     after = restarted(before)
     assert after.query() == (True, VERSION), "also if it has the version that is held"
     with refuses(Reason.BROKER_NOT_REGISTERED):
-        after.routes.heartbeats.broker_heartbeat(GROUP, 0, A)
+        after.heartbeats.broker_heartbeat(GROUP, 0, A)
     result = after.register(A)
     assert result.changed
     assert not result.is_new
@@ -279,7 +279,7 @@ def test_loaded_brokers_that_expire_do_not_make_the_guard_trip_over_the_few_that
     after = restarted(before)
     channels = {}
     for number in range(4):
-        channels[number] = after.routes.heartbeats.open_channel()
+        channels[number] = after.heartbeats.open_channel()
         after.register(f"10.0.0.{number}:10911", name=f"broker-{number}", channel_id=channels[number])
     after.clock.advance(119)
     for number in range(4):

@@ -43,7 +43,7 @@ def only(changes: Iterable[pb.RouteChange], name: str) -> list[pb.RouteChange]:
 
 
 def publish(fleet: Fleet, *intents: Intent) -> None:
-    apply_now(fleet.routes.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
+    apply_now(fleet.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
 
 
 def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -> None:
@@ -121,7 +121,7 @@ def test_a_drained_group_shows_the_permission_in_force_and_the_reported_one() ->
 
 def test_configurations_and_intents_without_effect_on_routes_have_no_rows() -> None:
     fleet = Fleet()
-    fleet.routes.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), CAUSE)
+    fleet.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), CAUSE)
     publish(fleet, Intent(IntentKind.TOPIC_HOLD, HoldKey("T", None), "operator", 0))
     (end,) = messages(fleet)
     assert (end.header.revision, end.HasField("changes")) == (2, False)
@@ -166,7 +166,7 @@ def test_many_changes_without_rows_are_passed_over_with_pauses() -> None:
     fleet = Fleet()
     for number in range(2 * CHANGE_SLICE):
         kv_config = EMPTY.with_value("namespace", "key", str(number))
-        fleet.routes.operator_changes.publish_kv_config(kv_config, CAUSE)
+        fleet.operator_changes.publish_kv_config(kv_config, CAUSE)
     assert [bool(message) for message in encoded(fleet)] == [False, False, True]
 
 
@@ -192,7 +192,7 @@ def test_changes_after_a_snapshot_make_the_next_one() -> None:
         lambda: fleet.register(topics=["T1", "T2"], filter_servers=("f:1",)),
         lambda: fleet.register(B, 1),
         lambda: publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0)),
-        lambda: apply_now(fleet.routes.operator_changes.delete_topic("T1", None, CAUSE)),
+        lambda: apply_now(fleet.operator_changes.delete_topic("T1", None, CAUSE)),
         fleet.unregister,
         lambda: fleet.unregister(B),
     ]

@@ -61,7 +61,7 @@ def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> N
 
 def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
     fleet.register(topics=["T1", "T2"])
-    apply_now(fleet.routes.operator_changes.delete_topic("T1", None, Cause("test")))
+    apply_now(fleet.operator_changes.delete_topic("T1", None, Cause("test")))
     changes, _ = read(fleet, follower(1))
     assert [change.topic_removed.topic for change in changes.changes.changes] == ["T1"]
 
@@ -108,7 +108,7 @@ def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -
 def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) -> None:
     fleet.register()
     revision = fleet.state.revision
-    fleet.routes.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), Cause("test"))
+    fleet.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), Cause("test"))
     (bookmark,) = read(fleet, follower(revision))
     assert bookmark.header.revision == revision + 1
 

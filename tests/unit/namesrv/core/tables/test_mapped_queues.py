@@ -33,7 +33,7 @@ def registration(*mappings: StaticMapping) -> Registration:
 
 def breaths_of_preparation(fleet: Fleet, *mappings: StaticMapping) -> int:
     """Registers topics with mappings."""
-    change = fleet.routes.registrations.register_broker(registration(*mappings))
+    change = fleet.registrations.register_broker(registration(*mappings))
     breaths = breaths_of(change.prepare)
     change.commit()
     return breaths

@@ -29,9 +29,9 @@ def test_who_stands_in_for_a_master_is_as_operators_set_it_from_the_next_registr
         return fleet.addrs()
 
     assert register() == {1: B}
-    fleet.routes.operator_changes.publish_behaviour(Behaviour(support_acting_master=True), TEST, ())
+    fleet.operator_changes.publish_behaviour(Behaviour(support_acting_master=True), TEST, ())
     assert register() == {0: B}
-    fleet.routes.operator_changes.publish_behaviour(Behaviour(), TEST, ())
+    fleet.operator_changes.publish_behaviour(Behaviour(), TEST, ())
     assert register() == {1: B}
 
 

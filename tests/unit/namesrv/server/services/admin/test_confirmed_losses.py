@@ -17,7 +17,7 @@ __all__ = ["operator"]  # pytest finds the fixture by its name in this module
 @pytest.fixture
 def lossy(operator: Operator) -> Operator:
     """Four groups, three of which the guard holds; one more that only a snapshot file knows."""
-    channels = [operator.fleet.routes.heartbeats.open_channel() for _ in range(4)]
+    channels = [operator.fleet.heartbeats.open_channel() for _ in range(4)]
     for number, channel_id in enumerate(channels):
         operator.fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
     for channel_id in channels[:3]:

@@ -117,9 +117,9 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
     fleet.register(B, 1)
     hold_all = Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", None), "an operator", T0_MILLIS, comment)
     cause = Cause("DeleteTopic", "an operator", comment)
-    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, cause))
+    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, cause))
     assert len(only(fleet).text) < MAX_TEXT_LENGTH
-    apply_now(fleet.routes.operator_changes.publish_intents(fleet.state.intents.with_intent(hold_all), cause))
+    apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.with_intent(hold_all), cause))
     text = only(fleet).text
     assert len(text) == MAX_TEXT_LENGTH
     assert text.endswith("...")
@@ -135,7 +135,7 @@ async def after_restart(folder: Path) -> AsyncIterator[tuple[Fleet, Journal]]:
     former = Fleet()
     journal = Journal(database, former.state.identity.epoch, 10**6)
     former.state.change_log.listen(journal.on_change)
-    channel = former.routes.heartbeats.open_channel()
+    channel = former.heartbeats.open_channel()
     former.register(channel_id=channel)
     former.register(B, name="broker-b")
     former.clock.advance(10)

@@ -34,10 +34,10 @@ class NameServer:
         self.state = fleet.state
         shares = FairShares.of(registered_topics=registered_topics)
         self.writer = TableWriter()
-        detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
-        channels = ChannelStreams(fleet.routes, self.writer, detector)
+        detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+        channels = ChannelStreams(fleet.state, self.writer, detector)
         self._servicer = RegistrationServicer(
-            fleet.routes, self.writer, channels, 120_000, registered_topics=shares.registered_topics
+            fleet.state, self.writer, channels, 120_000, registered_topics=shares.registered_topics
         )
 
     async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
@@ -112,9 +112,7 @@ async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet:
     await namesrv.register(request)
     broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
     async with namesrv.busy():
-        leaving = fleet.routes.removals.unregister_broker(
-            broker, request.broker.broker_addr, RemovalReason.UNREGISTERED
-        )
+        leaving = fleet.removals.unregister_broker(broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
         left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
         await until(lambda: namesrv.writer._waiting == 2)
         registered = asyncio.create_task(namesrv.register(request))

@@ -33,12 +33,11 @@ def question(counter: int = 1) -> pb.QueryDataVersionRequest:
 class _World:
     def __init__(self) -> None:
         self.fleet = Fleet()
-        routes, clock = self.fleet.routes, self.fleet.clock
-        channels = ChannelStreams(
-            routes, TableWriter(), StallDetector(clock.monotonic, routes.heartbeats.grant_more_time, 10.0)
-        )
+        state, clock = self.fleet.state, self.fleet.clock
+        detector = StallDetector(clock.monotonic, self.fleet.heartbeats.grant_more_time, 10.0)
+        channels = ChannelStreams(state, TableWriter(), detector)
         self.tally = RegistrationCounter()
-        self.servicer = RegistrationServicer(routes, TableWriter(), channels, 120_000, tally=self.tally)
+        self.servicer = RegistrationServicer(state, TableWriter(), channels, 120_000, tally=self.tally)
 
     def call(self, request: Any) -> tuple[bytes | None, Again | None]:
         """The answer, None if there is no such broker; and what answers the call when it comes again."""

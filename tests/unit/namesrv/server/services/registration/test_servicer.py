@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def servicer() -> RegistrationServicer:
     fleet = Fleet()
-    stall_detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
-    channels = ChannelStreams(fleet.routes, TableWriter(), stall_detector)
-    return RegistrationServicer(fleet.routes, TableWriter(), channels, 120_000)
+    stall_detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    channels = ChannelStreams(fleet.state, TableWriter(), stall_detector)
+    return RegistrationServicer(fleet.state, TableWriter(), channels, 120_000)
 
 
 def test_an_open_channel_does_not_keep_its_request(servicer: RegistrationServicer) -> None:
