@@ -38,7 +38,7 @@ class Heartbeats:
             raise broker_not_registered(broker.cluster_name, broker.broker_name, broker_addr)
         self._state.renew(live)
 
-    def heard_again(self, live: BrokerLiveInfo) -> bool:
+    def renew_unchanged(self, live: BrokerLiveInfo) -> bool:
         """Renews liveness of a broker that a heartbeat or an equal version renewed before, when this was its row.
 
         Returns:

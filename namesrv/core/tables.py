@@ -66,10 +66,6 @@ class QueueDataTable:
         """The QueueDatas of a group, to look one up without a call; ``added`` adds to it."""
         return self._by_reported.setdefault(broker, {})
 
-    def intern(self, broker: BrokerKey, reported: ReportedQueues) -> QueueData:
-        """The QueueData of what a group reports; made if there is none."""
-        return self.of_group(broker).get(reported) or self.added(broker, reported)
-
     def encoded(self, broker: BrokerKey, reported: Iterable[ReportedQueues]) -> dict[ReportedQueues, QueueData]:
         """Makes the QueueDatas of what a group has not reported yet, with breaths. Reads rows that may change."""
         known, made = self._by_reported.get(broker, {}), dict[ReportedQueues, QueueData]()

@@ -501,7 +501,7 @@ class RegistrationServicer:
         live = state.live_broker(*identity)
 
         def again() -> bytes | None:
-            if live is None or not heartbeats.heard_again(live):
+            if live is None or not heartbeats.renew_unchanged(live):
                 return None
             tally.count(kind, "unchanged")
             return state.header_fragment() + after_header

@@ -438,7 +438,9 @@ class RegistrationCalls:
         def again() -> bytes | None:
             if not registrations.would_change_nothing(registration, group, live):
                 return None
-            if (registrations.master_of(live), self._order_topic_config()) != said or not heartbeats.heard_again(live):
+            if (registrations.master_of(live), self._order_topic_config()) != said or not heartbeats.renew_unchanged(
+                live
+            ):
                 return None
             self._tally.count("full", "unchanged")
             return told
@@ -489,7 +491,7 @@ class RegistrationCalls:
         live = self._state.tables.broker_live_table.get(key)
 
         def again() -> bytes | None:
-            if live is None or not heartbeats.heard_again(live):
+            if live is None or not heartbeats.renew_unchanged(live):
                 return None
             tally.count(kind, "unchanged")
             return told

@@ -170,7 +170,7 @@ async def test_a_large_registration_encodes_what_it_reports_before_others_wait(f
     held.let_go()
     await asyncio.gather(busy, registering)
     assert len(change._encoded) == len(topics)
-    assert all(queue_datas.intern(broker, reported) is made for reported, made in change._encoded.items())
+    assert all(queue_datas.of_group(broker)[reported] is made for reported, made in change._encoded.items())
 
 
 # All or nothing.

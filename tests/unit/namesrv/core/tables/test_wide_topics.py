@@ -39,7 +39,7 @@ def test_groups_that_come_change_stay_and_go_in_any_order_are_in_their_order() -
 def test_a_place_among_hundreds_of_groups_is_found_by_looking_at_a_few() -> None:
     fleet = Fleet()
     interned = fleet.state.index.queue_datas
-    parts = [interned.intern(BrokerKey("c", f"broker-{number:04}"), (4, 4, 6, 0)) for number in range(WIDE)]
+    parts = [interned.added(BrokerKey("c", f"broker-{number:04}"), (4, 4, 6, 0)) for number in range(WIDE)]
     looked_at: list[bytes] = []
 
     def find(fragment: bytes) -> QueueData:
