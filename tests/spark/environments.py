@@ -23,6 +23,7 @@ TEST_TOOLS = (
     "hypothesis",
     "duckdb-extension-delta",
     "boto3",
+    "polars",
 )
 
 

