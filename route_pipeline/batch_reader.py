@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition, StringStartsWith
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.first_line import text_first
 from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_warm_snapshot, wait_until_warm
 from route_pipeline.options import READ, WAIT, ReadRequest
 from route_pipeline.planner import ChangesPart, SnapshotPart, check_name, read_part
 from route_pipeline.schemas import CHANGES
 from route_pipeline.snapshot_rows import Part, read_table
+from route_pipeline.spark_errors import text_first
 
 logger = logging.getLogger(__name__)
 

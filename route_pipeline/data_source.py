@@ -25,9 +25,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.first_line import text_first
 from route_pipeline.options import DEFAULT_PIN_SECONDS, FAIL, FORMAT, Connecting, ReadRequest
 from route_pipeline.schemas import CHANGES, spark_ddl
+from route_pipeline.spark_errors import text_first
 from route_pipeline.worker_python import check_worker_python
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from route_pipeline.first_line import text_first
 from route_pipeline.log.data_files import Add, BatchRows, ReadRow
 from route_pipeline.log.place import LogError, Place
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.schemas import CHANGES, columns_of
+from route_pipeline.spark_errors import text_first
 
 LOG_FORMAT = "namesrv_log"
 """Name of the sink in Spark."""

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from route_pipeline.first_line import text_first
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
 from route_pipeline.planner import Planner, read_part
 from route_pipeline.positions import INITIAL, OffsetError, from_json, to_json
+from route_pipeline.spark_errors import text_first
 
 
 class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 from pyspark.util import handle_worker_exception
 
-from route_pipeline import first_line, name_server, schemas
+from route_pipeline import name_server, schemas, spark_errors
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.data_source import NamesrvDataSource, pin, unpin
 from route_pipeline.name_server import NamesrvError
@@ -170,7 +170,7 @@ def test_a_wrong_option_is_named_when_spark_asks_for_the_schema(options: dict[st
 def test_a_worker_of_spark_reports_the_text_first_and_the_traceback_last(
     is_worker: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_line, "_is_worker", lambda: is_worker)
+    monkeypatch.setattr(spark_errors, "_is_worker", lambda: is_worker)
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
     report = io.BytesIO()
     try:
