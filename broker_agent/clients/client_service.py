@@ -17,10 +17,8 @@ from namesrv_api.v1 import route_data_pb2
 from broker_agent import errors
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
-from broker_agent.clients.consumer_manager import ConsumerGroupInfo
-from broker_agent.clients.housekeeping import ClientHousekeepingService
+from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.producer_manager import ClientChannelInfo
 from groundwork import topic_names
 from groundwork.endpoints import Endpoint
 from groundwork.errors import FieldProblems, invalid_field, limit_exceeded
@@ -165,7 +163,6 @@ class ClientServicer:
     def __init__(self, managers: ClientManagers, identity: Callable[[], route_data_pb2.BrokerIdentity]) -> None:
         self._managers = managers
         self._identity = identity
-        self.housekeeping = ClientHousekeepingService(managers)
         queries = ClientQueries(managers)
         for method in methods_of(SERVICE, (queries,)):
             setattr(self, method.name, _awaitable(getattr(queries, method.name)))
@@ -180,7 +177,7 @@ class ClientServicer:
             async for message in self._messages(channel):
                 yield message
         finally:
-            self.housekeeping.on_channel_close(channel)
+            self._managers.on_channel_close(channel)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         check_heartbeat(request)

@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients.channels import ClientChannel, ClientChannels, PlainClient
+from broker_agent.clients import limits
+from broker_agent.clients.channels import ClientChannel, ClientChannels, PlainClient, StreamChannel
 from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
-from broker_agent.clients.consumer_manager import ConsumerManager
-from broker_agent.clients.filter_server_manager import FilterServerManager
-from broker_agent.clients.producer_manager import ClientChannelInfo, ProducerManager
+from broker_agent.clients.groups import ClientChannelInfo, ConsumerManager, ProducerManager
 from broker_agent.timing import Timing
+from groundwork.errors import limit_exceeded
 from groundwork.shares import MACHINE, Sharer
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class FilterServerManager:
+    """The filter servers next to the broker, by channel (RocketMQ 4). ``ClientManagers`` owns it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._servers: dict[ClientChannel, tuple[str, float]] = {}  # to the address, and when it was last heard
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Sorted, each once (RocketMQ: buildNewFilterServerList). May be read without the lock."""
+        return tuple(sorted({addr for addr, _last_update in tuple(self._servers.values())}))
+
+    def register_filter_server(self, channel: ClientChannel, addr: str) -> None:
+        """Adds a filter server, or renews it. Raises LIMIT_EXCEEDED."""
+        if channel not in self._servers:
+            if len(self._servers) >= limits.MAX_FILTER_SERVERS:
+                raise limit_exceeded("filter servers", len(self._servers) + 1, limits.MAX_FILTER_SERVERS)
+            _log.info("filter_server_registered", addr=addr, remote_addr=channel.remote_addr)
+        self._servers[channel] = addr, self._clock()
+
+    def do_channel_close_event(self, channel: ClientChannel) -> int:
+        return self._remove([channel] if channel in self._servers else [], "channel_closed")
+
+    def scan_not_active_channel(self) -> int:
+        oldest_kept = self._clock() - limits.FILTER_SERVER_SILENCE_SECONDS
+        silent = [channel for channel, (_addr, last_update) in self._servers.items() if last_update < oldest_kept]
+        return self._remove(silent, "silent")
+
+    def _remove(self, channels: list[ClientChannel], why: str) -> int:
+        for channel in channels:
+            _log.info("filter_server_left", addr=self._servers.pop(channel)[0], why=why)
+        return len(channels)
 
 
 class ClientManagers:
@@ -33,6 +71,8 @@ class ClientManagers:
         self.consumers = ConsumerManager(self.timing.clock, self.filters)
         self.filter_servers = FilterServerManager(self.timing.clock)
         self.on_filter_servers_change: Callable[[], None] = lambda: None  # called without the lock
+        self._scan_due = self.timing.clock() + limits.SCAN_SECONDS
+        self._nobody_goes_before = self.timing.clock()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -79,6 +119,45 @@ class ClientManagers:
         with self.step():
             channel = self._channel(request.channel_id, f"filter server {addr}", remote_addr)
             self.filter_servers.register_filter_server(channel, addr)
+
+    def on_channel_close(self, channel: StreamChannel, why: str = "closed") -> None:
+        """The stream has ended: by the client, with its connection, or because it failed."""
+        with self.step():
+            if self.channels.end(channel):
+                tables = (self.producers, self.consumers, self.filter_servers)
+                left = sum(table.do_channel_close_event(channel) for table in tables)
+                _log.debug("client_channel_ended", remote_addr=channel.remote_addr, why=why, memberships=left)
+
+    async def scan_periodically(self) -> None:
+        """Scans every 10 s, first after 10 s (RocketMQ: ClientHousekeepingService)."""
+        self._scan_due = self.timing.clock() + limits.SCAN_SECONDS
+        while True:
+            await asyncio.sleep(max(0.0, self._scan_due - self.timing.clock()))
+            try:
+                self.scan()
+            except Exception:  # noqa: BLE001 - the boundary of a task: the next scan must come
+                _log.exception("client_scan_failed")
+
+    def scan(self) -> None:
+        """Ends idle channels, and removes silent clients and filter servers."""
+        now = self.timing.clock()
+        if now - self._scan_due > limits.STALL_SECONDS:
+            _log.warning("agent_did_not_run", seconds=round(now - self._scan_due, 1))
+            self._nobody_goes_before = now + limits.STALL_GRACE_SECONDS
+        self._scan_due = now + limits.SCAN_SECONDS
+        with self.lock:
+            self.filters.clean()
+        if now < self._nobody_goes_before:
+            return
+        for channel in self.channels.idle():
+            channel.close(pb.ClientChannelClosing.REASON_IDLE)
+            self.on_channel_close(channel, "idle")
+        with self.step():
+            producers = self.producers.scan_not_active_channel()
+            consumers = self.consumers.scan_not_active_channel()
+            self.filter_servers.scan_not_active_channel()
+        if producers or consumers:
+            _log.info("silent_clients_removed", producers=producers, consumers=consumers)
 
     def _channel(self, channel_id: str, client_id: str, remote_addr: str = "") -> ClientChannel:
         return self.channels.heard(channel_id) if channel_id else PlainClient(client_id, remote_addr)

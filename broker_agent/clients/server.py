@@ -47,7 +47,7 @@ class ClientServer(LoopListener):
         self._managers = managers
         gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
         handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
-        self._servicer = ClientServicer(managers, identity)
+        servicer = ClientServicer(managers, identity)
         options = listener_options(
             max_connections=min(limits.MAX_CONNECTIONS, descriptors_of_listener()),
             max_message_bytes=limits.MAX_MESSAGE_BYTES,
@@ -57,13 +57,11 @@ class ClientServer(LoopListener):
             keepalive_time_millis=round(keepalive_seconds * 1000),
             keepalive_timeout_millis=round(keepalive_seconds * 1000),
         )
-        self._listen(
-            options, slow_reader_seconds, lambda server: handlers.add_service(server, SERVICE, (self._servicer,))
-        )
+        self._listen(options, slow_reader_seconds, lambda server: handlers.add_service(server, SERVICE, (servicer,)))
 
     async def _start(self) -> None:
         await super()._start()
-        self._scans = asyncio.create_task(self._servicer.housekeeping.run())
+        self._scans = asyncio.create_task(self._managers.scan_periodically())
         for service in ("", SERVICE.full_name):
             self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         _log.info("client_listener_started", listening_on=str(self.endpoint))

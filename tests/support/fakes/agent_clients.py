@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.channels import StreamChannel
-from broker_agent.clients.housekeeping import ClientHousekeepingService
 from broker_agent.clients.managers import ClientManagers
 from groundwork.shares import MACHINE, Sharer
 from tests.support.timing import agent_timing
@@ -50,7 +49,6 @@ class Agent:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.managers = ClientManagers(agent_timing(self.clock))
-        self.housekeeping = ClientHousekeepingService(self.managers)
 
     def open(self, sharer: Sharer = MACHINE) -> StreamChannel:
         return self.managers.channels.open(ADDRESS, sharer)
@@ -92,7 +90,7 @@ class Agent:
         end = self.clock.seconds + seconds
         while self.clock.seconds + 10 <= end:
             self.clock.advance(10)
-            self.housekeeping.scan()
+            self.managers.scan()
         self.clock.advance(end - self.clock.seconds)
 
 

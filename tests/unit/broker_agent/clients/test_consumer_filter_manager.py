@@ -116,7 +116,7 @@ def test_heartbeats_and_the_end_of_the_last_channel_drive_the_filters_of_a_group
     channel = agent.open()
     agent.beat(channel, consumers=[consumer(GROUP, sql("T"))])
     assert are_dead() == [False]
-    agent.housekeeping.on_channel_close(channel)
+    agent.managers.on_channel_close(channel)
     assert are_dead() == [True]
     agent.beat(agent.open(), consumers=[consumer(GROUP, sql("T"))])
     assert are_dead() == [False]

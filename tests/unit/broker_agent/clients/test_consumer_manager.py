@@ -69,9 +69,9 @@ def test_a_client_with_two_channels_is_listed_once_and_leaves_with_the_second(ag
     for channel in (old, new):
         agent.beat(channel, consumers=[consumer()])
     assert agent.ids() == ["client"]
-    agent.housekeeping.on_channel_close(old)
+    agent.managers.on_channel_close(old)
     assert agent.ids() == ["client"]
-    agent.housekeeping.on_channel_close(new)
+    agent.managers.on_channel_close(new)
     assert agent.managers.consumers.group(GROUP) is None
 
 
@@ -135,5 +135,5 @@ def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch
     agent.beat(other, consumers=[consumer("one", larger)])
     agent.beat(flood, consumers=[consumer("two", larger)])
     for channel in (flood, other):
-        agent.housekeeping.on_channel_close(channel)
+        agent.managers.on_channel_close(channel)
     assert agent.managers.consumers._shares.used == 0

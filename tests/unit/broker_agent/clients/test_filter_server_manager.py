@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients import filter_server_manager
+from broker_agent.clients import limits
 from broker_agent.errors import Reason
 from tests.support.fakes.agent_clients import Agent
 from tests.support.refusals import refuses
@@ -42,14 +42,14 @@ def test_a_filter_server_that_is_silent_for_more_than_30_s_leaves(servers: Fixtu
 def test_the_end_of_a_channel_removes_its_filter_server_down_to_an_empty_list(servers: Fixture) -> None:
     channel = servers.open()
     servers.serve_filters(channel, "a:1")
-    servers.housekeeping.on_channel_close(channel)
+    servers.managers.on_channel_close(channel)
     assert servers.seen == [("a:1",), ()]
     with refuses(Reason.CHANNEL_GONE):
         servers.serve_filters(channel, "a:1")
 
 
 def test_filter_servers_are_taken_up_to_the_limit(servers: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_server_manager, "MAX_FILTER_SERVERS", 1)
+    monkeypatch.setattr(limits, "MAX_FILTER_SERVERS", 1)
     servers.serve_filters(None, "a:1")
     servers.serve_filters(None, "a:1")
     with refuses(Reason.LIMIT_EXCEEDED, match="filter servers: 2 is over the limit of 1"):

@@ -47,7 +47,7 @@ def test_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) ->
     assert agent.leave(channel)
     assert agent.groups() == (set(), set())
     assert channel.is_active
-    agent.housekeeping.on_channel_close(channel)
+    agent.managers.on_channel_close(channel)
     assert not agent.leave(channel)  # no error: its end has removed everything
 
 
@@ -57,7 +57,7 @@ def test_the_end_of_a_channel_removes_its_client_everywhere_and_tells_the_others
     agent.beat(peer, "peer", [], [consumer()])
     agent.serve_filters(gone, "filter:1")
     peer.take()
-    agent.housekeeping.on_channel_close(gone)
+    agent.managers.on_channel_close(gone)
     assert agent.groups() == (set(), {GROUP})
     assert agent.managers.filter_servers.addresses == ()
     assert agent.ids() == ["peer"]
@@ -132,14 +132,14 @@ def test_a_scan_comes_every_10_s_also_after_a_defect(agent: Agent, monkeypatch: 
 
     def scan() -> None:
         scans.append(agent.clock.seconds)
-        agent.housekeeping._scan_due += 10
+        agent.managers._scan_due += 10
         if len(scans) == 1:
             raise RuntimeError("a defect")
 
     start = agent.clock.seconds
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(agent.housekeeping, "scan", scan)
+    monkeypatch.setattr(agent.managers, "scan", scan)
     with structlog.testing.capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-        asyncio.run(agent.housekeeping.run())
+        asyncio.run(agent.managers.scan_periodically())
     assert scans == [start + 10, start + 20, start + 30]
     assert [line["event"] for line in logs] == ["client_scan_failed"]
