@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -98,68 +99,55 @@ class _Calls:
             self._made = (connection, calls)
         return connection, calls
 
-    def _with_token(self, options: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._start("__call__", args, options)
+
+    def with_call(self, *args: Any, **options: Any) -> Any:
+        return self._start("with_call", args, options)
+
+    def future(self, *args: Any, **options: Any) -> Any:
+        return self._start("future", args, options)
+
+    def _start(self, how: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        connection, calls = self._begin()
         if token := self._token():
-            return {**options, "metadata": (*(options.get("metadata") or ()), ("authorization", f"Bearer {token}"))}
-        return options
-
-
-class _BlockingCalls(_Calls):
-    """Unary answers: the caller waits, or gets a future."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        connection, calls = self._begin()
+            options["metadata"] = (*(options.get("metadata") or ()), ("authorization", f"Bearer {token}"))
+        end = partial(self._connections.end, connection)
         try:
-            return calls(*args, **self._with_token(kwargs))
-        finally:
-            self._connections.end(connection)
-
-    def with_call(self, *args: Any, **kwargs: Any) -> Any:
-        connection, calls = self._begin()
-        try:
-            return calls.with_call(*args, **self._with_token(kwargs))
-        finally:
-            self._connections.end(connection)
-
-    def future(self, *args: Any, **kwargs: Any) -> Any:
-        connection, calls = self._begin()
-        return _tracked(self._connections, connection, lambda: calls.future(*args, **self._with_token(kwargs)))
-
-
-class _StreamingCalls(_Calls):
-    """Streamed answers: the caller gets the call."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        connection, calls = self._begin()
-        return _tracked(self._connections, connection, lambda: calls(*args, **self._with_token(kwargs)))
-
-
-class _AioCalls(_Calls):
-    """All kinds of calls of an event loop."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        connection, calls = self._begin()
-        try:
-            call = calls(*args, **self._with_token(kwargs))
+            started = getattr(calls, how)(*args, **options)
         except BaseException:
-            self._connections.end(connection)
+            end()
             raise
-        call.add_done_callback(lambda _: self._connections.end(connection))
-        return call
+        if isinstance(started, grpc.aio.Call):
+            started.add_done_callback(lambda _: end())
+        elif not (isinstance(started, grpc.Call) and started.add_callback(end)):  # an answer, or a call that has ended
+            end()
+        return started
 
 
-def _tracked(connections: _Connections[Any], connection: _Connection[Any], start: Callable[[], Any]) -> Any:
-    try:
-        call = start()
-    except BaseException:
-        connections.end(connection)
-        raise
-    if not call.add_callback(lambda: connections.end(connection)):  # it has ended already
-        connections.end(connection)
-    return call
+class _Renewed(Generic[ChannelT]):
+    """The kinds of calls over connections whose credentials may change."""
+
+    _connections: _Connections[ChannelT]
+    _token: Token
+
+    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("unary_unary", args, kwargs)
+
+    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("unary_stream", args, kwargs)
+
+    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("stream_unary", args, kwargs)
+
+    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("stream_stream", args, kwargs)
+
+    def _calls(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Calls:
+        return _Calls(self._connections, self._token, lambda channel: getattr(channel, kind)(*args, **kwargs))
 
 
-class RenewedChannel(grpc.Channel):
+class RenewedChannel(_Renewed[grpc.Channel], grpc.Channel):
     """A ``grpc.Channel`` whose credentials may change."""
 
     def __init__(
@@ -170,7 +158,7 @@ class RenewedChannel(grpc.Channel):
     ) -> None:
         """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
         self._token = token
-        self._connections: _Connections[grpc.Channel] = _Connections(connect, generation, lambda old: old.close())
+        self._connections = _Connections(connect, generation, lambda old: old.close())
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
         """Reports the state of the connection that is in force now, and of no later one."""
@@ -178,18 +166,6 @@ class RenewedChannel(grpc.Channel):
 
     def unsubscribe(self, callback: Any) -> None:
         self._connections.current.channel.unsubscribe(callback)
-
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _BlockingCalls(self._connections, self._token, lambda channel: channel.unary_unary(*args, **kwargs))
-
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _StreamingCalls(self._connections, self._token, lambda channel: channel.unary_stream(*args, **kwargs))
-
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _BlockingCalls(self._connections, self._token, lambda channel: channel.stream_unary(*args, **kwargs))
-
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _StreamingCalls(self._connections, self._token, lambda channel: channel.stream_stream(*args, **kwargs))
 
     def close(self) -> None:
         """Closes all connections and ends their calls."""
@@ -203,7 +179,7 @@ class RenewedChannel(grpc.Channel):
         self.close()
 
 
-class RenewedAioChannel(grpc.aio.Channel):
+class RenewedAioChannel(_Renewed[grpc.aio.Channel], grpc.aio.Channel):
     """A ``grpc.aio.Channel`` whose credentials may change. Belongs to the event loop that it was made in."""
 
     def __init__(
@@ -214,19 +190,7 @@ class RenewedAioChannel(grpc.aio.Channel):
     ) -> None:
         self._token = token
         self._closing: set[asyncio.Task[None]] = set()
-        self._connections: _Connections[grpc.aio.Channel] = _Connections(connect, generation, self._close_retired)
-
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, self._token, lambda channel: channel.unary_unary(*args, **kwargs))
-
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, self._token, lambda channel: channel.unary_stream(*args, **kwargs))
-
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, self._token, lambda channel: channel.stream_unary(*args, **kwargs))
-
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, self._token, lambda channel: channel.stream_stream(*args, **kwargs))
+        self._connections = _Connections(connect, generation, self._close_retired)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         return self._connections.current.channel.get_state(try_to_connect)
