@@ -1,29 +1,23 @@
-"""A client of name servers: calls by name, blocking and for asyncio."""
+"""A client of name servers for threads: calls by name, pages of lists, and streams within bounds."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.channels import ClientSecurity, Options, open_aio_channel, open_channel, with_common
+from groundwork.channels import ClientSecurity, Options, open_channel, with_common
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, FailedCall, RichError
 from groundwork.intake import Intake, IntakeLimits, TooMuchSent, rows_in
-
-# What both clients stand on: how a connection behaves, and the calls of the contract by their names.
-
-AnswerT = TypeVar("AnswerT")
 
 SERVICES: tuple[ServiceDescriptor, ...] = (
     route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
@@ -93,43 +87,6 @@ MAX_BROKERS = 200_000
 """Most brokers, or groups, that are kept of one name server, which accepts 50,000. Each takes 1 kB."""
 
 
-class CallTable:
-    """The calls of some services on one channel, made when they are first wanted."""
-
-    def __init__(self, channel: grpc.Channel | grpc.aio.Channel, services: Sequence[ServiceDescriptor]) -> None:
-        self._channel = channel
-        self._methods = {method.name: method for service in services for method in service.methods}
-        self._calls: dict[tuple[str, object], Any] = {}
-
-    def get_open(self, name: str) -> Any:
-        """Returns what makes a call whose answers are a stream; it takes an iterator of requests, timeout and metadata.
-
-        Each answer comes with its encoded size.
-        """
-        method = self._methods[name]
-        parse = GetMessageClass(method.output_type).FromString
-        return self._channel.stream_stream(_path(method), _encoded, _sized(parse))
-
-    def get(self, name: str, read: Callable[[bytes], Any] | None = None) -> Any:
-        """What makes a call of the contract with one request; it takes request, timeout and metadata.
-
-        Each answer of a stream comes with its encoded size.
-
-        Args:
-            name: The call's name, such as ``GetTopicRoute``.
-            read: Parses a response. By default as the contract says.
-        """
-        key = (name, read)
-        if key not in self._calls:
-            method = self._methods[name]
-            parse = read or GetMessageClass(method.output_type).FromString
-            if method.server_streaming:
-                self._calls[key] = self._channel.unary_stream(_path(method), _encoded, _sized(parse))
-            else:
-                self._calls[key] = self._channel.unary_unary(_path(method), _encoded, parse)
-        return self._calls[key]
-
-
 def turn_page(request: Message, answer: Message) -> bool:
     """Has the request ask for the page after this answer; whether there is one."""
     token = answer.next_page_token  # type: ignore[attr-defined]
@@ -174,88 +131,6 @@ def _too_much(endpoint: Endpoint, problem: str) -> CallError:
     return CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, f"sends too much: {problem}"))
 
 
-def _path(method: MethodDescriptor) -> str:
-    return f"/{method.containing_service.full_name}/{method.name}"
-
-
-def _sized(parse: Callable[[bytes], Any]) -> Callable[[bytes], tuple[int, Any]]:
-    return lambda encoded: (len(encoded), parse(encoded))
-
-
-def _encoded(request: Message) -> bytes:
-    return request.SerializeToString()
-
-
-# The client for an event loop.
-
-
-class AioNamesrvClient:
-    """One name server. Every call raises CallError where it fails. Belongs to the event loop that it was made in."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        timeout_seconds: float,
-        security: ClientSecurity | None = None,
-        *,
-        settings: ConnectionSettings = PLAIN,
-        services: Sequence[ServiceDescriptor] = SERVICES,
-    ) -> None:
-        self.endpoint = endpoint
-        self._timeout_seconds = timeout_seconds
-        self._connection = open_aio_channel(endpoint, settings.options, security)
-        self._calls = CallTable(self._connection, services)
-
-    async def call(self, name: str, request: Message) -> Message:
-        with self._failures():
-            answer: Message = self._readable(await self._calls.get(name)(request, timeout=self._timeout_seconds))
-            return answer
-
-    def endless_stream(self, name: str, requests: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """Makes a streaming call without a deadline: pings of the connection notice a dead name server.
-
-        The requests must end when the call has ended: gRPC waits for the next one until then.
-        """
-        return self._messages(partial(self._calls.get_open(name), requests))
-
-    async def close(self, grace_seconds: float | None = None) -> None:
-        """Closes the connection, after its calls or after a time at most."""
-        await self._connection.close(grace_seconds)
-
-    async def _messages(self, begin: Callable[[], Any]) -> AsyncGenerator[Message, None]:
-        call = begin()
-        try:
-            with self._failures():
-                async for sized in call:
-                    yield self._readable(sized)[1]
-        finally:
-            call.cancel()
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        try:
-            yield
-        except grpc.aio.AioRpcError as error:
-            raise CallError(self.endpoint, RichError.of(cast("FailedCall", error))) from error
-        except asyncio.CancelledError:
-            # gRPC reports a call that ended as CANCELLED as if the task were cancelled. Taken for that, it would end
-            # the caller silently.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise self._failure(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
-
-    def _readable(self, answer: AnswerT | None) -> AnswerT:
-        if answer is None:  # this is what gRPC makes of bytes that cannot be parsed
-            raise self._failure(grpc.StatusCode.INTERNAL, "sent what is not a message of the contract")
-        return answer
-
-    def _failure(self, code: grpc.StatusCode, message: str) -> CallError:
-        return CallError(self.endpoint, RichError(code, message))
-
-
-# The client for threads.
-
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -287,11 +162,12 @@ class NamesrvClient:
             self._connection = open_channel(endpoint, settings.options, security)
         else:
             self._connection = grpc.secure_channel(str(endpoint), credentials, with_common(settings.options))
-        self._calls = CallTable(self._connection, services)
+        self._methods = {method.name: method for service in services for method in service.methods}
+        self._calls: dict[tuple[str, object], Any] = {}
 
     def call(self, name: str, request: Message) -> Message:
         try:
-            answer = self._calls.get(name)(request, timeout=self.timeout_seconds, metadata=self._metadata)
+            answer = self._made(name)(request, timeout=self.timeout_seconds, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self._failure(error) from error
         return cast("Message", answer)
@@ -309,7 +185,7 @@ class NamesrvClient:
             timeout_seconds: Time for the whole stream. None means no limit.
             read: Parses a response. By default as the contract says.
         """
-        call = self._calls.get(name, read)(request, timeout=timeout_seconds, metadata=self._metadata)
+        call = self._made(name, read)(request, timeout=timeout_seconds, metadata=self._metadata)
         intake = None if timeout_seconds is None else Intake(name, STREAM_LIMITS)
         try:
             for encoded_bytes, answer in call:
@@ -341,5 +217,24 @@ class NamesrvClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _made(self, name: str, read: Callable[[bytes], Any] | None = None) -> Any:
+        """What makes a call of the contract. Each answer of a stream comes with its encoded size."""
+        key = (name, read)
+        if key not in self._calls:
+            method = self._methods[name]
+            path = f"/{method.containing_service.full_name}/{name}"
+            parse = read or GetMessageClass(method.output_type).FromString
+            if method.server_streaming:
+                self._calls[key] = self._connection.unary_stream(
+                    path, _encoded, lambda encoded: (len(encoded), parse(encoded))
+                )
+            else:
+                self._calls[key] = self._connection.unary_unary(path, _encoded, parse)
+        return self._calls[key]
+
     def _failure(self, error: grpc.RpcError) -> CallError:
         return CallError(self.endpoint, RichError.of(cast("FailedCall", error)))
+
+
+def _encoded(request: Message) -> bytes:
+    return request.SerializeToString()

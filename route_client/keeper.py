@@ -274,7 +274,7 @@ class WatchSession:
                 if was_waiting and not stream.is_waiting:
                     self._wake.set()  # the next request can be sent
         finally:
-            await watch.close()
+            watch.close()
 
 
 async def _first_end(*parts: Coroutine[Any, Any, None]) -> None:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import grpc
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2_grpc
 
-from groundwork.channels import ClientSecurity
+from groundwork.channels import ClientSecurity, open_aio_channel
 from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
-from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
+from groundwork.grpc_errors import CallError, FailedCall, RichError
+from groundwork.namesrv_client import ConnectionSettings
 from route_client.cache import Answer, Origin
 from route_client.route import from_wire
 from route_client.settings import ClientSettings
 
+if TYPE_CHECKING:
+    from namesrv_api.v1.route_service_pb2_grpc import RouteServiceAsyncStub
+
+AnswerT = TypeVar("AnswerT")
+
 _ROUTES = pb.DESCRIPTOR.services_by_name["RouteService"]
-_SERVICES = (_ROUTES, health_pb2.DESCRIPTOR.services_by_name["Health"])
 KEEPALIVE_SECONDS = 5.0
 """Silence after which a name server is pinged, and time for its answer. A name server that hangs is left after 10 s.
 Name servers permit a ping every second."""
@@ -68,12 +74,13 @@ class BatchAnswer:
 class Watch:
     """An open watch of topics: requests out, messages in. Pings of the connection notice a dead name server."""
 
-    def __init__(self, client: AioNamesrvClient, opening: pb.WatchTopicRoutesRequest) -> None:
+    def __init__(self, endpoint: Endpoint, stub: RouteServiceAsyncStub, opening: pb.WatchTopicRoutesRequest) -> None:
         """Begins with the request that opens the watch."""
-        self._endpoint = client.endpoint
+        self._endpoint = endpoint
         self._requests: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue()
         self._requests.put_nowait(opening)
-        self._messages = client.endless_stream("WatchTopicRoutes", self._sent())
+        self._call = stub.WatchTopicRoutes(self._sent())
+        self._messages = aiter(self._call)
 
     def send(self, request: pb.WatchTopicRoutesRequest) -> None:
         """Sends a request. The one before it must have been answered."""
@@ -81,15 +88,16 @@ class Watch:
 
     async def next(self) -> pb.WatchTopicRoutesResponse:
         """Returns the next message. Raises CallError if there is none."""
-        try:
-            return cast("pb.WatchTopicRoutesResponse", await anext(self._messages))
-        except StopAsyncIteration:
-            raise CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch")) from None
+        with _failures(self._endpoint):
+            try:
+                return _readable(await anext(self._messages), self._endpoint)
+            except StopAsyncIteration:
+                raise CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch")) from None
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Ends the call, and the requests: gRPC waits for the next one even after the call."""
         self._requests.put_nowait(None)
-        await self._messages.aclose()
+        self._call.cancel()
 
     async def _sent(self) -> AsyncGenerator[pb.WatchTopicRoutesRequest, None]:
         while (request := await self._requests.get()) is not None:
@@ -102,9 +110,10 @@ class Namesrv:
     def __init__(self, endpoint: Endpoint, settings: ClientSettings, security: ClientSecurity | None) -> None:
         """Connects at the first call. Needs a running event loop."""
         self.endpoint = endpoint
-        self._client = AioNamesrvClient(
-            endpoint, settings.timeout_seconds, security, settings=_connection(settings), services=_SERVICES
-        )
+        self._timeout_seconds = settings.timeout_seconds
+        self._connection = open_aio_channel(endpoint, _connection(settings).options, security)
+        self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
+        self._health: Any = health_pb2_grpc.HealthStub(self._connection)
 
     async def is_serving(self) -> bool:
         """Whether the name server says that it is ready to answer. One without a health service always is.
@@ -113,7 +122,9 @@ class Namesrv:
             CallError: It does not answer.
         """
         try:
-            health: Any = await self._client.call("Check", health_pb2.HealthCheckRequest(service=_ROUTES.full_name))
+            request = health_pb2.HealthCheckRequest(service=_ROUTES.full_name)
+            with _failures(self.endpoint):
+                health = _readable(await self._health.Check(request, timeout=self._timeout_seconds), self.endpoint)
         except CallError as failed:
             if failed.error.code in _HAS_NO_HEALTH:
                 return True
@@ -130,9 +141,9 @@ class Namesrv:
         while pending:
             request = pb.BatchGetTopicRoutesRequest(topics=pending)
             try:
-                response = cast(
-                    "pb.BatchGetTopicRoutesResponse", await self._client.call("BatchGetTopicRoutes", request)
-                )
+                with _failures(self.endpoint):
+                    answered = await self._routes.BatchGetTopicRoutes(request, timeout=self._timeout_seconds)
+                response = _readable(answered, self.endpoint)
             except CallError as failed:
                 if pending is topics or failed.error.reason != "LIMIT_EXCEEDED":
                     raise
@@ -145,11 +156,11 @@ class Namesrv:
 
     def watch(self, opening: pb.WatchTopicRoutesRequest) -> Watch:
         """Opens a watch; to be closed."""
-        return Watch(self._client, opening)
+        return Watch(self.endpoint, self._routes, opening)
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Ends the connection, after its calls or after a time at most."""
-        await self._client.close(grace_seconds)
+        await self._connection.close(grace_seconds)
 
 
 class Namesrvs:
@@ -186,6 +197,28 @@ class Namesrvs:
             task.cancel()
         await asyncio.gather(*closing, *(namesrv.close() for namesrv in self._open.values()), return_exceptions=True)
         self._open.clear()
+
+
+@contextmanager
+def _failures(endpoint: Endpoint) -> Iterator[None]:
+    """Makes each failure of a call a CallError."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise CallError(endpoint, RichError.of(cast("FailedCall", error))) from error
+    except asyncio.CancelledError:
+        # gRPC reports a call that ended as CANCELLED as if the task were cancelled. Taken for that, it would end the
+        # caller silently.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise CallError(endpoint, RichError(grpc.StatusCode.CANCELLED, "the call was cancelled")) from None
+
+
+def _readable(answer: AnswerT | None, endpoint: Endpoint) -> AnswerT:
+    if answer is None:  # this is what gRPC makes of bytes that cannot be parsed
+        raise CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, "sent what is not a message of the contract"))
+    return answer
 
 
 def _batch_answer(response: pb.BatchGetTopicRoutesResponse) -> BatchAnswer:

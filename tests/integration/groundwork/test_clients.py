@@ -1,11 +1,10 @@
-"""Both clients of name servers, over real gRPC: answers, pages, streams, and what becomes of each kind of failure."""
+"""The client of name servers for threads, over real gRPC: answers, pages, streams, and each kind of failure."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, closing
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from unittest import mock
 
 import grpc
@@ -19,7 +18,7 @@ from groundwork.channels import MAX_ANSWER_BYTES
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
 from groundwork.intake import IntakeLimits
-from groundwork.namesrv_client import PLAIN, AioNamesrvClient, ConnectionSettings, NamesrvClient
+from groundwork.namesrv_client import PLAIN, ConnectionSettings, NamesrvClient
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.patience import TIMEOUT
 
@@ -98,12 +97,12 @@ def endpoint(fake: Fake) -> Endpoint:
 
 
 Ask = Callable[[str, Message], list[Message]]
-"""Makes a call of either kind, with either client."""
+"""Makes a call of any kind."""
 
 
 @pytest.fixture
-def blocking(endpoint: Endpoint) -> Ask:
-    """Answers of the client for threads; of a list, all pages."""
+def ask(endpoint: Endpoint) -> Ask:
+    """Answers of a call or a stream; of a list, all pages."""
 
     def answers(name: str, message: Message) -> list[Message]:
         with NamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT) as client:
@@ -112,23 +111,6 @@ def blocking(endpoint: Endpoint) -> Ask:
             return list(client.pages(name, message)) if name.startswith("List") else [client.call(name, message)]
 
     return answers
-
-
-@pytest.fixture(params=["blocking", "aio"])
-def ask(request: pytest.FixtureRequest, endpoint: Endpoint) -> Ask:
-    """Answers of a unary call or a stream."""
-
-    async def aio(name: str, message: Message) -> list[Message]:
-        client = AioNamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT)
-        try:
-            if name.startswith("Stream"):
-                return [answer async for answer in client.endless_stream(name, one(message))]
-            return [await client.call(name, message)]
-        finally:
-            await client.close()
-
-    blocking: Ask = request.getfixturevalue("blocking")
-    return blocking if request.param == "blocking" else lambda name, message: asyncio.run(aio(name, message))
 
 
 def failure(ask: Ask, name: str, message: Message) -> CallError:
@@ -143,8 +125,8 @@ def test_a_call_by_its_name_gives_the_answer_of_the_contract(ask: Ask) -> None:
     assert answer.header.namesrv_name == "ns-a"
 
 
-def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(blocking: Ask) -> None:
-    found = blocking("ListTopics", pb.ListTopicsRequest())
+def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(ask: Ask) -> None:
+    found = ask("ListTopics", pb.ListTopicsRequest())
     assert [list(page.topics) for page in found if isinstance(page, pb.ListTopicsResponse)] == PAGES
 
 
@@ -179,25 +161,25 @@ def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
     assert (error.error.code, error.error.message) == (grpc.StatusCode.INTERNAL, "broke off")
 
 
-def test_a_stream_without_end_is_given_up_at_its_limit(blocking: Ask, fake: Fake, endpoint: Endpoint) -> None:
+def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
     with mock.patch.object(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
-        error = failure(blocking, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="endless"))
+        error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="endless"))
     problem = "sends too much: StreamRouteSnapshot has 1,100 rows so far, over the limit of 1,000"
     assert str(error) == f"{endpoint}: INTERNAL: {problem}"
     assert error.unreachable
     assert fake.ended.wait(TIMEOUT)
 
 
-def test_a_list_without_end_is_given_up_at_its_limit(blocking: Ask, fake: Fake) -> None:
+def test_a_list_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake) -> None:
     with mock.patch.object(namesrv_client, "LIST_LIMITS", IntakeLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
-        error = failure(blocking, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: ListTopics has 12 rows so far, over the limit of 10"
     assert fake.pages_sent == 6
 
 
-def test_a_list_of_pages_without_end_is_given_up(blocking: Ask, fake: Fake) -> None:
+def test_a_list_of_pages_without_end_is_given_up(ask: Ask, fake: Fake) -> None:
     with mock.patch.object(namesrv_client, "MAX_PAGES", 3):
-        error = failure(blocking, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: 4 pages of ListTopics so far, over the limit of 3"
     assert fake.pages_sent == 4
 
@@ -220,40 +202,6 @@ def test_a_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoi
     with NamesrvClient(endpoint, TIMEOUT) as client, closing(client.stream("StreamRouteSnapshot", follow, None)) as it:
         next(it)
     assert fake.ended.wait(TIMEOUT)
-
-
-@asynccontextmanager
-async def connected(endpoint: Endpoint) -> AsyncIterator[AioNamesrvClient]:
-    """A client of an event loop."""
-    client = AioNamesrvClient(endpoint, TIMEOUT)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-async def one(request: Message) -> AsyncIterator[Message]:
-    """The requests of a call that has one."""
-    yield request
-
-
-async def test_an_endless_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
-    async with connected(endpoint) as client:
-        follow = pb.StreamRouteSnapshotRequest(follow=True)
-        async with aclosing(client.endless_stream("StreamRouteSnapshot", one(follow))) as stream:
-            await anext(stream)
-        assert await asyncio.to_thread(fake.ended.wait, TIMEOUT)
-
-
-async def test_a_task_that_is_cancelled_while_it_waits_for_a_message_is_cancelled(endpoint: Endpoint) -> None:
-    async with connected(endpoint) as client:
-        stream = client.endless_stream("StreamRouteSnapshot", one(pb.StreamRouteSnapshotRequest(follow=True)))
-        await anext(stream)
-        waiting = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
 
 
 def test_bytes_that_are_no_message_are_a_failure(ask: Ask) -> None:
