@@ -136,4 +136,7 @@ def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch
     agent.beat(flood, consumers=[consumer("two", larger)])
     for channel in (flood, other):
         agent.managers.on_channel_close(channel)
-    assert agent.managers.consumers._shares.used == 0
+    for address in ("10.0.0.1", "10.0.0.2"):  # each has its whole half again
+        groups = [consumer(f"{address} {number}", larger) for number in (1, 2)]
+        groups[0].subscriptions[0].expression = "x" * 8
+        agent.beat(agent.open(Sharer(address)), consumers=groups)
