@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from tenacity import RetryCallState, Retrying, wait_exponential
+from tenacity import RetryCallState
 
-_NO_LOOP = Retrying()
+_MOST_STEPS = 100
+"""Growth beyond it would overflow a float."""
 
 
-class Backoff(wait_exponential):
+class Backoff:
     """A wait for tenacity: a step that grows up to a longest one, times a random factor.
 
     tenacity's own random waits draw from the module ``random``; here a test gives the source. Where failures are not
@@ -31,24 +32,18 @@ class Backoff(wait_exponential):
             jitter: Least and greatest share of its step that a pause may take.
             factor: How much longer each step is than the one before.
         """
-        super().__init__(multiplier=first, max=longest, exp_base=factor)
+        self._first, self._longest, self._factor = first, longest, factor
         self._jitter = jitter
         self._rng = rng
 
     def __call__(self, retry_state: RetryCallState) -> float:
         """Seconds to wait. Called by tenacity."""
-        return super().__call__(retry_state) * self._rng.uniform(*self._jitter)
+        return self.after(retry_state.attempt_number)
 
     def after(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row, at least one."""
-        return self(_state(failures))
+        return self.step_after(failures) * self._rng.uniform(*self._jitter)
 
     def step_after(self, failures: int) -> float:
         """The same without jitter."""
-        return super().__call__(_state(failures))
-
-
-def _state(failures: int) -> RetryCallState:
-    state = RetryCallState(_NO_LOOP, None, (), {})
-    state.attempt_number = failures
-    return state
+        return min(self._longest, self._first * self._factor ** min(failures - 1, _MOST_STEPS))
