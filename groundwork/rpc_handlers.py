@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, get_type_hints
@@ -107,41 +107,6 @@ class NotComposed(TypeError):
     """Parts do not make a service: a defect that ends the start of a program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """The calls of a service with what answers them."""
-
-    behaviours: Mapping[str, Behaviour]
-    inline_calls: frozenset[str]
-    """Calls that never wait."""
-
-    @classmethod
-    def of(cls, methods: Iterable[MethodDescriptor], parts: Iterable[object]) -> Composition:
-        """Finds the one part that answers each call.
-
-        Args:
-            methods: The calls, of one service.
-            parts: The parts, which may answer other calls, too.
-
-        Raises:
-            NotComposed: A call has no component or several, or an inline call is a stream or unknown.
-        """
-        parts = tuple(parts)
-        for part in parts:
-            for name in _inline_calls(part):
-                if not hasattr(part, name):
-                    raise NotComposed(f"{type(part).__name__} has no call {name}, and says that it is inline")
-        behaviours, inline_calls = {}, set()
-        for method in methods:
-            part = _part_of(method, parts)
-            behaviours[method.name] = getattr(part, method.name)
-            if method.name in _inline_calls(part):
-                if method.server_streaming:
-                    raise NotComposed(f"{method.full_name} is a stream, which cannot be inline")
-                inline_calls.add(method.name)
-        return cls(behaviours, frozenset(inline_calls))
-
-
 def part_classes(servicer: type) -> tuple[type, ...]:
     """The classes of the parts of a servicer, which is a named tuple of them."""
     return tuple(get_type_hints(servicer).values())
@@ -153,12 +118,8 @@ def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[Meth
     return [method for method in service.methods if any(hasattr(part, method.name) for part in parts)]
 
 
-def _inline_calls(part: object) -> Collection[str]:
-    names: Collection[str] = getattr(part, "inline_calls", ())
-    return names
-
-
-def _part_of(method: MethodDescriptor, parts: tuple[object, ...]) -> object:
+def part_of(method: MethodDescriptor, parts: Collection[object]) -> object:
+    """Returns the one part that answers a call. Raises NotComposed if there is none, or several."""
     found = [part for part in parts if hasattr(part, method.name)]
     if len(found) != 1:
         names = ", ".join(type(part).__name__ for part in found or parts)
@@ -349,18 +310,12 @@ class CallHandlers:
     def _of(
         self, methods: Sequence[MethodDescriptor], parts: Iterable[object]
     ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        composition = Composition.of(methods, parts)
-        return {
-            method.name: self._handler(
-                method, composition.behaviours[method.name], is_inline=method.name in composition.inline_calls
-            )
-            for method in methods
-        }
+        parts = tuple(parts)
+        return {method.name: self._handler(method, part_of(method, parts)) for method in methods}
 
-    def _handler(
-        self, method: MethodDescriptor, behaviour: Behaviour, *, is_inline: bool
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        gate = self._gate_of(method)
+    def _handler(self, method: MethodDescriptor, part: object) -> grpc.RpcMethodHandler[Any, Any]:
+        gate, behaviour = self._gate_of(method), getattr(part, method.name)
+        is_inline = method.name in getattr(part, "inline_calls", ())
         answering = _Answering(
             method,
             GetMessageClass(method.input_type),

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from groundwork.rpc_handlers import Composition, part_classes
+from groundwork.rpc_handlers import part_classes, part_of
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
@@ -33,13 +33,22 @@ PARTS: dict[ServiceDescriptor, Sequence[type]] = {
 
 def test_every_call_is_there() -> None:
     for service, parts in PARTS.items():
-        assert set(Composition.of(service.methods, parts).behaviours) == {call.name for call in service.methods}
+        for call in service.methods:
+            assert part_of(call, parts) in parts
 
 
 def test_parts_have_no_call_that_the_contract_lacks() -> None:
     for service, parts in PARTS.items():
         public = [name for part in parts for name in vars(part) if name[0].isupper()]
         assert sorted(public) == sorted(call.name for call in service.methods)
+
+
+def test_inline_calls_are_calls_of_their_part_and_no_streams() -> None:
+    for service, parts in PARTS.items():
+        for part in parts:
+            for name in getattr(part, "inline_calls", ()):
+                assert hasattr(part, name)
+                assert not service.methods_by_name[name].server_streaming
 
 
 def test_the_contract_and_the_table_have_the_same_reasons() -> None:
