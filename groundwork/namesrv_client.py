@@ -87,31 +87,6 @@ MAX_BROKERS = 200_000
 """Most brokers, or groups, that are kept of one name server, which accepts 50,000. Each takes 1 kB."""
 
 
-def turn_page(request: Message, answer: Message) -> bool:
-    """Has the request ask for the page after this answer; whether there is one."""
-    token = answer.next_page_token  # type: ignore[attr-defined]
-    request.page_token = token  # type: ignore[attr-defined]
-    return bool(token)
-
-
-class ListIntake:
-    """The account of a list that comes in several answers. The reader of the list owns it."""
-
-    def __init__(self, endpoint: Endpoint, name: str, limits: IntakeLimits | None = None) -> None:
-        """Starts before the first answer. Without limits, those of ``LIST_LIMITS`` hold."""
-        self._endpoint = endpoint
-        self._intake = Intake(name, limits or LIST_LIMITS)
-        self._name = name
-        self._pages = 0
-
-    def take(self, page: Message) -> None:
-        """Counts an answer. Raises CallError if the list is over a limit now."""
-        self._pages += 1
-        check_count(self._endpoint, f"pages of {self._name}", self._pages, MAX_PAGES)
-        with _bounds(self._endpoint):
-            self._intake.take(page.ByteSize(), rows_in(page))
-
-
 def check_count(endpoint: Endpoint, what: str, count: int, limit: int) -> None:
     """Checks how much a name server has sent. Raises CallError if that is over the limit."""
     if count > limit:
@@ -200,13 +175,17 @@ class NamesrvClient:
 
     def pages(self, name: str, request: Message) -> Iterator[Message]:
         """All pages of a list; the request's page token is overwritten."""
-        intake = ListIntake(self.endpoint, name)
+        intake, count = Intake(name, LIST_LIMITS), 0
         while True:
-            answer = self.call(name, request)
-            intake.take(answer)
+            answer: Any = self.call(name, request)
+            count += 1
+            check_count(self.endpoint, f"pages of {name}", count, MAX_PAGES)
+            with _bounds(self.endpoint):
+                intake.take(answer.ByteSize(), rows_in(answer))
             yield answer
-            if not turn_page(request, answer):
+            if not answer.next_page_token:
                 return
+            request.page_token = answer.next_page_token  # type: ignore[attr-defined]
 
     def close(self) -> None:
         self._connection.close()
