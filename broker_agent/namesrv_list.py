@@ -354,13 +354,7 @@ JOIN_SECONDS = 2.0
 Listener = Callable[[tuple[Endpoint, ...]], None]
 
 
-def namesrv_list_of(
-    namesrv: Sequence[str],
-    *,
-    timing: Timing,
-    resolve: Resolve = addresses_of,
-    wait: Wait = threading.Event.wait,
-) -> NamesrvList:
+def namesrv_list_of(namesrv: Sequence[str], *, timing: Timing) -> NamesrvList:
     """The list that settings describe.
 
     Args:
@@ -372,12 +366,12 @@ def namesrv_list_of(
     """
     *lists, last = check_namesrv(namesrv)
     if last.startswith(FILE_PREFIX):
-        file = list_file(Path(last.removeprefix(FILE_PREFIX)), wait)
-        return NamesrvList(file.names, file, timing, resolve, wait)
+        file = list_file(Path(last.removeprefix(FILE_PREFIX)))
+        return NamesrvList(file.names, file, timing)
     if not _is_url(last):
-        return NamesrvList(parse_endpoints([*lists, last]), None, timing, resolve, wait)
+        return NamesrvList(parse_endpoints([*lists, last]), None, timing)
     names = parse_endpoints(lists) if lists else ()
-    return NamesrvList(names, address_server(last, names, timing, wait), timing, resolve, wait)
+    return NamesrvList(names, address_server(last, names, timing), timing)
 
 
 class NamesrvList:

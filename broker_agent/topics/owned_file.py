@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self
 
 import structlog
 
@@ -20,25 +18,13 @@ from groundwork.files import replace_durably
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Signature(NamedTuple):
-    """A signature that tells one content of a file from another without reading it."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-
-    @classmethod
-    def of(cls, stat: os.stat_result) -> Self:
-        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-
-
-def signature_of(path: Path) -> Signature | None:
-    """The file's signature; None if it is missing or cannot be looked at."""
+def signature_of(path: Path) -> tuple[int, ...] | None:
+    """Returns what tells one content of a file from another unread; None if it is missing or cannot be looked at."""
     try:
-        return Signature.of(path.stat())
+        stat = path.stat()
     except OSError:
         return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def copy_of(path: Path) -> Path:
@@ -52,16 +38,12 @@ class TopicsFile:
     Whatever happens, one of the two holds the table that was saved last.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        write: Callable[[Path, bytes], None] | None = None,
-    ) -> None:
+    def __init__(self, path: Path, write: Callable[[Path, bytes], None] | None = None) -> None:
         """Touches nothing yet. If the path is a link, its target is written."""
         self.path = path
         self._target = path.resolve()
         self._write = write or replace_keeping_copy
-        self._signature: Signature | None = None
+        self._signature: tuple[int, ...] | None = None
 
     def load(self) -> TopicConfigTable | None:
         """Reads the table; the copy stands in, with a warning, for a file that is missing or broken.
