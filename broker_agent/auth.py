@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
@@ -79,67 +79,57 @@ _LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "ipv6:[::ffff:
 """What gRPC's names of peers on this machine begin with."""
 
 
-class Rule(Protocol):
-    """Says who may do what."""
-
-    def check(self, name: str, call: Call) -> None:
-        """Checks a call by its full name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
+Rule = Callable[[str, Call], None]
+"""Checks a call by its full name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
 
 
-class Everybody:
-    """The rule without permits: every caller may make every call."""
+def by_permits(permits: Callable[[], Permits], group: Group) -> Rule:
+    """Returns the rule of a permits file: what it does not grant is denied."""
 
-    def check(self, name: str, call: Call) -> None:
-        """Nothing to check."""
+    def check(name: str, call: Call) -> None:
+        in_force = permits()
+        principal = of_token(call, in_force) or of_certificate(list(shown_names(call)), in_force)
+        principal.check_agent(ACTIONS[name], group)
 
-
-class ByPermits:
-    """The rule of a permits file: what it does not grant is denied."""
-
-    def __init__(self, permits: Callable[[], Permits], group: Group) -> None:
-        self._permits = permits
-        self._group = group
-
-    def check(self, name: str, call: Call) -> None:
-        """Identifies the caller and checks its permission. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
-        permits = self._permits()
-        principal = of_token(call, permits) or of_certificate(list(shown_names(call)), permits)
-        principal.check_agent(ACTIONS[name], self._group)
+    return check
 
 
-class OwnGroupCommands:
-    """The rule for mutual TLS without permits: commands come from this machine or from the broker's own group.
+def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) -> Rule:
+    """Returns the rule for mutual TLS without permits: commands come from this machine or from the broker's own group.
 
     The agents of a group have a name in common in their certificates. Everything else is for every certificate.
+
+    Args:
+        own_names: Returns the names in this agent's certificate.
+        group: The broker's group.
     """
 
-    def __init__(self, own_names: Callable[[], frozenset[str]], group: Group) -> None:
-        """Takes what gives the names in this agent's certificate, and the broker's group."""
-        self._own_names = own_names
-        self._group = group
-
-    def check(self, name: str, call: Call) -> None:
+    def check(name: str, call: Call) -> None:
         actions = ACTIONS[name]
         if not COMMANDS.issuperset(actions) or call.peer().startswith(_LOOPBACK_PEERS):
             return
         names = list(shown_names(call))
-        if not any(is_identity(shown) and shown in self._own_names() for shown in names):
+        if not any(is_identity(shown) and shown in own_names() for shown in names):
             who = names[0] if names else "a caller without a name"
-            raise not_permitted(who[:127], " or ".join(action.value for action in actions), "/".join(self._group))
+            raise not_permitted(who[:127], " or ".join(action.value for action in actions), "/".join(group))
+
+    return check
 
 
 class AgentAdmission:
     """The gate of both listeners: asks the rule, and logs whom it refuses. Thread-safe."""
 
     def __init__(self, rule: Rule | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Lets everybody in by default."""
-        self._rule = rule or Everybody()
+        """Without a rule, every caller may make every call."""
+        self._rule = rule
         self._log = RefusalLog(monotonic)
 
     def check(self, name: str, call: Call) -> None:
         """Checks a call by its full name, ``package.Service.Call``. Raises Refused."""
+        if self._rule is None:
+            return
         try:
-            self._rule.check(name, call)
+            self._rule(name, call)
         except Refused as error:
             self._log.refused(name, call.peer(), error)
             raise
@@ -215,13 +205,13 @@ class AgentSecurity:
         self.on_permits_reloaded()  # set later than this method is handed over
 
 
-def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule:
+def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule | None:
     group = (settings.cluster, settings.broker_name)
     if permits is not None:
-        return ByPermits(lambda: permits.value, group)
+        return by_permits(lambda: permits.value, group)
     if listener is not None and settings.tls_client_ca is not None:
-        return OwnGroupCommands(lambda: listener.names, group)
-    return Everybody()
+        return own_group_commands(lambda: listener.names, group)
+    return None
 
 
 def _to_agents(settings: AgentSettings) -> ClientSecurity | None:

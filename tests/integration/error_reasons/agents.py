@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.auth import AgentAdmission, ByPermits
+from broker_agent.auth import AgentAdmission, by_permits
 from broker_agent.clients import channels, limits
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
@@ -153,7 +153,7 @@ def patched(case: Case, *patch: Any) -> Case:
 
 def _not_let_in(permits: Permits, token: str | None = None) -> tuple[Case, Case]:
     """The same on both listeners."""
-    admission = AgentAdmission(ByPermits(lambda: permits, ("DefaultCluster", "broker-a")))
+    admission = AgentAdmission(by_permits(lambda: permits, ("DefaultCluster", "broker-a")))
     return (
         of_topics(("GetTopic", b"\xff"), admission=admission, token=token),
         of_clients(("Heartbeat", b"\xff"), admission=admission, token=token),

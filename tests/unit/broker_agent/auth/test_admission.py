@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.auth import ACTIONS, COMMANDS, SERVICES, AgentAdmission, ByPermits, OwnGroupCommands
+from broker_agent.auth import ACTIONS, COMMANDS, SERVICES, AgentAdmission, by_permits, own_group_commands
 from groundwork.errors import CommonReason, Refused
 from groundwork.group_patterns import GroupPattern
 from groundwork.permits import AgentAction, Permits, Principal
@@ -47,7 +47,7 @@ def may(rule: Any, call: str, caller: Caller) -> bool:
     return True
 
 
-OWN = OwnGroupCommands(lambda: frozenset({"broker-a.example", "localhost", "*.example"}), GROUP)
+OWN = own_group_commands(lambda: frozenset({"broker-a.example", "localhost", "*.example"}), GROUP)
 
 
 def test_every_call_of_the_contract_is_some_action() -> None:
@@ -84,19 +84,19 @@ def test_with_mutual_tls_and_no_permits_commands_come_from_this_machine_or_the_o
 def test_a_permit_for_an_action_is_for_the_groups_it_names_only() -> None:
     operate = {AgentAction.OPERATE: (GroupPattern.parse("DefaultCluster/broker-*"),)}
     permits = Permits({"ops": Principal("ops", agents=operate)})
-    assert may(ByPermits(lambda: permits, GROUP), ROLE, Caller("ops"))
-    assert may(ByPermits(lambda: permits, GROUP), STATUS, Caller("ops"))
-    assert not may(ByPermits(lambda: permits, GROUP), HEARTBEAT, Caller("ops"))
-    assert not may(ByPermits(lambda: permits, GROUP), FILTER_SERVER, Caller("ops", peer="ipv4:127.0.0.1:1"))
-    assert not may(ByPermits(lambda: permits, ("Other", "broker-a")), ROLE, Caller("ops"))
-    assert not may(ByPermits(lambda: permits, GROUP), ROLE, Caller("unknown"))
+    assert may(by_permits(lambda: permits, GROUP), ROLE, Caller("ops"))
+    assert may(by_permits(lambda: permits, GROUP), STATUS, Caller("ops"))
+    assert not may(by_permits(lambda: permits, GROUP), HEARTBEAT, Caller("ops"))
+    assert not may(by_permits(lambda: permits, GROUP), FILTER_SERVER, Caller("ops", peer="ipv4:127.0.0.1:1"))
+    assert not may(by_permits(lambda: permits, ("Other", "broker-a")), ROLE, Caller("ops"))
+    assert not may(by_permits(lambda: permits, GROUP), ROLE, Caller("unknown"))
     with refuses(CommonReason.NOT_AUTHENTICATED):
-        AgentAdmission(ByPermits(lambda: permits, GROUP)).check(ROLE, Caller())
+        AgentAdmission(by_permits(lambda: permits, GROUP)).check(ROLE, Caller())
 
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     clock = 0.0
-    admission = AgentAdmission(ByPermits(Permits, GROUP), lambda: clock)
+    admission = AgentAdmission(by_permits(Permits, GROUP), lambda: clock)
     with capture_logs() as lines:
         for at in (0.0,) * 50 + (1.0,):
             clock = at
