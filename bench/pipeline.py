@@ -21,7 +21,7 @@ from typing import TypeVar
 from bench.figures import Sample, parser, progress, report, summarise
 from bench.workload import Profile
 from groundwork.endpoints import Endpoint
-from route_pipeline.ingest import Ingester
+from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import Questions, questions
@@ -76,7 +76,7 @@ def _ingests(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, 
     for attempt in range(_ATTEMPTS):
         place = Place(f"{store}/{secrets.token_hex(4)}")
         log = RouteLog(place)
-        seconds = _timed(Ingester([endpoint], log).once)
+        seconds = _timed(Ingester(ingest_options([endpoint]), log).once)
         found.append((f"ingest, {'again' if attempt else 'first time'}", "rows/s", rows / seconds))
     found.append(("ingest: most memory", "MiB", _peak_mebibytes()))
     with questions(place) as asked:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputP
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_warm_snapshot, wait_until_warm
-from route_pipeline.options import READ, WAIT, ReadRequest
+from route_pipeline.options import ReadRequest
 from route_pipeline.planner import ChangesPart, SnapshotPart, check_name, read_part
 from route_pipeline.schemas import CHANGES
 from route_pipeline.snapshot_rows import Part, read_table
@@ -39,11 +39,11 @@ class NamesrvReader(DataSourceReader):
         names: dict[str, Endpoint] = {}
         parts: list[InputPartition] = []
         lost: list[NamesrvError] = []
-        for endpoint in self._request.endpoints:
+        for endpoint in self._request.options.endpoints:
             try:
                 namesrv, part = self._plan(endpoint)
             except NamesrvError as error:
-                if self._request.fail_on_lost or not error.lost:
+                if self._request.options.on_lost == "fail" or not error.lost:
                     raise
                 logger.warning("left out: %s", error)
                 lost.append(error)
@@ -51,7 +51,7 @@ class NamesrvReader(DataSourceReader):
             if namesrv:
                 check_name(names, namesrv, endpoint)
             parts.append(InputPartition(part))
-        if len(lost) == len(self._request.endpoints):
+        if len(lost) == len(self._request.options.endpoints):
             raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
         return parts
 
@@ -65,23 +65,23 @@ class NamesrvReader(DataSourceReader):
         request = self._request
         if isinstance(part, ChangesPart):
             return read_part(request, part)
-        pinned = Part(part.pin_id, request.wanted, cold=request.on_cold == READ)
-        return read_table(part.endpoint, request.table, request.connecting, pinned)
+        pinned = Part(part.pin_id, request.wanted, cold=request.options.on_cold == "read")
+        return read_table(part.endpoint, request.options.table, request.connecting, pinned)
 
     def _plan(self, endpoint: Endpoint) -> tuple[str, ChangesPart | SnapshotPart]:
         """The name of a name server (empty where it need not be asked) and the part of the task that reads it."""
         request = self._request
-        if request.table == CHANGES:
+        if request.options.table == CHANGES:
             asked_at = int(time.time() * 1_000_000)
-            ask = wait_until_warm if request.on_cold == WAIT else ask_state
+            ask = wait_until_warm if request.options.on_cold == "wait" else ask_state
             state = ask(endpoint, request.connecting)
-            if not state.warm and request.on_cold != READ:
+            if not state.warm and request.options.on_cold != "read":
                 raise cold_error(state.namesrv, endpoint)
             span = Span(state.epoch, state.compacted_revision, state.revision)
             return state.namesrv, ChangesPart(endpoint, state.namesrv, span, read_at=asked_at)
-        namesrv, pin_id = "", request.pins.get(endpoint)
+        namesrv, pin_id = "", request.options.pins.get(endpoint)
         if pin_id is None:
-            pin = pin_warm_snapshot(endpoint, request.connecting, request.pin_seconds, request.on_cold)
+            pin = pin_warm_snapshot(endpoint, request.connecting, request.options.pin_seconds, request.options.on_cold)
             namesrv, pin_id = pin.namesrv, pin.pin_id
         return namesrv, SnapshotPart(endpoint, pin_id)
 

@@ -21,11 +21,11 @@ from groundwork.logs import configure_logs
 from groundwork.terminal import TableConsole
 from route_pipeline import tables
 from route_pipeline.html_report import html_report
-from route_pipeline.ingest import Appended, Ingester
+from route_pipeline.ingest import Appended, Ingester, ingest_options
 from route_pipeline.log.place import LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.name_server import NamesrvError, waiting_text
-from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest, Timeouts
+from route_pipeline.options import MAX_TIMEOUT_SECONDS, Options, Timeouts
 from route_pipeline.questions import ENGINES, Questions, questions, store_history, views_of
 from route_pipeline.report_data import CLOCKS, collect_charts, collect_report
 
@@ -144,11 +144,10 @@ def ingest_command(
 ) -> None:
     """Append what changed since the last ingest; the first one begins with a snapshot."""
     _log_as(log_format)
-    endpoints = _endpoints(namesrv)
-    options = _options(option, endpoints, timeout)
+    options = _options(namesrv, option, timeout)
     with _failures():
         log = RouteLog(Place(out, _values(store, "--store")))
-        ingester = Ingester(endpoints, log, options, restart=restart, on_batch=_say_batch, on_wait=_say_wait)
+        ingester = Ingester(options, log, restart=restart, on_batch=_say_batch, on_wait=_say_wait)
         batches = ingester.once()
     rows, aside = sum(one.rows for one in batches), sum(one.aside for one in batches)
     _say(f"{rows:,} rows appended to {log.place.url}, {aside:,} put aside")
@@ -169,12 +168,11 @@ def follow_command(
 ) -> None:
     """Append what changes, every so often, until interrupted."""
     _log_as(log_format)
-    endpoints = _endpoints(namesrv)
-    options = _options(option, endpoints, timeout)
+    options = _options(namesrv, option, timeout, follows=True)
     with _failures():
         log = RouteLog(Place(out, _values(store, "--store")))
-        _say(f"following {', '.join(map(str, endpoints))} every {every:g} s; end it with Ctrl-C")
-        ingester = Ingester(endpoints, log, options, follows=True, on_batch=_say_batch, on_wait=_say_wait)
+        _say(f"following {', '.join(map(str, options.endpoints))} every {every:g} s; end it with Ctrl-C")
+        ingester = Ingester(options, log, follows=True, on_batch=_say_batch, on_wait=_say_wait)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # each batch reads certificates and tokens anyway
         repeat(ingester.once, every, _may_pass, _warn)
 
@@ -289,13 +287,6 @@ def _say_wait(endpoint: Endpoint, namesrv: str) -> None:
     _say(f"waiting: {waiting_text(endpoint, namesrv)}")
 
 
-def _endpoints(namesrv: list[str]) -> tuple[Endpoint, ...]:
-    try:
-        return parse_endpoints(namesrv)
-    except ValueError as error:
-        _exit_with(f"--namesrv: {error}", EXIT_BAD_INPUT)
-
-
 def _values(given: list[str] | None, option: str) -> dict[str, str]:
     values = {}
     for text in given or ():
@@ -306,17 +297,20 @@ def _values(given: list[str] | None, option: str) -> dict[str, str]:
     return values
 
 
-def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout: float) -> dict[str, str]:
-    """Options of the data source, checked before anything is read."""
-    options = {"timeoutSeconds": f"{timeout:g}", **_values(option, "--option")}
-    for name in options:
+def _options(namesrv: list[str], option: list[str] | None, timeout: float, *, follows: bool = False) -> Options:
+    """The options of the ingest, checked before anything is read."""
+    given = {"timeoutSeconds": f"{timeout:g}", **_values(option, "--option")}
+    for name in given:
         if name.lower() in ("endpoints", "table", "topics", "clusters", "columns"):
             _exit_with(f"--option {name}: the log is of everything, and the name servers are --namesrv", EXIT_BAD_INPUT)
     try:
-        ReadRequest.of_options(options | {"endpoints": ",".join(map(str, endpoints))}, streaming=True)
+        endpoints = parse_endpoints(namesrv)
+    except ValueError as error:
+        _exit_with(f"--namesrv: {error}", EXIT_BAD_INPUT)
+    try:
+        return ingest_options(endpoints, given, follows=follows)
     except ValueError as error:
         _exit_with(f"--option: {error}", EXIT_BAD_INPUT)
-    return options
 
 
 def _moment(text: str) -> datetime:

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.options import DEFAULT_PIN_SECONDS, FAIL, FORMAT, Connecting, ReadRequest
+from route_pipeline.options import DEFAULT_PIN_SECONDS, FORMAT, Connecting, OnCold, Options, ReadRequest
 from route_pipeline.schemas import CHANGES, spark_ddl
 from route_pipeline.spark_errors import text_first
 from route_pipeline.worker_python import check_worker_python
@@ -44,7 +44,7 @@ class NamesrvDataSource(DataSource):
         """Checks the options: Spark makes the source at ``load()``, also where a schema is given."""
         super().__init__(cast("dict[str, str]", options))
         with text_first(ValueError):
-            ReadRequest.of_options(options)
+            self._request = ReadRequest.of_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -52,15 +52,14 @@ class NamesrvDataSource(DataSource):
 
     def schema(self) -> str:
         """The schema of the table."""
-        request = ReadRequest.of_options(self.options)
-        return spark_ddl(request.table, request.columns)
+        return spark_ddl(self._request.options.table, self._request.columns)
 
     def reader(self, schema: StructType) -> NamesrvReader:
         """A reader of the tables as they are now, or of the columns of a schema. Raises ValueError."""
         from route_pipeline.batch_reader import FilteringReader, NamesrvReader  # noqa: PLC0415
 
         with text_first(ValueError):
-            request = ReadRequest.of_options(self.options).with_schema(_columns_of(schema))
+            request = self._request.with_schema(_columns_of(schema))
         return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
 
     def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: N802 - Spark's name
@@ -69,8 +68,9 @@ class NamesrvDataSource(DataSource):
 
         with text_first(ValueError):
             request = ReadRequest.of_options(self.options, streaming=True).with_schema(_columns_of(schema))
-            if request.table != CHANGES:
-                raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
+            table = request.options.table
+            if table != CHANGES:
+                raise ValueError(f"option 'table' is {table!r}; a stream is of table {CHANGES!r}: say so")
         return NamesrvStreamReader(request)
 
 
@@ -102,7 +102,7 @@ def pin(
     endpoints: Sequence[Endpoint],
     seconds: int = DEFAULT_PIN_SECONDS,
     connecting: Connecting = Connecting(),  # noqa: B008 (frozen)
-    on_cold: str = FAIL,
+    on_cold: OnCold = "fail",
 ) -> dict[str, str]:
     """Pins one revision of each name server for several queries.
 
@@ -142,5 +142,5 @@ def unpin(
     """Releases what :func:`pin` has pinned. DataFrames of these snapshots cannot be read again."""
     from route_pipeline.name_server import release_snapshot  # noqa: PLC0415
 
-    for endpoint, pin_id in ReadRequest.of_options(options).pins.items():
+    for endpoint, pin_id in Options.of(options).pins.items():
         release_snapshot(endpoint, connecting, pin_id)

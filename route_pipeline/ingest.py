@@ -11,7 +11,7 @@ from groundwork.endpoints import Endpoint
 from route_pipeline.log.data_files import BatchRows
 from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
 from route_pipeline.name_server import log_wait
-from route_pipeline.options import FAIL, WAIT, ReadRequest
+from route_pipeline.options import STREAMING, Options, ReadRequest
 from route_pipeline.planner import Part, Planner, read_part
 from route_pipeline.positions import HOLE, Position, Positions
 from route_pipeline.schemas import CHANGES
@@ -32,14 +32,23 @@ class Appended:
     """What was read, in words, with the name server."""
 
 
+def ingest_options(
+    endpoints: Iterable[Endpoint], given: Mapping[str, str] | None = None, *, follows: bool = False
+) -> Options:
+    """The options of an ingest of some name servers. Raises ValueError, also if one of their files is wrong."""
+    fixed = {"endpoints": ",".join(map(str, endpoints)), "table": CHANGES}
+    options = Options.of({**(given or {}), **fixed}, STREAMING if follows else {**STREAMING, "onCold": "fail"})
+    options.connecting()
+    return options
+
+
 class Ingester:
     """Appends to a log what has changed, as often as it is asked to."""
 
     def __init__(
         self,
-        endpoints: Iterable[Endpoint],
+        options: Options,
         log: RouteLog,
-        options: Mapping[str, str] | None = None,
         *,
         follows: bool = False,
         restart: bool = False,
@@ -56,9 +65,7 @@ class Ingester:
             on_wait: Called with address and name of a name server that is not read because it is warming up, once
                 until it is read.
         """
-        given = {name.lower(): value for name, value in (options or {}).items()}
-        fixed = {"endpoints": ",".join(map(str, endpoints)), "table": CHANGES}
-        self._options = {"oncold": WAIT if follows else FAIL} | given | fixed
+        self._options = options
         self._log = log
         self._follows = follows
         self._restart = restart
@@ -75,11 +82,11 @@ class Ingester:
         Each call reads the files of certificates and the token.
 
         Raises:
-            ValueError: An option or one of its files is wrong.
+            ValueError: A file of certificates or of the token is wrong.
             NamesrvError: Name servers could not be read; the batches before stay.
             LogError: The log could not be written to.
         """
-        request = ReadRequest.of_options(self._options, streaming=True)
+        request = ReadRequest.of(self._options)
         log, written = self._log, list[Appended]()
         self._waiting = set()
         planner = Planner(request, lambda: log.now().timestamp(), on_wait=self._wait, waits_for_all=not self._follows)
@@ -87,7 +94,7 @@ class Ingester:
         try:
             planner.fix_end()
             start = self._start(planner)
-            while (end := planner.end(start, request.max_revisions)) != start:
+            while (end := planner.end(start, self._options.max_revisions_per_trigger)) != start:
                 written.append(self._append(request, planner, start, end))
                 # As planned, though a name server that was restarted since has been read in its next life: else this
                 # would not come to its end. Missing changes are only in the log.

@@ -22,7 +22,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
 from groundwork.namesrv_client import ConnectionSettings, NamesrvClient
-from route_pipeline.options import FAIL, READ, WAIT, Connecting
+from route_pipeline.options import Connecting, OnCold
 
 logger = logging.getLogger(__name__)
 
@@ -515,7 +515,7 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, fo
 
 
 def pin_warm_snapshot(
-    endpoint: Endpoint, connecting: Connecting, seconds: int, on_cold: str = FAIL, *, follow: bool = False
+    endpoint: Endpoint, connecting: Connecting, seconds: int, on_cold: OnCold = "fail", *, follow: bool = False
 ) -> Pin:
     """Has a name server hold its tables, if it is warm or may be cold.
 
@@ -523,10 +523,10 @@ def pin_warm_snapshot(
         NamesrvError: As :func:`pin_snapshot`.
         ColdError: It is warming up; with ``wait``, also after ``timeoutSeconds``.
     """
-    if on_cold == WAIT:
+    if on_cold == "wait":
         wait_until_warm(endpoint, connecting)
     pin = pin_snapshot(endpoint, connecting, seconds, follow=follow)
-    if not pin.warm and on_cold != READ:
+    if not pin.warm and on_cold != "read":
         release_snapshot(endpoint, connecting, pin.pin_id)
         raise cold_error(pin.namesrv, endpoint)
     return pin

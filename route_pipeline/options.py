@@ -1,6 +1,7 @@
-"""The options of the data source ``namesrv``, checked when Spark asks for the schema, at ``load()``.
+"""The options of the data source ``namesrv`` and of the ingest, checked before anything is read: at ``load()``.
 
-Imports neither Arrow nor gRPC: Spark's first Python process, which makes the source, would wait for them.
+Imports neither Arrow nor gRPC: Spark's first Python process, which makes the source, would wait for them. It does wait
+for pydantic, 0.2 s.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_authorities, read_key_pair, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
-from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES, columns_of
+from route_pipeline.schemas import CHANGES, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pydantic_core import ErrorDetails
 
 
 # A filter of rows: the options ``topics`` and ``clusters``, and what Spark pushes down.
@@ -92,10 +97,6 @@ EVERYTHING = RowFilter()
 #
 # No gRPC is imported here: to check options must not wait for it.
 
-MIN_PIN_SECONDS = 1
-MAX_PIN_SECONDS = 3600
-"""Longest lease of a pin that a name server gives."""
-
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
@@ -139,7 +140,7 @@ class Connecting:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
 
-# The options of the data source ``namesrv``, checked when Spark asks for the schema: at ``load()``.
+# The options themselves, and a read that they ask for.
 
 FORMAT = "namesrv"
 """Name of the data source in Spark."""
@@ -151,65 +152,181 @@ DEFAULT_PIN_SECONDS = 60
 """Name servers extend a pin while it is read from. So this is how long a plan may wait for its tasks, and how long a
 DataFrame can be read again."""
 
-MAX_REVISIONS = 2**62
-"""Largest revision that can be asked for."""
+OnCold = Literal["fail", "wait", "read"]
+"""What to do about a name server that is warming up: fail, wait until it is warm, or read it anyway."""
 
-FAIL, RESYNC, CONTINUE = "fail", "resync", "continue"
-WAIT, READ = "wait", "read"
-
-_OPTIONS = (
-    "endpoints",
-    "table",
-    "topics",
-    "clusters",
-    "columns",
-    "pins",
-    "pinSeconds",
-    "onLost",
-    "onCold",
-    "onCompacted",
-    "maxRevisionsPerTrigger",
-    "tls",
-    "tlsCaFile",
-    "tlsCertFile",
-    "tlsKeyFile",
-    "token",
-    "tokenFile",
-    "connectTimeoutSeconds",
-    "timeoutSeconds",
-)
 _SEPARATOR = re.compile(r"[\s,;]+")
+
+
+def _split(text: str) -> tuple[str, ...]:
+    names = tuple(element for element in _SEPARATOR.split(text) if element)
+    if not names:
+        raise ValueError("empty: leave it out for all")
+    return names
+
+
+def _parse_pins(text: str) -> dict[Endpoint, str]:
+    pins = {}
+    for element in _split(text):
+        address, _, pin_id = element.partition("=")
+        if not pin_id:
+            raise ValueError(f"{element!r:.80} is not host:port=id")
+        pins[Endpoint.parse(address)] = pin_id
+    return pins
+
+
+def _check_token(token: str) -> str:
+    """Not by a pattern: pydantic would repeat the token in its error."""
+    if not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_LENGTH}}}", token):
+        raise ValueError(f"not 1 to {MAX_TOKEN_LENGTH} visible ASCII characters")
+    return token
+
+
+_Endpoints = Annotated[tuple[Endpoint, ...], PlainValidator(parse_endpoints)]
+_Names = Annotated[tuple[str, ...], PlainValidator(_split)]
+_Pins = Annotated[Mapping[Endpoint, str], PlainValidator(_parse_pins)]
+_Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS, allow_inf_nan=False)]
+_Token = Annotated[str, AfterValidator(_check_token)]
+
+BATCH: Mapping[str, str] = {}
+STREAMING = {"onLost": "continue", "onCold": "wait"}
+"""The defaults of a stream that differ. A name server that is lost or cold stops no other."""
+
+
+class Options(BaseModel):
+    """The options, parsed. Their names in Spark are in camel case."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+
+    endpoints: _Endpoints  # name servers as host:port,host:port
+    table: Literal["topic_queues", "brokers", "clusters", "changes"] = "topic_queues"
+    topics: _Names = ()  # names, or prefixes with a final * (default: all)
+    clusters: _Names = ()  # default: all
+    columns: _Names = ()  # the only columns to return (default: all)
+    pins: _Pins = {}  # pinned snapshots as host:port=id,... (default: each plan pins anew)
+    pin_seconds: Annotated[int, Field(ge=1, le=3600)] = DEFAULT_PIN_SECONDS  # how long unread snapshots are kept
+    on_lost: Literal["fail", "continue"] = "fail"  # if a name server does not answer although others do
+    on_cold: OnCold = "fail"
+    on_compacted: Literal["fail", "resync"] = "fail"  # streams, if changes were missed
+    max_revisions_per_trigger: Annotated[int, Field(ge=1, le=2**62)] | None = None  # streams, of one name server
+    tls: bool = False
+    tls_ca_file: Path | None = None  # PEM (default: the machine's authorities)
+    tls_cert_file: Path | None = None  # PEM, of this client
+    tls_key_file: Path | None = None  # PEM, of this client
+    token: _Token | None = Field(default=None, repr=False)
+    token_file: Path | None = None
+    connect_timeout_seconds: _Seconds = Timeouts().connect
+    timeout_seconds: _Seconds = Timeouts().total
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], defaults: Mapping[str, str] = BATCH) -> Self:
+        """Parses options, whatever the case of their names.
+
+        Args:
+            defaults: ``BATCH`` or ``STREAMING``.
+
+        Raises:
+            ValueError: Options are unknown, missing or break their rule. The text is one line, and names them.
+        """
+        names = {to_camel(name).lower(): to_camel(name) for name in cls.model_fields}
+        values = {names.get(name.lower(), name): text for name, text in given.items()}
+        try:
+            return cls.model_validate({**defaults, **values})
+        except ValidationError as error:
+            raise ValueError("; ".join(map(_problem, error.errors()))) from None  # its own text has the token
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        there = [column.name for column in columns_of(self.table)]
+        for name in self.columns:
+            if name not in there:
+                hint = _did_you_mean(name, there)
+                raise ValueError(f"option 'columns' has {name!r:.80}, which is no column of table {self.table}{hint}")
+        if self.pins and set(self.pins) != set(self.endpoints):
+            raise ValueError("option 'pins' does not name the same addresses as option 'endpoints'")
+        if self.pins and self.table == CHANGES:
+            raise ValueError(f"option 'pins' is for tables of a snapshot; table {CHANGES} has none")
+        if not self.tls and (self.tls_ca_file or self.tls_cert_file or self.tls_key_file):
+            raise ValueError("option 'tls' is not 'true', but one of tlsCaFile, tlsCertFile, tlsKeyFile is given")
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("options 'tlsCertFile' and 'tlsKeyFile' go together: one of them is missing")
+        if self.token and self.token_file:
+            raise ValueError("options 'token' and 'tokenFile' are both given: give one of them")
+        if not self.tls and (self.token or self.token_file):
+            raise ValueError("option 'token' or 'tokenFile' needs option 'tls' to be 'true': others could read it")
+        return self
+
+    def connecting(self) -> Connecting:
+        """How to connect, with what the files hold now. Raises ValueError, with the options of a wrong file."""
+        timeouts = Timeouts(self.connect_timeout_seconds, self.timeout_seconds)
+        if not self.tls:
+            return Connecting(timeouts)
+        authorities, pair, token = None, None, self.token
+        if self.tls_ca_file:
+            with _naming("option 'tlsCaFile'"):
+                authorities = read_authorities(self.tls_ca_file)
+        if self.tls_cert_file and self.tls_key_file:
+            with _naming("options 'tlsCertFile' and 'tlsKeyFile'"):
+                pair = read_key_pair(self.tls_cert_file, self.tls_key_file)
+        if self.token_file:
+            with _naming("option 'tokenFile'"):
+                token = read_token(self.token_file)
+        return Connecting(timeouts, Tls(authorities, *(pair or ())), token)
+
+
+def _problem(item: ErrorDetails) -> str:
+    """What is wrong with an option, in words that name it."""
+    message = item["msg"].removeprefix("Value error, ")
+    if not item["loc"]:  # it is about several options, which its text names
+        return message
+    name = str(item["loc"][0])
+    if item["type"] == "extra_forbidden":
+        hint = _did_you_mean(name, [to_camel(known) for known in Options.model_fields])
+        return f"option {name!r:.80} is unknown to {FORMAT}{hint}"
+    if item["type"] == "missing":
+        return f"option {name!r} is missing"
+    if item["type"] == "value_error":
+        return f"option {name!r}: {message}"
+    return f"option {name!r} is {item['input']!r:.80}: {message}"
+
+
+def _did_you_mean(name: str, there: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, there, n=1)
+    return f": did you mean {near[0]!r}?" if near else f", which has {', '.join(there)}"
+
+
+@contextmanager
+def _naming(options: str) -> Iterator[None]:
+    """Puts the options before what is wrong with their files."""
+    try:
+        yield
+    except CertificateError as error:
+        raise ValueError(f"{options}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What to read: the options, checked."""
+    """A read that options ask for. Travels to Spark's executors, which need none of the options' files."""
 
-    endpoints: tuple[Endpoint, ...]
-    """Name servers to read from."""
-    table: str
-    """One of :data:`route_pipeline.schemas.TABLES`."""
+    options: Options
     connecting: Connecting
-    """How to connect to them."""
     wanted: RowFilter
     """Which rows."""
     columns: tuple[str, ...]
-    """Which columns, in the table's order. Empty: all."""
-    pin_seconds: int
-    """How long snapshots stay readable unless they are read from."""
-    pins: Mapping[Endpoint, str]
-    """Snapshots that were pinned before, by name server. Empty: each plan pins anew."""
-    fail_on_lost: bool
-    """Whether a name server that does not answer fails the read although others answer."""
-    on_cold: str
-    """What to do about a name server that is warming up: ``fail``, ``wait`` until it is warm, or ``read`` it anyway."""
-    resync_when_compacted: bool
-    """Streams: whether to take a snapshot where changes were missed."""
-    max_revisions: int | None
-    """Streams: most revisions of one name server in one batch, or None."""
-
+    """Which columns, in order. Empty: all."""
     may_be_null: frozenset[str] = frozenset()
     """Columns that a schema of the user's declares nullable, though they are never null."""
+
+    @classmethod
+    def of(cls, options: Options) -> ReadRequest:
+        """A read of what the options name. Reads their files. Raises ValueError."""
+        columns = tuple(one.name for one in columns_of(options.table) if one.name in options.columns)
+        return cls(options, options.connecting(), RowFilter.of(options.topics, options.clusters), columns)
+
+    @classmethod
+    def of_options(cls, given: Mapping[str, str], *, streaming: bool = False) -> ReadRequest:
+        """A read of what Spark's options name. Raises ValueError."""
+        return cls.of(Options.of(given, STREAMING if streaming else BATCH))
 
     def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that were asked for, in their order, as Spark expects them."""
@@ -233,203 +350,24 @@ class ReadRequest:
         Raises:
             ValueError: It has a column that the table does not have, or has with another type.
         """
-        there = {column.name: column for column in columns_of(self.table)}
+        there = {column.name: column for column in columns_of(self.options.table)}
         relaxed = set()
         for name, kind, nullable in schema:
             column = there.get(name)
             if column is None:
                 hint = _did_you_mean(name, there)
-                raise ValueError(f"the schema has {name!r:.80}, which is no column of table {self.table}{hint}")
+                raise ValueError(f"the schema has {name!r:.80}, which is no column of table {self.options.table}{hint}")
             declared = column.type.lower().replace(" ", "")
             if kind != declared:
                 raise ValueError(
-                    f"the schema has {name} as {kind}, but in table {self.table} it is {declared}: "
+                    f"the schema has {name} as {kind}, but in table {self.options.table} it is {declared}: "
                     "read it so, and cast it"
                 )
             if column.nullable and not nullable:
-                raise ValueError(f"the schema has {name} as not null, but in table {self.table} it may be null")
+                raise ValueError(f"the schema has {name} as not null, but in table {self.options.table} it may be null")
             if nullable and not column.nullable:
                 relaxed.add(name)
         names = tuple(name for name, _, _ in schema)
         if not names or (names == tuple(there) and not relaxed):
             return self
         return replace(self, columns=names, may_be_null=frozenset(relaxed))
-
-    @classmethod
-    def of_options(cls, options: Mapping[str, str], *, streaming: bool = False) -> ReadRequest:
-        """Checks the options of a read.
-
-        Args:
-            options: Spark's options. They are asked by ``get`` only: Spark's mapping ignores case, but lists its
-                keys in lower case.
-            streaming: Whether it is a stream, where a lost name server does not stop the others by default.
-
-        Raises:
-            ValueError: An option is unknown or missing, or its value breaks its rule; the message names it.
-        """
-        _check_names(options)
-        options = {name.lower(): value for name, value in options.items()}
-        endpoints = _endpoints(options)
-        pin_seconds = _whole_number(options, "pinSeconds", MIN_PIN_SECONDS, MAX_PIN_SECONDS)
-        on_lost = _one_of(options, "onLost", (CONTINUE, FAIL) if streaming else (FAIL, CONTINUE))
-        timeouts = Timeouts(
-            connect=_seconds(options, "connectTimeoutSeconds", Timeouts().connect),
-            total=_seconds(options, "timeoutSeconds", Timeouts().total),
-        )
-        tls = _tls(options)
-        table = _one_of(options, "table", (TOPIC_QUEUES, *(name for name in TABLES if name != TOPIC_QUEUES)))
-        request = cls(
-            endpoints=endpoints,
-            table=table,
-            connecting=Connecting(timeouts, tls, _token(options, tls=tls is not None)),
-            wanted=RowFilter.of(_names(options, "topics"), _names(options, "clusters")),
-            columns=_columns(options, table),
-            pin_seconds=DEFAULT_PIN_SECONDS if pin_seconds is None else pin_seconds,
-            pins=_pins(options, endpoints),
-            fail_on_lost=on_lost == FAIL,
-            on_cold=_one_of(options, "onCold", (WAIT, FAIL, READ) if streaming else (FAIL, WAIT, READ)),
-            resync_when_compacted=_one_of(options, "onCompacted", (FAIL, RESYNC)) == RESYNC,
-            max_revisions=_whole_number(options, "maxRevisionsPerTrigger", 1, MAX_REVISIONS),
-        )
-        if request.pins and request.table == CHANGES:
-            raise ValueError(f"option 'pins' is for tables of a snapshot; table {CHANGES} has none")
-        return request
-
-
-def _check_names(options: Mapping[str, str]) -> None:
-    known = {option.lower(): option for option in _OPTIONS}
-    for key in sorted(options):
-        if key.lower() in known:
-            continue
-        near = difflib.get_close_matches(key.lower(), known, n=1)
-        hint = f": did you mean {known[near[0]]!r}?" if near else f", which has {', '.join(_OPTIONS)}"
-        raise ValueError(f"option {key!r:.80} is unknown to {FORMAT}{hint}")
-
-
-def _endpoints(options: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    endpoints = options.get("endpoints")
-    if endpoints is None:
-        raise ValueError("option 'endpoints' is missing: write host:port,host:port")
-    try:
-        return parse_endpoints(endpoints)
-    except ValueError as error:
-        raise ValueError(f"option 'endpoints': {error}") from error
-
-
-def _pins(options: Mapping[str, str], endpoints: tuple[Endpoint, ...]) -> dict[Endpoint, str]:
-    """Pins as ``host:port=id,host:port=id``, one for each name server."""
-    pins: dict[Endpoint, str] = {}
-    for element in _names(options, "pins"):
-        address, equals, pin_id = element.partition("=")
-        if not equals or not pin_id:
-            raise ValueError(f"option 'pins' has {element!r}, which is not host:port=id")
-        try:
-            pins[Endpoint.parse(address)] = pin_id
-        except ValueError as error:
-            raise ValueError(f"option 'pins': {error}") from error
-    if pins and set(pins) != set(endpoints):
-        raise ValueError("option 'pins' does not name the same addresses as option 'endpoints'")
-    return pins
-
-
-def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
-    text = options.get(name.lower())
-    if text is None:
-        return ()
-    names = tuple(element for element in _SEPARATOR.split(text) if element)
-    if not names:
-        raise ValueError(f"option {name!r} is empty: leave it out for all")
-    return names
-
-
-def _columns(options: Mapping[str, str], table: str) -> tuple[str, ...]:
-    wanted = _names(options, "columns")
-    there = [column.name for column in columns_of(table)]
-    for name in wanted:
-        if name not in there:
-            hint = _did_you_mean(name, there)
-            raise ValueError(f"option 'columns' has {name!r:.80}, which is no column of table {table}{hint}")
-    return tuple(name for name in there if name in wanted)
-
-
-def _did_you_mean(name: str, there: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, there, n=1)
-    return f": did you mean {near[0]!r}?" if near else f", which has {', '.join(there)}"
-
-
-def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """A choice; the first is the default."""
-    value = options.get(name.lower(), choices[0])
-    if value in choices:
-        return value
-    near = difflib.get_close_matches(value, choices, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"option {name!r} is {value!r}, not one of {', '.join(choices)}{hint}")
-
-
-def _whole_number(options: Mapping[str, str], name: str, lowest: int, highest: int) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
-    number = int(text) if re.fullmatch(r"\d{1,19}", text) else -1
-    if not lowest <= number <= highest:
-        raise ValueError(f"option {name!r} is {text!r}, not a whole number from {lowest} to {highest}")
-    return number
-
-
-def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    # A NaN is not within any bounds.
-    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
-        raise ValueError(
-            f"option {name!r} is {text!r}, not a number of seconds above 0 and up to {MAX_TIMEOUT_SECONDS:g}"
-        )
-    return seconds
-
-
-def _tls(options: Mapping[str, str]) -> Tls | None:
-    """The files are read here, on the driver: executors need not have them."""
-    on = _one_of(options, "tls", ("false", "true")) == "true"
-    ca, certificate, key = (options.get(name.lower()) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"))
-    if not on:
-        if ca or certificate or key:
-            raise ValueError("option 'tls' is not 'true', but one of tlsCaFile, tlsCertFile, tlsKeyFile is given")
-        return None
-    if (certificate is None) != (key is None):
-        raise ValueError("options 'tlsCertFile' and 'tlsKeyFile' go together: one of them is missing")
-    with _naming("option 'tlsCaFile'"):
-        authorities = None if ca is None else read_authorities(Path(ca))
-    if certificate is None or key is None:
-        return Tls(authorities)
-    with _naming("options 'tlsCertFile' and 'tlsKeyFile'"):
-        pair = read_key_pair(Path(certificate), Path(key))
-    return Tls(authorities, pair.certificate, pair.key)
-
-
-def _token(options: Mapping[str, str], *, tls: bool) -> str | None:
-    token, path = options.get("token"), options.get("tokenfile")
-    if token is not None and path is not None:
-        raise ValueError("options 'token' and 'tokenFile' are both given: give one of them")
-    if path is not None:
-        with _naming("option 'tokenFile'"):
-            token = read_token(Path(path))
-    if token is not None and not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_LENGTH}}}", token):
-        raise ValueError(f"option 'token' is not 1 to {MAX_TOKEN_LENGTH} visible ASCII characters")
-    if token is not None and not tls:
-        raise ValueError("option 'token' or 'tokenFile' is given, but option 'tls' is not 'true': others could read it")
-    return token
-
-
-@contextmanager
-def _naming(options: str) -> Iterator[None]:
-    """Puts the options before what is wrong with their files."""
-    try:
-        yield
-    except CertificateError as error:
-        raise ValueError(f"{options}: {error}") from error

@@ -33,7 +33,7 @@ from route_pipeline.name_server import (
     release_snapshot,
     wait_until_warm,
 )
-from route_pipeline.options import FAIL, READ, WAIT, ReadRequest
+from route_pipeline.options import ReadRequest
 from route_pipeline.positions import HOLE, UP, Position, Positions
 
 
@@ -80,7 +80,9 @@ def read_part(request: ReadRequest, part: Part) -> Iterator[pa.RecordBatch]:
         source = change_rows.Source(part.endpoint, part.namesrv, part.number, part.read_at)
         yield from change_rows.change_rows(source, connecting, part.span, wanted)
     else:
-        pin = change_rows.PinnedSnapshot(part.endpoint, part.pin_id, part.number, cold=request.on_cold == READ)
+        pin = change_rows.PinnedSnapshot(
+            part.endpoint, part.pin_id, part.number, cold=request.options.on_cold == "read"
+        )
         yield from change_rows.snapshot_rows(pin, connecting, wanted)
 
 
@@ -137,7 +139,7 @@ class Planner:
             ColdError: One is still warming up after timeoutSeconds.
         """
         states = self._ask_all()
-        if self._request.on_cold == WAIT and self._waits_for_all:
+        if self._request.options.on_cold == "wait" and self._waits_for_all:
             for endpoint, state in states.items():
                 if isinstance(state, NamesrvState) and not state.warm:
                     states[endpoint] = wait_until_warm(endpoint, self._request.connecting, self._on_wait)
@@ -193,7 +195,7 @@ class Planner:
         parts: list[Part] = []
         names: dict[str, Endpoint] = {}
         lost: list[NamesrvError] = []
-        for endpoint in self._request.endpoints:
+        for endpoint in self._request.options.endpoints:
             to = end.get(str(endpoint))
             if to is None:
                 continue  # it was added to the options after this batch was planned; the next one has it
@@ -210,16 +212,16 @@ class Planner:
                 if self._fixed is not None:
                     self._fixed[endpoint] = error  # it is not asked again, so that the stream comes to its end
                 parts.append(self._reader_row(endpoint, since, change_rows.HOLE, error, to))
-        if lost and len(lost) == len(self._request.endpoints):
+        if lost and len(lost) == len(self._request.options.endpoints):
             raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
         return parts
 
     def _check_may_miss(self, error: NamesrvError) -> None:
         """Raises the error unless the batch may continue without that name server."""
         if isinstance(error, ColdError):
-            may = self._request.on_cold == WAIT
+            may = self._request.options.on_cold == "wait"
         else:
-            may = isinstance(error, _GoneError) or (error.lost and not self._request.fail_on_lost)
+            may = isinstance(error, _GoneError) or (error.lost and self._request.options.on_lost == "continue")
         if not may:
             raise error
 
@@ -236,11 +238,11 @@ class Planner:
         """Where each name server is, or why it does not say."""
         self._asked_at = self._micros()  # before they answer: what happens after their answer is not known
         states: dict[Endpoint, NamesrvState | NamesrvError] = {}
-        for endpoint in self._request.endpoints:
+        for endpoint in self._request.options.endpoints:
             try:
                 states[endpoint] = ask_state(endpoint, self._request.connecting)
             except NamesrvError as error:
-                if self._request.fail_on_lost or not error.lost:
+                if self._request.options.on_lost == "fail" or not error.lost:
                     raise
                 states[endpoint] = error
         errors = [state for state in states.values() if isinstance(state, NamesrvError)]
@@ -270,8 +272,8 @@ class Planner:
         if not anew and state.compacted_revision > since.revision:
             self._check_may_resync(endpoint, since, state)
             anew = True
-        if not state.warm and anew and self._request.on_cold != READ:
-            if self._request.on_cold == FAIL:
+        if not state.warm and anew and self._request.options.on_cold != "read":
+            if self._request.options.on_cold == "fail":
                 raise cold_error(state.namesrv, endpoint)
             if endpoint not in self._told:
                 self._told.add(endpoint)
@@ -292,7 +294,7 @@ class Planner:
         return Position(state.namesrv, state.epoch, revision, UP, since.snapshot, self._asked_at)
 
     def _check_may_resync(self, endpoint: Endpoint, since: Position, state: NamesrvState) -> None:
-        if not self._request.resync_when_compacted:
+        if self._request.options.on_compacted == "fail":
             raise NamesrvError(
                 f"name server {endpoint} has the changes after revision {state.compacted_revision} only, and "
                 f"{since.revision} is where this query is: it was stopped for too long. Set the option "
@@ -320,10 +322,10 @@ class Planner:
         return [*parts, ChangesPart(endpoint, state.namesrv, span, to.snapshot, to.read_at)]
 
     def _snapshot(self, endpoint: Endpoint, to: Position) -> SnapshotPart:
-        pin = pin_snapshot(endpoint, self._request.connecting, self._request.pin_seconds, follow=True)
+        pin = pin_snapshot(endpoint, self._request.connecting, self._request.options.pin_seconds, follow=True)
         part = SnapshotPart(endpoint, pin.pin_id, to.snapshot)
         self._pins.append(part)
-        if not pin.warm and self._request.on_cold != READ:
+        if not pin.warm and self._request.options.on_cold != "read":
             raise cold_error(pin.namesrv, endpoint)  # it was restarted since the batch was planned
         return part
 

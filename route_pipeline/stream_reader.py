@@ -30,7 +30,7 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The option ``maxRevisionsPerTrigger``, which Spark has no name for: it calls revisions rows."""
-        limit = self._request.max_revisions
+        limit = self._request.options.max_revisions_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @text_first(NamesrvError)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_NEEDED = ("route_pipeline", "grpc", "pyarrow")
+_NEEDED = ("route_pipeline", "grpc", "pyarrow", "pydantic")
 _PROBE = f"import importlib.util as u; print([name for name in {_NEEDED} if u.find_spec(name) is None])"
 _SECONDS = 30.0
 _ARCHIVES = (".zip", ".egg")

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from groundwork.endpoints import parse_endpoints
-from route_pipeline.ingest import Ingester
+from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions
@@ -55,7 +55,7 @@ class Life:
 
     def ingest(self) -> None:
         log = RouteLog(self.place, now=lambda: datetime.fromtimestamp(self.clock.wall_millis() / 1000, UTC))
-        Ingester(parse_endpoints(self.addresses()), log, OPTIONS).once()
+        Ingester(ingest_options(parse_endpoints(self.addresses()), OPTIONS), log).once()
 
     def stream(self, spark: SparkSession, checkpoint: Path) -> None:
         """The same by Spark."""
@@ -80,7 +80,7 @@ def main(addresses: str, url: str, step: str) -> None:
         if reached == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Ingester(parse_endpoints(addresses), RouteLog(Place(url), at_step=at), OPTIONS).once()
+    Ingester(ingest_options(parse_endpoints(addresses), OPTIONS), RouteLog(Place(url), at_step=at)).once()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from namesrv.core.model import DataVersion
-from route_pipeline.ingest import Appended, Ingester
+from route_pipeline.ingest import Appended, Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions
@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> RouteLog:
 
 
 def ingest(log: RouteLog, namesrv: LivingNamesrv, *, restart: bool = False) -> list[Appended]:
-    return Ingester([namesrv.endpoint], log, OPTIONS, restart=restart).once()
+    return Ingester(ingest_options([namesrv.endpoint], OPTIONS), log, restart=restart).once()
 
 
 @pytest.fixture

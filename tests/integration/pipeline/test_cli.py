@@ -56,7 +56,7 @@ def test_a_bad_list_of_name_servers_is_refused(tmp_path: Path, namesrv: str, pro
     ("option", "problem"),
     [
         ("onCompacted", "is not NAME=VALUE"),
-        ("onCompacted=resink", "option 'onCompacted' is 'resink', not one of fail, resync: did you mean 'resync'?"),
+        ("onCompacted=resink", "option 'onCompacted' is 'resink': Input should be 'fail' or 'resync'"),
         ("ONCOMPACTED=resink", "option 'onCompacted' is 'resink'"),
         ("onCompact=fail", "did you mean 'onCompacted'?"),
         ("table=brokers", "the log is of everything"),

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from route_pipeline.ingest import Ingester
+from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from tests.support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv
@@ -31,7 +31,7 @@ def test_the_history_of_an_hour_is_the_expected_one(tmp_path: Path) -> None:
             if all(namesrv.lost for namesrv in namesrvs) or number == 0:
                 life.end_outages()
             endpoints = [namesrv.endpoint for namesrv in namesrvs]
-            Ingester(endpoints, log, {"onCompacted": "resync"}).once()
+            Ingester(ingest_options(endpoints, {"onCompacted": "resync"}), log).once()
             for namesrv in namesrvs:
                 expected.ingest(namesrv, clock.wall_millis())
             life.pass_time(SECONDS_BETWEEN)

@@ -20,7 +20,7 @@ from rich.console import Console
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from route_pipeline import tables
-from route_pipeline.ingest import HEARTBEAT_SECONDS, Appended, Ingester
+from route_pipeline.ingest import HEARTBEAT_SECONDS, Appended, Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.name_server import ColdError, NamesrvError
@@ -63,7 +63,7 @@ def pair() -> Iterator[Pair]:
 
 def ingest(log: RouteLog, *fakes: FakeNamesrv, **more: Any) -> list[Appended]:
     options = QUICK | more.pop("options", {})
-    return Ingester([fake.endpoint for fake in fakes], log, options, **more).once()
+    return Ingester(ingest_options([fake.endpoint for fake in fakes], options), log, **more).once()
 
 
 def rows(log: RouteLog, query: str) -> list[Row]:
@@ -77,7 +77,7 @@ def files(log: RouteLog) -> list[Path]:
 
 def test_nobody_answering_fails_the_ingest_in_one_line_and_nothing_is_left(log: RouteLog) -> None:
     with pytest.raises(NamesrvError) as caught:
-        Ingester([Endpoint("127.0.0.1", 1)], log, QUICK).once()
+        Ingester(ingest_options([Endpoint("127.0.0.1", 1)], QUICK), log).once()
     assert str(caught.value).startswith("no name server answers: name server 127.0.0.1:1: UNAVAILABLE")
     assert "\n" not in str(caught.value)
     assert files(log) == []
@@ -91,7 +91,8 @@ def test_a_cold_name_server_is_refused_in_one_line_and_waited_for_by_follow(log:
 
     waited: list[str] = []
     endpoints = [fake.endpoint for fake in pair]
-    following = Ingester(endpoints, log, QUICK, on_wait=lambda _, namesrv: waited.append(namesrv), follows=True)
+    options = ingest_options(endpoints, QUICK, follows=True)
+    following = Ingester(options, log, on_wait=lambda _, namesrv: waited.append(namesrv), follows=True)
     rounds = [[read.partition(",")[0] for batch in following.once() for read in batch.reads] for _ in range(2)]
     pair[1].warm = True
     rounds.append([read.partition(",")[0] for batch in following.once() for read in batch.reads])
@@ -164,7 +165,8 @@ def test_a_restart_between_plan_and_snapshot_is_read_once_and_then_goes_on(log: 
 
 def test_a_quiet_follow_says_once_a_minute_until_when_it_knows(log: RouteLog, pair: Pair) -> None:
     seconds = 0.0
-    following = Ingester([pair[0].endpoint], log, QUICK, follows=True, monotonic=lambda: seconds)
+    options = ingest_options([pair[0].endpoint], QUICK, follows=True)
+    following = Ingester(options, log, follows=True, monotonic=lambda: seconds)
     following.once()
     first = log.reads["ns-a"].known_until
     assert (following.once(), log.batch) == ([], 0)
@@ -182,7 +184,7 @@ def test_another_spelling_of_an_address_goes_on_where_the_first_was(log: RouteLo
     with serving(snapshot(*CHUNKS)) as fake:
         ingest(log, fake)
         fake.changes, fake.revision = {8: [gone("Other")]}, 8
-        (batch,) = Ingester([Endpoint("localhost", fake.endpoint.port)], log, QUICK).once()
+        (batch,) = Ingester(ingest_options([Endpoint("localhost", fake.endpoint.port)], QUICK), log).once()
     assert [read.partition(",")[0] for read in batch.reads] == ["ns-a: changes"]
     assert list(log.reads) == ["ns-a"]
 
@@ -226,7 +228,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
         a, b = (stack.enter_context(process.connect()) for process in (first, second))
 
         def take() -> None:
-            told.batches.extend(Ingester([first.endpoint, second.endpoint], told.log, QUICK).once())
+            told.batches.extend(Ingester(ingest_options([first.endpoint, second.endpoint], QUICK), told.log).once())
 
         for client in (a, b):
             register(client, A, "TopicTest", "Other")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.ingest import Ingester
+from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions, views_of
@@ -122,7 +122,7 @@ def test_threads_and_spark_go_on_with_one_log_and_an_old_checkpoint_is_refused(
     assert read_of(place) == [(0, "snapshot", 7), (1, "changes", 8)]
 
     fake.revision = 9
-    Ingester([fake.endpoint], RouteLog(place), QUICK).once()
+    Ingester(ingest_options([fake.endpoint], QUICK), RouteLog(place)).once()
     assert read_of(place)[2:] == [(2, "changes", 9)]
 
     fake.changes[10], fake.revision = [gone("New")], 10
@@ -183,7 +183,7 @@ def test_the_views_give_the_same_rows_in_spark_and_in_duckdb(
 ) -> None:
     place = Place(str(tmp_path / "log"))
     log, fake = RouteLog(place), pair[0]
-    ingester = Ingester([one.endpoint for one in pair], log, QUICK)
+    ingester = Ingester(ingest_options([one.endpoint for one in pair], QUICK), log)
     ingester.once()
     fake.changes, fake.revision = {8: [put("New", queue("broker-a"))], 9: [gone("Other")]}, 9
     ingester.once()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.ingest import Ingester
+from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import Row, questions
@@ -46,7 +46,8 @@ def test_an_answer_that_was_given_stays(tmp_path: Path, seed: int) -> None:
                 log = RouteLog(place, now=now)
             if all(namesrv.lost for namesrv in namesrvs):
                 life.end_outages()
-            Ingester(spelt, log, OPTIONS, restart=chance.random() < 0.2, follows=chance.random() < 0.5).once()
+            options = ingest_options(spelt, OPTIONS)
+            Ingester(options, log, restart=chance.random() < 0.2, follows=chance.random() < 0.5).once()
             if chance.random() < 0.3:
                 log.maintain(None, timedelta(hours=1))
             with questions(place) as asked:
