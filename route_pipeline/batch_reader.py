@@ -11,9 +11,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition, StringStartsWith
 
 from groundwork.endpoints import Endpoint
+from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_warm_snapshot, wait_until_warm
 from route_pipeline.options import ReadRequest
-from route_pipeline.planner import ChangesPart, SnapshotPart, check_name, read_part
+from route_pipeline.planner import check_name, read_part
 from route_pipeline.schemas import CHANGES
 from route_pipeline.snapshot_rows import Part, read_table
 from route_pipeline.spark_errors import text_first

@@ -36,23 +36,22 @@ _Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class PinnedSnapshot:
-    """A snapshot that is to be read."""
+class SnapshotPart:
+    """A pinned snapshot that is to be read."""
 
     endpoint: Endpoint
     pin_id: str
     number: int = 0
-    """Its number."""
-    cold: bool = False
-    """Whether to read a name server that is warming up."""
+    """Number of the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A name server whose changes are to be read."""
+class ChangesPart:
+    """The changes of one name server that are to be read."""
 
     endpoint: Endpoint
     namesrv: str
+    span: Span
     number: int = 0
     """Number of the snapshot that they follow."""
     read_at: int = 0
@@ -60,10 +59,14 @@ class Source:
 
 
 def snapshot_rows(
-    pin: PinnedSnapshot, connecting: Connecting, wanted: RowFilter = EVERYTHING
+    part: SnapshotPart, connecting: Connecting, wanted: RowFilter = EVERYTHING, *, cold: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Reads a pinned snapshot as changes that put every row. Its last row reports a snapshot."""
-    with open_snapshot(pin.endpoint, connecting, pin.pin_id, cold=pin.cold) as snapshot:
+    """Reads a pinned snapshot as changes that put every row. Its last row reports a snapshot.
+
+    Args:
+        cold: Whether to read a name server that is warming up.
+    """
+    with open_snapshot(part.endpoint, connecting, part.pin_id, cold=cold) as snapshot:
         origin = snapshot.origin
         common = {
             "namesrv": origin.namesrv,
@@ -72,7 +75,7 @@ def snapshot_rows(
             "changed_at": origin.taken_at_millis * 1000,
             "op": PUT,
             "from_snapshot": True,
-            "snapshot": pin.number,
+            "snapshot": part.number,
         }
         queues = QueueColumns()
         for chunk in snapshot.chunks():
@@ -82,16 +85,15 @@ def snapshot_rows(
                 row for row in _chunk_rows(chunk) if wanted.wants_group(row["cluster_name"], row.get("broker_name"))
             ]:
                 yield _batch(common, rows)
-    yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(pin.endpoint), "warm": origin.warm}])
+    yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(part.endpoint), "warm": origin.warm}])
 
 
-def change_rows(
-    source: Source, connecting: Connecting, span: Span, wanted: RowFilter = EVERYTHING
-) -> Iterator[pa.RecordBatch]:
+def change_rows(part: ChangesPart, connecting: Connecting, wanted: RowFilter = EVERYTHING) -> Iterator[pa.RecordBatch]:
     """Reads changes; ends with the row that says which ones they are."""
-    common = {"namesrv": source.namesrv, "epoch": span.epoch, "from_snapshot": False, "snapshot": source.number}
+    span = part.span
+    common = {"namesrv": part.namesrv, "epoch": span.epoch, "from_snapshot": False, "snapshot": part.number}
     rows: list[_Row] = []
-    for response in read_changes(source.endpoint, connecting, span):
+    for response in read_changes(part.endpoint, connecting, span):
         at = {"revision": response.header.revision, "changed_at": response.changes.applied_at_millis * 1000}
         rows += [at | row for change in response.changes.changes for row in _rows_of(change, wanted)]
         if len(rows) >= MAX_BATCH_ROWS:
@@ -100,10 +102,10 @@ def change_rows(
     rows.append(
         {
             "revision": span.up_to,
-            "changed_at": source.read_at,
+            "changed_at": part.read_at,
             "table_name": READS,
             "op": CHANGES_READ,
-            "key": str(source.endpoint),
+            "key": str(part.endpoint),
             "after_revision": span.after,
         }
     )

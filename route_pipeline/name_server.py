@@ -247,7 +247,7 @@ class SnapshotStream:
     """The chunks of one snapshot, checked on their way."""
 
     def __init__(self, connection: Connection, responses: Iterator[SnapshotMessage]) -> None:
-        self._connection = connection
+        self.error = connection.error
         self._responses = responses
         self.origin = self._read_header()
 
@@ -268,34 +268,28 @@ class SnapshotStream:
                 self._check_counts(came, response.snapshot_end)
                 return
             if content != "chunk":
-                raise self._connection.error(f"sent {content or 'a message of an unknown kind'} within a snapshot")
+                raise self.error(f"sent {content or 'a message of an unknown kind'} within a snapshot")
             chunk = response.chunk
             came["cluster_count"] += len(chunk.clusters)
             came["topic_count"] += len(chunk.topics)
             came["queue_data_count"] += sum(len(topic.queue_datas) for topic in chunk.topics)
             if came["queue_data_count"] > MAX_QUEUE_ROWS:
                 rows = came["queue_data_count"]
-                raise self._connection.error(
-                    f"sent {rows:,} rows of queues so far, over the limit of {MAX_QUEUE_ROWS:,}"
-                )
+                raise self.error(f"sent {rows:,} rows of queues so far, over the limit of {MAX_QUEUE_ROWS:,}")
             came["broker_data_count"] += len(chunk.broker_datas)
             came["live_broker_count"] += len(chunk.live_brokers)
             yield chunk
-        raise self._connection.error("ended the snapshot before its end marker")
-
-    def error(self, problem: str) -> NamesrvError:
-        """An error for something that the name server sent."""
-        return self._connection.error(problem)
+        raise self.error("ended the snapshot before its end marker")
 
     def _read_header(self) -> Origin:
         first = next(self._responses, None)
         if first is None:
-            raise self._connection.error("ended the snapshot before its header")
+            raise self.error("ended the snapshot before its header")
         if first.WhichOneof("content") != "snapshot_header" or not first.HasField("header"):
-            raise self._connection.error("sent a snapshot without a header")
+            raise self.error("sent a snapshot without a header")
         header = first.header
         if not header.namesrv_name:
-            raise self._connection.error("does not say its name")
+            raise self.error("does not say its name")
         start = first.snapshot_header
         warm = start.warm if start.HasField("warm") else None
         return Origin(header.namesrv_name, header.epoch, header.revision, start.taken_at_millis, warm)
@@ -305,7 +299,7 @@ class SnapshotStream:
             return
         header, origin = response.header, self.origin
         if (header.namesrv_name, header.epoch, header.revision) != (origin.namesrv, origin.epoch, origin.revision):
-            raise self._connection.error(
+            raise self.error(
                 f"moved within a snapshot from {origin.namesrv}, epoch {origin.epoch}, revision {origin.revision} "
                 f"to {header.namesrv_name}, epoch {header.epoch}, revision {header.revision}"
             )
@@ -314,9 +308,7 @@ class SnapshotStream:
         for field in route_service_pb2.SnapshotEnd.DESCRIPTOR.fields:
             said = getattr(end, field.name)
             if came[field.name] != said:
-                raise self._connection.error(
-                    f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}"
-                )
+                raise self.error(f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from groundwork.endpoints import Endpoint
 from route_pipeline import change_rows
+from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import (
     ColdError,
     NamesrvError,
@@ -35,29 +36,6 @@ from route_pipeline.name_server import (
 )
 from route_pipeline.options import ReadRequest
 from route_pipeline.positions import HOLE, UP, Position, Positions
-
-
-@dataclass(frozen=True)
-class SnapshotPart:
-    """A pinned snapshot."""
-
-    endpoint: Endpoint
-    pin_id: str
-    number: int = 0
-    """Number of the snapshot."""
-
-
-@dataclass(frozen=True)
-class ChangesPart:
-    """The changes of one name server."""
-
-    endpoint: Endpoint
-    namesrv: str
-    span: Span
-    number: int = 0
-    """Number of the snapshot that they follow."""
-    read_at: int = 0
-    """When they were all there are, by the reader's clock, microseconds since the Unix epoch."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +55,10 @@ def read_part(request: ReadRequest, part: Part) -> Iterator[pa.RecordBatch]:
     if isinstance(part, ReaderRowPart):
         yield change_rows.reader_row(dict(part.row))
     elif isinstance(part, ChangesPart):
-        source = change_rows.Source(part.endpoint, part.namesrv, part.number, part.read_at)
-        yield from change_rows.change_rows(source, connecting, part.span, wanted)
+        yield from change_rows.change_rows(part, connecting, wanted)
     else:
-        pin = change_rows.PinnedSnapshot(
-            part.endpoint, part.pin_id, part.number, cold=request.options.on_cold == "read"
-        )
-        yield from change_rows.snapshot_rows(pin, connecting, wanted)
+        cold = request.options.on_cold == "read"
+        yield from change_rows.snapshot_rows(part, connecting, wanted, cold=cold)
 
 
 def check_name(names: dict[str, Endpoint], namesrv: str, endpoint: Endpoint) -> None:

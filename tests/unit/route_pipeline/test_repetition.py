@@ -40,17 +40,10 @@ class Worker:
             raise outcome
         self.clock.advance(outcome)
 
-    def run(self, every: float) -> list[float]:
+    def run(self, every: float, until: type[Exception] = Over) -> list[float]:
         """Seconds between the starts."""
-        with pytest.raises(Over):
-            repeat(
-                self,
-                every,
-                lambda error: isinstance(error, Away),
-                self.said.append,
-                sleep=self.clock.advance,
-                clock=self.clock,
-            )
+        with pytest.raises(until):
+            repeat(self, every, may_pass, self.said.append, sleep=self.clock.advance, clock=self.clock)
         return [later - before for before, later in zip(self.started_at, self.started_at[1:], strict=False)]
 
 
@@ -75,13 +68,5 @@ def test_failed_work_is_tried_again_after_growing_pauses_that_chance_makes_short
 
 def test_another_failure_ends_it() -> None:
     worker = Worker([ValueError("ours")])
-    with pytest.raises(ValueError, match="ours"):
-        repeat(
-            worker,
-            1,
-            lambda error: isinstance(error, Away),
-            worker.said.append,
-            sleep=worker.clock.advance,
-            clock=worker.clock,
-        )
+    worker.run(1, until=ValueError)
     assert worker.said == []

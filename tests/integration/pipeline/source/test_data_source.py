@@ -24,10 +24,10 @@ from pyspark.util import handle_worker_exception
 
 from route_pipeline import name_server, schemas, spark_errors
 from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.change_rows import SnapshotPart
 from route_pipeline.data_source import NamesrvDataSource, pin, unpin
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
-from route_pipeline.planner import SnapshotPart
 from route_pipeline.positions import INITIAL
 from tests.support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 

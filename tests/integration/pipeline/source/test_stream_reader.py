@@ -17,9 +17,10 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import NamesrvError, Span
 from route_pipeline.options import ReadRequest
-from route_pipeline.planner import ChangesPart, ReaderRowPart, SnapshotPart
+from route_pipeline.planner import ReaderRowPart
 from route_pipeline.positions import OffsetError
 from route_pipeline.quality import problems_of
 from route_pipeline.stream_reader import NamesrvStreamReader
