@@ -65,14 +65,11 @@ class BrokerProbe:
         self._timing = timing
         self._failures_of_the_dead = failures
         self._failures = 0
-        self._up = True
-        self._on_down: Callable[[], None] | None = None
-        self._on_up: Callable[[], None] | None = None
+        self.is_up = True
+        """Whether the broker counts as alive."""
+        self._on_down: Callable[[], None] = lambda: None
+        self._on_up: Callable[[], None] = lambda: None
         self._thread = PeriodicThread("broker-agent-probe", self._look, wait=wait)
-
-    @property
-    def is_up(self) -> bool:
-        return self._up
 
     def first_look(self) -> bool:
         """Looks once, before ``start``, and says whether the broker is there; takes a second at most for an address.
@@ -85,9 +82,9 @@ class BrokerProbe:
         try:
             self._check()
         except OSError as error:
-            self._up, self._failures = False, self._failures_of_the_dead
+            self.is_up, self._failures = False, self._failures_of_the_dead
             _log.warning("broker_not_there_yet", error=str(error))
-        return self._up
+        return self.is_up
 
     def start(self, on_down: Callable[[], None], on_up: Callable[[], None]) -> None:
         """Looks at the broker from now on.
@@ -112,23 +109,15 @@ class BrokerProbe:
         try:
             self._check()
         except OSError as error:
-            self._failed(error)
+            self._failures += 1
+            if self.is_up and self._failures >= self._failures_of_the_dead:
+                self.is_up = False
+                _log.warning("broker_down", failures=self._failures, error=str(error))
+                self._on_down()
         else:
-            self._succeeded()
+            self._failures = 0
+            if not self.is_up:
+                self.is_up = True
+                _log.info("broker_up")
+                self._on_up()
         return max(0.0, PERIOD_SECONDS - (self._timing.clock() - started))
-
-    def _failed(self, error: OSError) -> None:
-        self._failures += 1
-        if self._up and self._failures >= self._failures_of_the_dead:
-            self._up = False
-            _log.warning("broker_down", failures=self._failures, error=str(error))
-            assert self._on_down is not None
-            self._on_down()
-
-    def _succeeded(self) -> None:
-        self._failures = 0
-        if not self._up:
-            self._up = True
-            _log.info("broker_up")
-            assert self._on_up is not None
-            self._on_up()

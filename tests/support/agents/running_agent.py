@@ -32,13 +32,11 @@ class ToldProbe(BrokerProbe):
         self._on_down, self._on_up = on_down, on_up
 
     def die(self) -> None:
-        self._up = False
-        assert self._on_down
+        self.is_up = False
         self._on_down()
 
     def come_back(self) -> None:
-        self._up = True
-        assert self._on_up
+        self.is_up = True
         self._on_up()
 
 
