@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, get_type_hints
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import grpc
 import structlog
@@ -105,11 +105,6 @@ Behaviour = Callable[[Any, Context], Any]
 
 class NotComposed(TypeError):
     """Parts do not make a service: a defect that ends the start of a program."""
-
-
-def part_classes(servicer: type) -> tuple[type, ...]:
-    """The classes of the parts of a servicer, which is a named tuple of them."""
-    return tuple(get_type_hints(servicer).values())
 
 
 def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[MethodDescriptor]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_type_hints
 
 from google.protobuf.descriptor import ServiceDescriptor
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from groundwork.rpc_handlers import part_classes, part_of
+from groundwork.rpc_handlers import part_of
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
@@ -25,8 +26,8 @@ from namesrv.server.listener import (
 
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),
-    ROUTE_SERVICE: part_classes(RouteServicer),
-    ADMIN_SERVICE: part_classes(AdminServicer),
+    ROUTE_SERVICE: tuple(get_type_hints(RouteServicer).values()),
+    ADMIN_SERVICE: tuple(get_type_hints(AdminServicer).values()),
     DIAGNOSTICS_SERVICE: (DiagnosticsCalls,),
 }
 
