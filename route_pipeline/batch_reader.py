@@ -16,7 +16,7 @@ from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error
 from route_pipeline.options import ReadRequest
 from route_pipeline.planner import check_name, read_part
 from route_pipeline.schemas import CHANGES
-from route_pipeline.snapshot_rows import Part, read_table
+from route_pipeline.snapshot_rows import read_table
 from route_pipeline.spark_errors import text_first
 
 logger = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ class NamesrvReader(DataSourceReader):
         request = self._request
         if isinstance(part, ChangesPart):
             return read_part(request, part)
-        pinned = Part(part.pin_id, request.wanted, cold=request.options.on_cold == "read")
-        return read_table(part.endpoint, request.options.table, request.connecting, pinned)
+        table, cold = request.options.table, request.options.on_cold == "read"
+        return read_table(part.endpoint, table, request.connecting, part.pin_id, request.wanted, cold=cold)
 
     def _plan(self, endpoint: Endpoint) -> tuple[str, ChangesPart | SnapshotPart]:
         """The name of a name server (empty where it need not be asked) and the part of the task that reads it."""

@@ -16,9 +16,6 @@ from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
 from route_pipeline.spark_errors import SPARK_ERRORS, java_problem, one_line
 
-DEFAULT_MASTER = "local[*]"
-"""Spark inside this process, on all cores."""
-
 QUICK_START = {
     # With one compiler Java keeps 48 MiB for code. Some dozens of queries fill them, and then it compiles no more.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
@@ -34,12 +31,6 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 class SparkStartError(RuntimeError):
     """Spark did not start; the text is one line."""
-
-
-def check_java() -> None:
-    """Raises JavaNotFoundError if there is no Java for Spark. Under spark-submit one runs already."""
-    if _GATEWAY not in os.environ:
-        ensure_java_home()
 
 
 def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -60,10 +51,11 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     """
     submitted = _GATEWAY in os.environ
     if master is None and not submitted:
-        master = DEFAULT_MASTER
+        master = "local[*]"
     if master is not None and not master.startswith(_MASTERS):
         raise SparkStartError(f"master {master!r} does not start with one of {', '.join(_MASTERS)}")
-    check_java()
+    if not submitted:  # under spark-submit a Java runs already
+        ensure_java_home()
     settings: dict[str, bool | float | int | str | None] = {**_settings(master or ""), **(conf or {})}
     builder = SparkSession.builder.appName("route-pipeline").config(map=settings)
     try:

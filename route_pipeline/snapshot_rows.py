@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
@@ -130,28 +129,21 @@ _TABLES_OF = {
 _Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Which rows of a table."""
-
-    pin_id: str | None = None
-    """The pinned snapshot that is read. None: the tables as they are now."""
-    wanted: RowFilter = EVERYTHING
-    """The topics and clusters whose rows are read."""
-    cold: bool = False
-    """Whether to read a name server that is warming up."""
-
-
 def read_table(
     endpoint: Endpoint,
     table: str,
     connecting: Connecting,
-    part: Part = Part(),
+    pin_id: str | None = None,
+    wanted: RowFilter = EVERYTHING,
+    *,
+    cold: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Reads one table of one name server; all rows are of one revision.
 
     Args:
         table: topic_queues, brokers or clusters.
+        pin_id: The pinned snapshot that is read. None: the tables as they are now.
+        cold: Whether to read a name server that is warming up.
 
     Yields:
         Batches of exactly ``arrow_schema(table)``, each about as large as the chunk that it was read from. They are the
@@ -161,23 +153,22 @@ def read_table(
         NamesrvError: The snapshot could not be read whole.
     """
     brokers, queues = BrokerRows(), QueueColumns()
-    with open_snapshot(endpoint, connecting, part.pin_id, _TABLES_OF[table], cold=part.cold) as snapshot:
+    with open_snapshot(endpoint, connecting, pin_id, _TABLES_OF[table], cold=cold) as snapshot:
         batches = _Batches(table, snapshot.origin)
         for chunk in snapshot.chunks():
             if table == TOPIC_QUEUES and chunk.topics:
-                yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, part.wanted).values()))
+                yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, wanted).values()))
             elif table == CLUSTERS and chunk.clusters:
+                rows = _cluster_rows(chunk)
                 yield batches.of_rows(
-                    row
-                    for row in _cluster_rows(chunk)
-                    if part.wanted.wants_group(row["cluster_name"], row["broker_name"])
+                    row for row in rows if wanted.wants_group(row["cluster_name"], row["broker_name"])
                 )
             elif table == BROKERS:
                 brokers.add(chunk)
                 if brokers.count > MAX_ROWS_ABOUT_BROKERS:
                     sent = f"{brokers.count:,} rows about brokers"
                     raise snapshot.error(f"sent {sent} so far, over the limit of {MAX_ROWS_ABOUT_BROKERS:,}")
-    rows = [row for row in brokers.rows() if part.wanted.wants_group(row["cluster_name"], row["broker_name"])]
+    rows = [row for row in brokers.rows() if wanted.wants_group(row["cluster_name"], row["broker_name"])]
     for start in range(0, len(rows), MAX_BROKER_ROWS):
         yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
 
@@ -242,7 +233,8 @@ class BrokerRows:
             "unconfirmed": broker_id in group.unconfirmed_broker_ids,
             "live": live is not None,
             "filter_servers": self._filter_servers.get((cluster_name, broker_addr), []),
-            **(_live_broker_columns(live) if live is not None else {}),
+            **({} if live is None else live_columns(live)),
+            "last_update": None if live is None else live.last_update_timestamp_millis * 1000,
         }
 
 
@@ -270,10 +262,6 @@ def _cluster_rows(chunk: route_service_pb2.SnapshotChunk) -> list[_Row]:
         for cluster in chunk.clusters
         for broker_name in cluster.broker_names
     ]
-
-
-def _live_broker_columns(live: route_data_pb2.BrokerLiveInfo) -> _Row:
-    return live_columns(live) | {"last_update": live.last_update_timestamp_millis * 1000}
 
 
 def live_columns(live: route_data_pb2.BrokerLiveInfo) -> dict[str, Any]:

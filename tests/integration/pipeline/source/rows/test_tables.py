@@ -18,7 +18,7 @@ from route_pipeline import name_server, schemas, snapshot_rows
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Connecting, RowFilter, Timeouts
-from route_pipeline.snapshot_rows import MAX_BROKER_ROWS, Part, read_table
+from route_pipeline.snapshot_rows import MAX_BROKER_ROWS, read_table
 from tests.support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
     Chunk,
@@ -129,7 +129,7 @@ def test_a_filter_leaves_rows_of_other_topics_and_clusters_out() -> None:
     with serving(snapshot(chunk)) as fake:
 
         def rows(wanted: RowFilter) -> list[tuple[str, str]]:
-            batches = read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part(wanted=wanted))
+            batches = read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, wanted=wanted)
             return [(row["topic"], row["cluster_name"]) for batch in batches for row in batch.to_pylist()]
 
         assert rows(RowFilter.of(("TopicTest", "Ord*"), ("DefaultCluster",))) == [
@@ -165,7 +165,7 @@ def test_a_snapshot_that_is_gone_tells_what_to_do() -> None:
         with pytest.raises(
             NamesrvError, match=r"SNAPSHOT_GONE: no pin pin-1; .*pinSeconds.*: call load\(\) again, and cache\(\)"
         ):
-            list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part("pin-1")))
+            list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, "pin-1"))
 
 
 def test_the_token_goes_with_the_call() -> None:
