@@ -8,14 +8,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.batch_reader import NamesrvReader
-from route_pipeline.log.place import LogError, Place
-from route_pipeline.log.route_log import RouteLog
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
 from tests.support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
@@ -101,10 +98,3 @@ def test_a_name_server_that_is_killed_in_the_middle_of_a_snapshot_is_an_error_an
                 error = rows.exception(60)
     assert isinstance(error, NamesrvError)
     assert str(error).startswith(f"name server {way}: UNAVAILABLE")
-
-
-def test_the_checkpoint_of_another_stream_is_no_folder_for_a_log(tmp_path: Path) -> None:
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "metadata").write_text("{}")
-    with pytest.raises(LogError, match="holds something else"):
-        RouteLog(Place(str(tmp_path)))
