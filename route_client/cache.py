@@ -366,6 +366,10 @@ class RouteCache:
     def _shown(self, known: KnownRoute) -> KnownRoute:
         return replace(known, stale=Stale.DISCONNECTED) if self.cut_off and known.stale is None else known
 
+    def _told(self, known: KnownRoute) -> KnownRoute:
+        """A route as readers of changes know it: nobody tells them that a missing topic may be out of date."""
+        return known if known.route is None else self._shown(known)
+
     def _is_to_be_held(self, old: TopicRoute | None, answer: Answer) -> bool:
         if self._hold_seconds <= 0 or old is None or not loses_all_brokers(old, answer.route):
             return False
@@ -388,7 +392,7 @@ class RouteCache:
             self._entries[answer.topic] = _Entry(known, answer.origin, answer.revision, answer.encoded_bytes)
             self._encoded_bytes += answer.encoded_bytes
             self.brokers.replace(None, known.route)
-            return RouteChange(answer.topic, None, known, answer.removals) if answer.route else None
+            return RouteChange(answer.topic, None, self._told(known), answer.removals) if answer.route else None
         self._encoded_bytes += answer.encoded_bytes - entry.weight
         entry.encoded_bytes = answer.encoded_bytes
         entry.origin, entry.revision, entry.held = answer.origin, answer.revision, None
@@ -400,4 +404,4 @@ class RouteCache:
             self.brokers.replace(before.route, known.route)
         if before.route == known.route and before.stale == known.stale:
             return None
-        return RouteChange(known.topic, before, known, removals)
+        return RouteChange(known.topic, self._told(before), self._told(known), removals)

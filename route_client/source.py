@@ -253,12 +253,13 @@ class RouteSource:
         if change is None:
             return
         after = change.after
+        is_answer = after.stale in {None, Stale.DISCONNECTED}
         if after.stale is Stale.HELD:
             _log.warning("topic %s lost all brokers and nobody says why: its route stays for now", change.topic)
             self._arm_hold_timer()
-        elif after.stale is None and self._disk is not None:
+        elif is_answer and self._disk is not None:
             self._disk.save(change.topic, after.route)
-        if after.stale is None and after.route is not None and after.route.groups_without_addresses:
+        if is_answer and after.route is not None and after.route.groups_without_addresses:
             _log.warning("topic %s has queues on groups without addresses", change.topic)
         self.listeners.put(change)
 

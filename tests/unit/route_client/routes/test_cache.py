@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2 as pb
 
 from route_client import cache as route_cache
-from route_client.cache import REALLY_WENT, Answer, Origin, Removal, RouteCache, RoutesTooLarge, Stale
+from route_client.cache import REALLY_WENT, Answer, Origin, Removal, RouteCache, RouteChange, RoutesTooLarge, Stale
 from route_client.route import GroupKey, TopicRoute
 from tests.support.routes.wire_routes import NS_A, NS_B, answer, removal, route
 from tests.support.virtual_clock import VirtualClock
@@ -211,6 +214,40 @@ def test_routes_are_marked_while_nobody_would_tell_of_a_change(cache: RouteCache
     (back,) = cache.set_cut_off(False)
     assert shown(cache) == (back.new_route, back.after.stale) == (BOTH, None)
     assert back.before == lost.after
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("answer"), st.sampled_from([BOTH, ONLY_SLAVE, None]), st.sampled_from([NS_A, NS_B])),
+    st.tuples(st.just("cut off"), st.booleans()),
+    st.tuples(st.just("wait")),
+    st.tuples(st.just("from disk")),
+)
+
+
+@given(st.lists(STEPS, max_size=12))
+def test_each_change_begins_where_the_one_before_ended(steps: list[tuple[Any, ...]]) -> None:
+    clock = VirtualClock()
+    cache = RouteCache(HOLD_SECONDS, clock)
+    told: tuple[TopicRoute | None, Stale | None] = None, None
+    for number, step in enumerate(steps):
+        changes: list[RouteChange | None]
+        match step:
+            case "answer", found, origin:
+                changes = [cache.offer(answer(found, number, origin))]
+            case "cut off", is_cut_off:
+                changes = [*cache.set_cut_off(is_cut_off)]
+            case ("wait",):
+                clock.advance(HOLD_SECONDS)
+                changes = [*cache.expire_holds()]
+            case _:
+                changes = [cache.restore(TOPIC, BOTH)]
+        for change in filter(None, changes):
+            assert (change.old_route, None if change.before is None else change.before.stale) == told
+            told = change.new_route, change.after.stale
+        known = cache.get(TOPIC)
+        assert told[0] == (None if known is None else known.route)
+        if known is not None and known.route is not None:
+            assert told == shown(cache)
 
 
 def test_a_forgotten_topic_is_unknown(cache: RouteCache) -> None:
