@@ -367,7 +367,7 @@ class RouteCache:
         return replace(known, stale=Stale.DISCONNECTED) if self.cut_off and known.stale is None else known
 
     def _told(self, known: KnownRoute) -> KnownRoute:
-        """A route as readers of changes know it: nobody tells them that a missing topic may be out of date."""
+        """A route as readers of changes know it. They hear nothing of missing topics while no name server answers."""
         return known if known.route is None else self._shown(known)
 
     def _is_to_be_held(self, old: TopicRoute | None, answer: Answer) -> bool:
