@@ -30,6 +30,7 @@ class FloodLog:
         Args:
             seconds: Time for which a line stands.
             burst: Lines that may be logged at once after a silence of as many times ``seconds``.
+            level: Of the lines, as ``logging`` counts levels.
         """
         self._event = event
         self._level = level

@@ -45,26 +45,6 @@ ROUTINE = frozenset(
 _NAME = "namesrv.routes"
 _log = structlog.get_logger(_NAME)
 _lines = logging.getLogger(_NAME)
-_registered = FloodLog("broker_registered", REGISTERED_SECONDS, burst=REGISTERED_BURST, level=logging.INFO)
-
-
-def log_registered(registration: Registration, result: RegisterBrokerResult, revision: int) -> None:
-    """A registration was accepted: at level info if it changed something, else debug."""
-    for gone in result.replaced:
-        log_removed(gone)
-    if not result.changed and not _lines.isEnabledFor(logging.DEBUG):
-        return  # nearly every registration: making the line that nobody gets would be a twentieth of its cost
-    emit = _registered.tell if result.changed else partial(_log.debug, "broker_registered")
-    emit(
-        cluster=registration.broker.cluster_name,
-        broker=registration.broker.broker_name,
-        id=registration.broker_id,
-        addr=registration.broker_addr,
-        new=result.is_new,
-        counter=registration.data_version.counter,
-        generation=result.generation,
-        revision=revision,
-    )
 
 
 def log_topic_registered(topic: str, groups: int, revision: int) -> None:
@@ -110,7 +90,7 @@ def listen_for_names_in_two_clusters(state: RouteState) -> None:
 
 
 class RegistrationLog:
-    """Warnings about registrations that were refused or taken without some of their parts.
+    """Lines about registrations, and about parts of them that were not taken.
 
     Brokers repeat themselves, so each event has few lines a second. A line says how many others were left out.
     """
@@ -119,6 +99,25 @@ class RegistrationLog:
         self._refused, self._topics, self._addresses = (
             FloodLog(event, LINE_SECONDS, burst=LINE_BURST)
             for event in ("registration_refused", "topics_skipped", "addresses_skipped")
+        )
+        self._registered = FloodLog("broker_registered", REGISTERED_SECONDS, burst=REGISTERED_BURST, level=logging.INFO)
+
+    def registered(self, registration: Registration, result: RegisterBrokerResult, revision: int) -> None:
+        """A registration was accepted: at level info if it changed something, else debug."""
+        for gone in result.replaced:
+            log_removed(gone)
+        if not result.changed and not _lines.isEnabledFor(logging.DEBUG):
+            return  # nearly every registration: making the line that nobody gets would be a twentieth of its cost
+        emit = self._registered.tell if result.changed else partial(_log.debug, "broker_registered")
+        emit(
+            cluster=registration.broker.cluster_name,
+            broker=registration.broker.broker_name,
+            id=registration.broker_id,
+            addr=registration.broker_addr,
+            new=result.is_new,
+            counter=registration.data_version.counter,
+            generation=result.generation,
+            revision=revision,
         )
 
     @contextmanager

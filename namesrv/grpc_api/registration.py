@@ -17,7 +17,7 @@ from namesrv import limits
 from namesrv.app.access import NamedBrokers, caller_of, need, principal_name, sharer_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
-from namesrv.app.event_log import RegistrationLog, log_registered, log_removed, log_topic_registered
+from namesrv.app.event_log import RegistrationLog, log_removed, log_topic_registered
 from namesrv.app.field_rules import (
     ADDRESS,
     ANYTHING,
@@ -384,7 +384,7 @@ class RegistrationServicer:
         cause, principal = Cause("RegisterBroker", caller_of(context)), principal_name()
         change = self._registrations.register_broker(registration, cause, principal, unread)
         result = await self._writer.read_and_apply(change, caller)
-        log_registered(registration, result, self._state.revision)
+        self._log.registered(registration, result, self._state.revision)
         return pb.RegisterBrokerResponse(
             header=self._state.header(),
             ha_server_addr=result.ha_server_addr,

@@ -22,7 +22,6 @@ from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter
 from namesrv.app.event_log import (
     RegistrationLog,
-    log_registered,
     log_removed,
     log_topic_registered,
     log_write_permission_wiped,
@@ -419,7 +418,7 @@ class RegistrationCalls:
             change = self._registrations.register_broker(registration, cause, principal, unread)
             result = await self._writer.read_and_apply(change, caller.owner)
             outcome.result = "changed" if result.changed else "unchanged"
-        log_registered(registration, result, self._state.revision)
+        self._log.registered(registration, result, self._state.revision)
         master, order = (result.ha_server_addr, result.master_addr), self._order_topic_config()
         values = {name: value for name, value in zip(("haServerAddr", "masterAddr"), master, strict=True) if value}
         told = answer(request, ResponseCode.SUCCESS, order, values)
