@@ -20,7 +20,7 @@ class LostBroker:
     group: BrokerData
     """Its group before it left."""
     queues: dict[str, QueueData]
-    """The group's queues by topic if it was the last of its group, else none. They include those of held topics."""
+    """The group's queues by topic if the group left in the same change, else none. They include held topics."""
     filter_servers: tuple[str, ...]
 
 

@@ -163,7 +163,7 @@ class Removal:
 
     def _lost(self, gone: RemovedBroker) -> LostBroker:
         live, tables = gone.live, self.state.tables
-        queues = self._edit.all_lost_queues(live.broker) if gone.group_gone else {}
+        queues = self._edit.all_lost_queues(live.broker) if self._edit.group(live.broker) is None else {}
         filter_servers = tables.filter_server_table.get(live.key) or ()
         return LostBroker(live, tables.broker_addr_table[live.broker], queues, filter_servers)
 

@@ -37,3 +37,15 @@ def test_once_the_window_has_passed_a_single_loss_is_believed_again_while_others
     fleet.end_channel(channels[6])
     assert "T6" not in fleet.topics
     assert len(fleet.topics) == 9
+
+
+def test_a_slave_that_comes_back_beside_a_new_master_brings_the_queues_of_its_group() -> None:
+    fleet, channels = fleet_of(4)
+    channel = fleet.heartbeats.open_channel()
+    fleet.register("10.0.0.10:10911", 1, channel_id=channel)
+    fleet.register("10.0.0.11:10911", 0, channel_id=channel)
+    fleet.end_channel(channel)
+    fleet.register("10.0.0.12:10911", 0, topics=())
+    for lost in channels[:3]:
+        fleet.end_channel(lost)
+    assert fleet.addrs() == {0: "10.0.0.12:10911", 1: "10.0.0.10:10911"}
