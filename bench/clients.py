@@ -19,8 +19,8 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.timing import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from groundwork.endpoints import Endpoint
-from groundwork.logs import configure_logs
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.logs import configure_logs
 from route_client import RouteClient
 from tests.support.programs.agents import free_port
 from tests.support.programs.processes import NamesrvProcess, eventually

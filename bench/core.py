@@ -28,7 +28,6 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from bench.figures import Sample, parser, report, summarise
 from bench.workload import SEED, Profile, registration, topic_name
-from groundwork.logs import configure_logs
 from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, collecting, tune_garbage_collection
 from namesrv.core.encoding import tag, varint
@@ -45,6 +44,7 @@ from namesrv.grpc_api import registration as registration_module
 from namesrv.remoting.bodies import read_registration
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
+from namesrv_common.process.logs import configure_logs
 from tests.support.virtual_clock import VirtualClock
 
 ResultT = TypeVar("ResultT")
@@ -378,7 +378,7 @@ def _entered() -> Iterator[set[str]]:
 
     def enter(frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_globals.get("__name__", "")
-        if event == "call" and name.startswith(("namesrv.", "groundwork.")):
+        if event == "call" and name.startswith(("namesrv.", "namesrv_common.")):
             modules.add(name)
 
     sys.setprofile(enter)

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from bench.figures import Sample, parser, progress, report, summarise
 from bench.workload import Profile
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog

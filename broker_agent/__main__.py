@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.program import run_program
+from namesrv_common.process.program import run_program
 
 
 def main() -> None:

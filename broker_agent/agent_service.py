@@ -11,9 +11,9 @@ from broker_agent.broker_probe import BrokerProbe
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import Registration
 from broker_agent.topics.topic_service import version_message
-from groundwork.errors import invalid_field
-from groundwork.topic_names import MAX_PERM
-from groundwork.version import __version__
+from namesrv_common.errors import invalid_field
+from namesrv_common.topic_names import MAX_PERM
+from namesrv_common.version import __version__
 
 _MAX_INT64 = 2**63 - 1
 

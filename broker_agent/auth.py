@@ -14,13 +14,12 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.errors import Refused, not_permitted
-from groundwork.group_patterns import Group
-from groundwork.listener_tls import ListenerTls
-from groundwork.open_calls import OpenCalls
-from groundwork.permits import (
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.errors import Refused, not_permitted
+from namesrv_common.files.watched_file import WatchedFile
+from namesrv_common.group_patterns import Group
+from namesrv_common.server.open_calls import OpenCalls
+from namesrv_common.server.permits import (
     AgentAction,
     Call,
     Permits,
@@ -32,8 +31,9 @@ from groundwork.permits import (
     shown_names,
     warn_of_permits,
 )
-from groundwork.rpc_handlers import OpenGate
-from groundwork.watched_file import WatchedFile
+from namesrv_common.server.rpc_handlers import OpenGate
+from namesrv_common.tls.certificates import CertificateError
+from namesrv_common.tls.listener_tls import ListenerTls
 
 # The action that each call of the agent is: what a permit must grant for it.
 

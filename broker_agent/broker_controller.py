@@ -31,12 +31,12 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
-from groundwork.endpoints import Endpoint
-from groundwork.loop_thread import STOP_LISTENER_SECONDS
-from groundwork.metrics_http import TELEMETRY_SECONDS
-from groundwork.shutdown import STEP_SECONDS, run_blocking_step
-from groundwork.tls_settings import certificates
-from groundwork.watched_file import CHECK_SECONDS
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import CHECK_SECONDS
+from namesrv_common.process.shutdown import STEP_SECONDS, run_blocking_step
+from namesrv_common.process.tls_settings import certificates
+from namesrv_common.server.loop_thread import STOP_LISTENER_SECONDS
+from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
 
 REGISTER_BROKER_TIMEOUT_SECONDS = 6.0
 """Longest time of one round of registrations (RocketMQ: registerBrokerTimeoutMills); a round ends within its period."""

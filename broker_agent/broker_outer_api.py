@@ -19,8 +19,8 @@ from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
 from broker_agent.registration_sync import CallRetries, RegistrationSync
 from broker_agent.timing import Timing
-from groundwork.endpoints import Endpoint
-from groundwork.errors import Refused
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.errors import Refused
 
 # The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI).
 

@@ -10,7 +10,7 @@ from typing import Literal
 import structlog
 
 from broker_agent.timing import PeriodicThread, Timing, Wait
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 
 ProbeKind = Literal["tcp", "none"]
 

@@ -14,8 +14,8 @@ from namesrv_api.v1 import registration_service_pb2_grpc
 
 from broker_agent.errors import NameServerError
 from broker_agent.timing import Timing
-from groundwork.backoff import Backoff
-from groundwork.endpoints import Endpoint
+from namesrv_common.backoff import Backoff
+from namesrv_common.endpoints import Endpoint
 
 # The pause before a channel that ended is opened again.
 

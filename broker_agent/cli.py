@@ -18,18 +18,18 @@ from broker_agent.settings import DEFAULT_BROKER_PORT, AgentSettings, default_li
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable, built_in_topics
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.command_line import version_option
-from groundwork.endpoints import Endpoint
-from groundwork.errors import Refused
-from groundwork.hangup import reload_on_hangup
-from groundwork.health_check import check_health
-from groundwork.logs import configure_logs
-from groundwork.printable import say
-from groundwork.program import use_all_descriptors
-from groundwork.settings_cli import add_command, exit_with
-from groundwork.systemd import tell_systemd
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.client.health_check import check_health
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.errors import Refused
+from namesrv_common.printable import say
+from namesrv_common.process.command_line import version_option
+from namesrv_common.process.logs import configure_logs
+from namesrv_common.process.program import use_all_descriptors
+from namesrv_common.process.settings_cli import add_command, exit_with
+from namesrv_common.process.sighup import reload_on_hangup
+from namesrv_common.process.systemd import tell_systemd
+from namesrv_common.tls.certificates import CertificateError
 
 # The signals that end the agent.
 

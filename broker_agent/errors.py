@@ -8,9 +8,9 @@ from typing import cast
 
 import grpc
 
-from groundwork.errors import Refused
-from groundwork.grpc_errors import ErrorTable, FailedCall, RichError
-from groundwork.rpc_handlers import Failures
+from namesrv_common.errors import Refused
+from namesrv_common.grpc_errors import ErrorTable, FailedCall, RichError
+from namesrv_common.server.rpc_handlers import Failures
 
 # The agent's own exceptions: one tree.
 

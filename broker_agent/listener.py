@@ -17,16 +17,16 @@ from grpc_health.v1 import health_pb2
 from broker_agent.auth import AgentAdmission
 from broker_agent.errors import FAILURES
 from broker_agent.loop_listener import LoopListener
-from groundwork.call_metrics import CallObserver
-from groundwork.daemon_executor import DaemonExecutor
-from groundwork.endpoints import Endpoint
-from groundwork.freed_memory import return_freed_memory
-from groundwork.grpcio_server import listener_options
-from groundwork.listener_tls import ListenerTls
-from groundwork.program import descriptors_of_listener
-from groundwork.rpc_handlers import CallHandlers, Context, methods_of
-from groundwork.shares import Shares, sharer_at
-from groundwork.systemd import feed_watchdog, watchdog_seconds
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.daemon_executor import DaemonExecutor
+from namesrv_common.process.malloc_trim import return_freed_memory
+from namesrv_common.process.program import descriptors_of_listener
+from namesrv_common.process.systemd import feed_watchdog, watchdog_seconds
+from namesrv_common.server.call_metrics import CallObserver
+from namesrv_common.server.grpcio_server import listener_options
+from namesrv_common.server.rpc_handlers import CallHandlers, Context, methods_of
+from namesrv_common.server.shares import Shares, sharer_at
+from namesrv_common.tls.listener_tls import ListenerTls
 
 # Threads in which calls that block are answered, while an event loop receives them.
 

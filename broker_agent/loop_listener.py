@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from broker_agent.errors import FAILURES, StartError
-from groundwork.endpoints import Endpoint
-from groundwork.grpcio_server import check_bindable
-from groundwork.health_service import HealthService
-from groundwork.listener_tls import ListenerTls
-from groundwork.loop_thread import LoopThread
-from groundwork.open_calls import OpenCalls
-from groundwork.rpc_handlers import CallHandlers
-from groundwork.share_gate import ShareGate
-from groundwork.shares import Shares
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.grpcio_server import check_bindable
+from namesrv_common.server.health_service import HealthService
+from namesrv_common.server.loop_thread import LoopThread
+from namesrv_common.server.open_calls import OpenCalls
+from namesrv_common.server.rpc_handlers import CallHandlers
+from namesrv_common.server.share_gate import ShareGate
+from namesrv_common.server.shares import Shares
+from namesrv_common.tls.listener_tls import ListenerTls
 
 STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""

@@ -22,10 +22,10 @@ from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import NameServerStatus
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
 from broker_agent.timing import Timing
-from groundwork.channels import ClientSecurity, open_channel
-from groundwork.endpoints import MAX_ADDRESS_LENGTH, Endpoint
-from groundwork.grpc_errors import RichError
-from groundwork.topic_names import MAX_NAME_LENGTH
+from namesrv_common.client.channels import ClientSecurity, open_channel
+from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
+from namesrv_common.grpc_errors import RichError
+from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from broker_agent.errors import NameServerError
 from broker_agent.registration import Registration
 from broker_agent.timing import Timing
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 
 FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS = 60.0, 3_600.0
 """How long a table that a name server refused for good is not sent to it again while neither table nor channel changes;

@@ -17,10 +17,10 @@ from urllib.parse import SplitResult, urlsplit
 import structlog
 
 from broker_agent.timing import PeriodicThread, Timing, Wait
-from groundwork.backoff import Backoff
-from groundwork.endpoints import Endpoint, is_ip_address, parse_endpoints, preferred_addresses
-from groundwork.files import open_regular
-from groundwork.watched_file import CHECK_SECONDS, WatchedFile
+from namesrv_common.backoff import Backoff
+from namesrv_common.endpoints import Endpoint, is_ip_address, parse_endpoints, preferred_addresses
+from namesrv_common.files.regular_files import open_regular
+from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 
 # The forms in which name servers are named: a list of ``host:port``, a file of them, the URL of an address server.
 

@@ -16,11 +16,11 @@ from broker_agent.clients.managers import ClientManagers
 from broker_agent.errors import StartError
 from broker_agent.name_server import Interceptors, NamesrvTarget
 from broker_agent.topics.manager import TopicConfigManager
-from groundwork.call_metrics import CallMetrics, CallObserver, ClientCallMetrics
-from groundwork.certificates import Validity
-from groundwork.endpoints import Endpoint
-from groundwork.metrics_http import Check, Exports, MetricsServer, metrics_registry
-from groundwork.signals import open_telemetry
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.call_metrics import CallMetrics, CallObserver, ClientCallMetrics
+from namesrv_common.server.metrics_http import Check, Exports, MetricsServer, metrics_registry
+from namesrv_common.server.telemetry import open_telemetry
+from namesrv_common.tls.certificates import Validity
 
 # Exports: of metrics over HTTP, and of traces to a collector.
 

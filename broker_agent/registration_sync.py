@@ -15,7 +15,7 @@ from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.name_server_status import Call, next_call
 from broker_agent.registration import Registration
 from broker_agent.timing import Timing
-from groundwork.backoff import Backoff
+from namesrv_common.backoff import Backoff
 
 FIRST_WAIT_SECONDS = 0.1
 """Longest wait after the first failure: a lost connection is often back at once."""

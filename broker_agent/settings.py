@@ -11,12 +11,12 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.namesrv_list import check_namesrv
-from groundwork.endpoints import Endpoint
-from groundwork.json_lines import LogFormat
-from groundwork.logs import LogLevel
-from groundwork.settings_cli import ADVANCED, ProgramSettings
-from groundwork.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
-from groundwork.topic_names import MAX_PERM, check_name
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.json_lines import LogFormat
+from namesrv_common.process.logs import LogLevel
+from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
+from namesrv_common.process.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
+from namesrv_common.topic_names import MAX_PERM, check_name
 
 DEFAULT_BROKER_PORT = 10911
 """RocketMQ's default port of a broker."""

@@ -9,18 +9,18 @@ from typing import Annotated
 import typer
 import uvloop
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.command_line import version_option
-from groundwork.endpoints import Endpoint
-from groundwork.hangup import reload_on_hangup
-from groundwork.health_check import check_health
-from groundwork.logs import configure_logs
-from groundwork.printable import printable
-from groundwork.program import stop_event, use_all_descriptors
-from groundwork.settings_cli import add_command, exit_with
 from namesrv.app.writer import tune_garbage_collection
 from namesrv.settings import NamesrvSettings
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.client.health_check import check_health
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.printable import printable
+from namesrv_common.process.command_line import version_option
+from namesrv_common.process.logs import configure_logs
+from namesrv_common.process.program import stop_event, use_all_descriptors
+from namesrv_common.process.settings_cli import add_command, exit_with
+from namesrv_common.process.sighup import reload_on_hangup
+from namesrv_common.tls.certificates import CertificateError
 
 PROGRAM = "namesrv"
 

@@ -8,9 +8,9 @@ from enum import IntEnum
 
 import grpc
 
-from groundwork.grpc_errors import ErrorTable
-from groundwork.rpc_handlers import Failures
 from namesrv.core.errors import Reason, shutting_down, slow_reader
+from namesrv_common.grpc_errors import ErrorTable
+from namesrv_common.server.rpc_handlers import Failures
 
 DOMAIN = "namesrv.dev"
 """Domain of all reasons."""

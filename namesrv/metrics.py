@@ -10,11 +10,6 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from groundwork.call_metrics import CallMetrics, CallObserver
-from groundwork.certificates import Validity
-from groundwork.endpoints import Endpoint
-from groundwork.metrics_http import Exports, MetricsServer, metrics_registry
-from groundwork.signals import open_telemetry
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.quotas import FairShares
@@ -30,6 +25,11 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import EngineServer
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.settings import NamesrvSettings
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.call_metrics import CallMetrics, CallObserver
+from namesrv_common.server.metrics_http import Exports, MetricsServer, metrics_registry
+from namesrv_common.server.telemetry import open_telemetry
+from namesrv_common.tls.certificates import Validity
 
 # Metrics of a name server: its changes, its readers, its tables.
 

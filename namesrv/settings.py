@@ -10,14 +10,14 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.json_lines import LogFormat
-from groundwork.logs import LogLevel
-from groundwork.settings_cli import ADVANCED, ProgramSettings
-from groundwork.shares import ShareRules
-from groundwork.tls_settings import ListenerSecuritySettings
 from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS, MAX_PROXY_NETWORKS
+from namesrv_common.endpoints import Endpoint, parse_endpoints
+from namesrv_common.process.json_lines import LogFormat
+from namesrv_common.process.logs import LogLevel
+from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
+from namesrv_common.process.tls_settings import ListenerSecuritySettings
+from namesrv_common.server.shares import ShareRules
 
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - to compare with
 """Hosts that stand for all addresses of the machine."""

@@ -1,6 +1,6 @@
 """The command line for operators of a fleet, and its web page, ``console``.
 
-A plain gRPC client that keeps nothing; imports the groundwork only. Begin reading in ``cli``, then ``session``, one run
+A plain gRPC client that keeps nothing; imports only namesrv_common. Begin reading in ``cli``, then ``session``, one run
 of a command.
 """
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groundwork.command_line import version_option
+from namesrv_common.process.command_line import version_option
 from nsctl.commands import agents, backup, change, history, show
 from nsctl.commands.brokers import broker, brokers
 from nsctl.commands.compare import compare_rocketmq, diff

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from os.path import expanduser
 from pathlib import Path
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles
-from groundwork.endpoints import Endpoint, parse_endpoints
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.endpoints import Endpoint, parse_endpoints
+from namesrv_common.tls.certificates import CertificateError
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 """The variable that RocketMQ's own tools read."""

@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 from broker_agent_api.v1 import broker_agent_service_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
-from groundwork.channels import ClientSecurity
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import SERVICES, ConnectionSettings, NamesrvClient
+from namesrv_common.client.channels import ClientSecurity
+from namesrv_common.client.namesrv_client import SERVICES, ConnectionSettings, NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 
 AnswerT = TypeVar("AnswerT")
 

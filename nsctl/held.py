@@ -13,8 +13,8 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
+from namesrv_common.client.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
+from namesrv_common.grpc_errors import CallError
 from nsctl.health import INTENT_WORDS
 from nsctl.output import PERMISSIONS, iso, row
 from nsctl.writable import GroupKey

@@ -18,8 +18,8 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
-from groundwork.printable import printable_json
-from groundwork.terminal import TableConsole
+from namesrv_common.printable import printable_json
+from namesrv_common.process.terminal import TableConsole
 
 # Output of a command: a table for people, JSON for programs.
 

@@ -9,9 +9,9 @@ from enum import Enum
 
 import grpc
 
-from groundwork.channels import ClientFiles
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from nsctl.rocketmq import RocketmqNamesrv
 
 _AGAIN = "put a new one in place of its files: it reads them again by itself"

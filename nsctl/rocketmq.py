@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 import grpc
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Largest answer that is read: a list of a million topics has 30 MB."""

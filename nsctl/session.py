@@ -15,12 +15,12 @@ import typer
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
-from groundwork.certificates import CertificateError, read_authorities
-from groundwork.channels import ClientSecurity
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import SERVICES, NamesrvClient
-from groundwork.printable import say
+from namesrv_common.client.channels import ClientSecurity
+from namesrv_common.client.namesrv_client import SERVICES, NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
+from namesrv_common.printable import say
+from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.fleet import AGENT_SERVICES, Answer, AnswerT, NameServers

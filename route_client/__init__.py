@@ -4,7 +4,7 @@
 Begin reading in ``reads`` and ``source``.
 """
 
-from groundwork.channels import ClientFiles
+from namesrv_common.client.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
 from route_client.cache import Answer, Counters, FoundBroker, KnownRoute, Origin, Removal, RouteChange, Stale
 from route_client.client import RouteClient

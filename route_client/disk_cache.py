@@ -14,8 +14,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork import disk
-from groundwork.files import open_regular
+from namesrv_common.files import disk
+from namesrv_common.files.regular_files import open_regular
 from route_client.route import TopicRoute, from_wire, to_wire
 
 # Routes on disk, for a start while no name server answers. One small file a topic. Blocking: not for an event loop.

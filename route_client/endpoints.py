@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from groundwork.backoff import Backoff
-from groundwork.endpoints import Endpoint, parse_endpoints, preferred_addresses
+from namesrv_common.backoff import Backoff
+from namesrv_common.endpoints import Endpoint, parse_endpoints, preferred_addresses
 from route_client.errors import EndpointListError
 
 # The order in which name servers are asked, and when one is tried again. Pure but for the DNS.

@@ -11,8 +11,8 @@ from typing import Any
 
 import grpc
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 from route_client.cache import Answer
 from route_client.endpoints import EndpointChooser
 from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs, RouteSink, Watch

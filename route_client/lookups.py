@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import grpc
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
 from route_client.namesrv import BATCH_TOPICS, BatchAnswer, Namesrvs, RouteSink

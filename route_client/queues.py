@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from groundwork.topic_names import MAX_QUEUE_NUMS
+from namesrv_common.topic_names import MAX_QUEUE_NUMS
 from route_client.errors import MalformedOrderConfError, NoWritableQueueError
 from route_client.route import GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
 from route_client.settings import ClientSettings

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from namesrv_api.v1 import route_data_pb2 as pb
 
-from groundwork.topic_names import MAX_QUEUE_NUMS
+from namesrv_common.topic_names import MAX_QUEUE_NUMS
 
 PERM_READ = 4
 PERM_WRITE = 2

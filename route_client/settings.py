@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from groundwork.channels import ClientFiles
+from namesrv_common.client.channels import ClientFiles
 
 DEFAULT_TOPIC = "TBW102"
 """The topic whose brokers take messages of topics that do not exist yet (RocketMQ: AUTO_CREATE_TOPIC_KEY_TOPIC)."""

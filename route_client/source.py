@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from groundwork.endpoints import Endpoint
-from groundwork.topic_names import check_topic
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.topic_names import check_topic
 from route_client.cache import Answer, Counters, KnownRoute, RouteCache, RouteChange, RoutesTooLarge, Stale
 from route_client.changes import Listeners, join_all
 from route_client.disk_cache import DiskCache, DiskWriter

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
-from groundwork.intake import Intake, IntakeLimits, TooMuchSent
+from namesrv_common.client.intake import Intake, IntakeLimits, TooMuchSent
+from namesrv_common.endpoints import Endpoint
 from route_client.cache import Answer, Origin, Removal
 from route_client.errors import TooManyTopicsError
 from route_client.route import from_wire

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition, StringStartsWith
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_warm_snapshot, wait_until_warm
 from route_pipeline.options import ReadRequest

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import Span, open_snapshot, read_changes
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter

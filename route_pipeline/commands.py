@@ -14,11 +14,11 @@ from typing import Annotated, NoReturn
 import typer
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
-from groundwork.command_line import LoggingCommand, version_option
-from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.json_lines import LogFormat, tell, write_json_lines
-from groundwork.logs import configure_logs
-from groundwork.terminal import TableConsole
+from namesrv_common.endpoints import Endpoint, parse_endpoints
+from namesrv_common.process.command_line import LoggingCommand, version_option
+from namesrv_common.process.json_lines import LogFormat, tell, write_json_lines
+from namesrv_common.process.logs import configure_logs
+from namesrv_common.process.terminal import TableConsole
 from route_pipeline import tables
 from route_pipeline.html_report import html_report
 from route_pipeline.ingest import Appended, Ingester, ingest_options

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.options import DEFAULT_PIN_SECONDS, FORMAT, Connecting, OnCold, Options, ReadRequest
 from route_pipeline.schemas import CHANGES, spark_ddl
 from route_pipeline.spark_errors import text_first

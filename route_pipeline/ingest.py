@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.log.data_files import BatchRows
 from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
 from route_pipeline.name_server import log_wait

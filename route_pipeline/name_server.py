@@ -19,9 +19,9 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
-from groundwork.namesrv_client import ConnectionSettings, NamesrvClient
+from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 from route_pipeline.options import Connecting, OnCold
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_authorities, read_key_pair, read_token
-from groundwork.endpoints import Endpoint, parse_endpoints
+from namesrv_common.endpoints import Endpoint, parse_endpoints
+from namesrv_common.tls.certificates import (
+    MAX_TOKEN_LENGTH,
+    CertificateError,
+    read_authorities,
+    read_key_pair,
+    read_token,
+)
 from route_pipeline.schemas import CHANGES, columns_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline import change_rows
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import (

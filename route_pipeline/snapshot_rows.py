@@ -10,7 +10,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.arrow_schemas import INTEGER, STRING, arrow_schema
 from route_pipeline.name_server import Origin, SnapshotStream, open_snapshot
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter

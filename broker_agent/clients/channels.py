@@ -11,7 +11,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent import errors
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS, MAX_CHANNELS, MAX_PENDING_NOTICES
-from groundwork.shares import MACHINE, Sharer, ShareRules, Shares
+from namesrv_common.server.shares import MACHINE, Sharer, ShareRules, Shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
 from broker_agent.clients.managers import ClientManagers
-from groundwork import topic_names
-from groundwork.endpoints import Endpoint
-from groundwork.errors import FieldProblems, invalid_field, limit_exceeded
-from groundwork.rpc_handlers import Context, methods_of
-from groundwork.shares import sharer_at
+from namesrv_common import topic_names
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.errors import FieldProblems, invalid_field, limit_exceeded
+from namesrv_common.server.rpc_handlers import Context, methods_of
+from namesrv_common.server.shares import sharer_at
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
 

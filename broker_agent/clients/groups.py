@@ -11,8 +11,8 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent.clients import limits
 from broker_agent.clients.channels import ClientChannel
 from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
-from groundwork.errors import limit_exceeded
-from groundwork.shares import MACHINE, Sharer, ShareRules, Shares
+from namesrv_common.errors import limit_exceeded
+from namesrv_common.server.shares import MACHINE, Sharer, ShareRules, Shares
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

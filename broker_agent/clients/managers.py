@@ -16,8 +16,8 @@ from broker_agent.clients.channels import ClientChannel, ClientChannels, PlainCl
 from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerManager, ProducerManager
 from broker_agent.timing import Timing
-from groundwork.errors import limit_exceeded
-from groundwork.shares import MACHINE, Sharer
+from namesrv_common.errors import limit_exceeded
+from namesrv_common.server.shares import MACHINE, Sharer
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

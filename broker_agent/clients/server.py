@@ -17,12 +17,12 @@ from broker_agent.clients.client_service import SERVICE, ClientServicer
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.errors import FAILURES
 from broker_agent.loop_listener import LoopListener
-from groundwork.call_metrics import CallObserver
-from groundwork.endpoints import Endpoint
-from groundwork.grpcio_server import listener_options
-from groundwork.listener_tls import ListenerTls
-from groundwork.program import descriptors_of_listener
-from groundwork.rpc_handlers import CallHandlers
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.program import descriptors_of_listener
+from namesrv_common.server.call_metrics import CallObserver
+from namesrv_common.server.grpcio_server import listener_options
+from namesrv_common.server.rpc_handlers import CallHandlers
+from namesrv_common.tls.listener_tls import ListenerTls
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from broker_agent.topics.mappings_json import TopicQueueMappings, decode_mapping
 from broker_agent.topics.owned_file import copy_of, signature_of
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_json import decode_topics, log_skipped_topics
-from groundwork.watched_file import WatchedFile
+from namesrv_common.files.watched_file import WatchedFile
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any, NoReturn, TypeVar
 
 from broker_agent.errors import AgentError
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion
-from groundwork.checksums import is_damaged
-from groundwork.files import open_regular, read_as_it_is
-from groundwork.topic_names import MAX_NAME_LENGTH
+from namesrv_common.files.checksums import is_damaged
+from namesrv_common.files.regular_files import open_regular, read_as_it_is
+from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 MAX_FILE_BYTES = 1024**3
 """Largest topics.json that is read: a million topics take some 250 MB, and a wrong path must not fill memory."""

@@ -16,7 +16,7 @@ from broker_agent.topics.followed_files import FollowedTopics
 from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 from broker_agent.topics.topics_json import log_skipped_topics
-from groundwork.errors import Refused, limit_exceeded
+from namesrv_common.errors import Refused, limit_exceeded
 
 Listener = Callable[[TopicConfigTable], None]
 """Called with each new table, in order, in the thread that made it. Must return quickly and change no topics itself."""

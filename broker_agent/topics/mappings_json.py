@@ -23,7 +23,7 @@ from broker_agent.topics.json_files import (
 )
 from broker_agent.topics.table import DataVersion, TopicConfigTable, TopicQueueMapping
 from broker_agent.topics.topics_json import LOGGED_TOPICS
-from groundwork.topic_names import MAX_NAME_LENGTH, MAX_QUEUE_NUMS, check_name, check_topic
+from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_QUEUE_NUMS, check_name, check_topic
 
 _FILE_NAME = "topicQueueMapping.json"
 _NUMBER = re.compile(r"0|[1-9]\d{0,9}", re.ASCII)

@@ -11,9 +11,9 @@ from broker_agent.errors import StartError, topics_file_changed
 from broker_agent.topics.json_files import BrokenTopics, UnreadableTopics
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from groundwork import disk
-from groundwork.errors import not_durable
-from groundwork.files import replace_durably
+from namesrv_common.errors import not_durable
+from namesrv_common.files import disk
+from namesrv_common.files.regular_files import replace_durably
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -19,12 +19,12 @@ from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
 from broker_agent.topics.topic_service import copied_topic, version_message, version_of
-from groundwork.backoff import Backoff
-from groundwork.channels import ClientSecurity, open_channel
-from groundwork.endpoints import Endpoint
-from groundwork.errors import Refused
-from groundwork.grpc_errors import FailedCall, RichError
-from groundwork.intake import Intake, IntakeLimits, TooMuchSent
+from namesrv_common.backoff import Backoff
+from namesrv_common.client.channels import ClientSecurity, open_channel
+from namesrv_common.client.intake import Intake, IntakeLimits, TooMuchSent
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.errors import Refused
+from namesrv_common.grpc_errors import FailedCall, RichError
 
 FIRST_DELAY_SECONDS, PERIOD_SECONDS = 3.0, 10.0
 """When the first copy is made, and the time from one to the next (BrokerController.handleSlaveSynchronize)."""

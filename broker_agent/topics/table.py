@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from groundwork.topic_names import (
+from namesrv_common.topic_names import (
     AUTO_CREATE_TOPIC,
     SYNC_MEMBER_TOPIC_PREFIX,
     is_system_name,

@@ -11,8 +11,8 @@ from namesrv_api.v1 import route_data_pb2
 from broker_agent.errors import not_master, topic_not_found
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
-from groundwork.errors import FieldProblems, invalid_field
-from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from namesrv_common.errors import FieldProblems, invalid_field
+from namesrv_common.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 # Topics and their versions between the agent's records and the wire.
 

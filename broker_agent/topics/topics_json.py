@@ -21,7 +21,7 @@ from broker_agent.topics.json_files import (
     version_of,
 )
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
-from groundwork.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 LOGGED_TOPICS = 20
 """Most skipped topics that are named in the log."""

@@ -21,8 +21,8 @@ import zipfile
 from pathlib import Path
 
 from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheel
-from groundwork.printable import how_to_install
-from groundwork.version import __version__
+from namesrv_common.printable import how_to_install
+from namesrv_common.version import __version__
 from tests.support.programs.processes import Process
 
 REPOSITORY = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ GENERATED_IN_WHEEL = (
 )
 CLIENT = "namesrv-client"
 """The distribution of the client library alone."""
-CLIENT_PACKAGES = ("groundwork", "namesrv_api", "namesrv_internal", "route_client")
+CLIENT_PACKAGES = ("namesrv_common", "namesrv_api", "namesrv_internal", "route_client")
 NOT_IN_WHEEL = ("tests/", "examples/", "bench/", "docs/")
 NOT_IN_SDIST = ("gen/", ".venv/", ".ci/", "build/", "engine/target/")
 CLIENT_CHECK = """

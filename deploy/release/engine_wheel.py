@@ -17,7 +17,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from groundwork.version import __version__
+from namesrv_common.version import __version__
 
 REPOSITORY = Path(__file__).parents[2]
 ENGINE = REPOSITORY / "engine"

@@ -156,7 +156,7 @@ def image_sizes(engine: Engine) -> dict[str, int]:
 
 
 def _labels() -> list[str]:
-    version = re.search(r'__version__ = "(.+)"', (REPOSITORY / "groundwork/version.py").read_text())
+    version = re.search(r'__version__ = "(.+)"', (REPOSITORY / "namesrv_common/version.py").read_text())
     arguments = [f"--build-arg=VERSION={version[1] if version else 0}"]
     with suppress(CommandError, FileNotFoundError):  # not a clone: the label keeps its default
         arguments.append(f"--build-arg=REVISION={run(['git', '-C', str(REPOSITORY), 'rev-parse', 'HEAD'])}")

@@ -17,12 +17,14 @@ from types import ModuleType
 from broker_agent import broker_outer_api, listener, namesrv_list, registration
 from broker_agent.clients import limits as client_limits
 from broker_agent.topics import json_files, table, topic_service
-from groundwork import channels, endpoints, metrics_http, namesrv_client, permits, topic_names
 from namesrv import limits, runtime_settings
 from namesrv.app import administration
 from namesrv.core import changes, pins
 from namesrv.remoting import limits as remoting_limits
 from namesrv.settings import NamesrvSettings
+from namesrv_common import endpoints, topic_names
+from namesrv_common.client import channels, namesrv_client
+from namesrv_common.server import metrics_http, permits
 from route_client import cache
 
 INTRODUCTION = Path(__file__).parents[1] / "limits.intro.md"

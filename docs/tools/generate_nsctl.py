@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from namesrv_api.v1 import route_data_pb2
 
 from docs.tools.generate_states import ESCAPES, TERMINAL
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from tests.support.programs.rocketmq import stand_in

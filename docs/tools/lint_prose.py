@@ -40,7 +40,7 @@ VENDORED = "engine/vendor/h2/"
 """Sources of others."""
 PRODUCT = (
     "broker_agent",
-    "groundwork",
+    "namesrv_common",
     "namesrv",
     "nsctl",
     "route_client",

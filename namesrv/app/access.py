@@ -16,8 +16,13 @@ from google.protobuf.descriptor import MethodDescriptor
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.open_calls import OpenCalls
-from groundwork.permits import (
+from namesrv.app.quotas import FairShares
+from namesrv.core.errors import Refused
+from namesrv.core.model import LiveKey
+from namesrv.core.state import RouteState
+from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC
+from namesrv_common.server.open_calls import OpenCalls
+from namesrv_common.server.permits import (
     NamedBroker,
     Permission,
     Permits,
@@ -27,13 +32,8 @@ from groundwork.permits import (
     of_token,
     shown_names,
 )
-from groundwork.rpc_handlers import NO_LIMIT
-from groundwork.shares import Sharer, Shares, sharer_at
-from namesrv.app.quotas import FairShares
-from namesrv.core.errors import Refused
-from namesrv.core.model import LiveKey
-from namesrv.core.state import RouteState
-from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC
+from namesrv_common.server.rpc_handlers import NO_LIMIT
+from namesrv_common.server.shares import Sharer, Shares, sharer_at
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
 

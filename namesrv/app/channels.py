@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 import structlog
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.app.event_log import log_removed
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
@@ -20,6 +19,7 @@ from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
 from namesrv.core.removals import Removals
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
+from namesrv_common.server.shares import MACHINE, Sharer, Shares
 
 # The streams behind channels: events to their holders, and what happens when one ends.
 

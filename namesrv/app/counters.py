@@ -11,10 +11,10 @@ from typing import Literal, Self, get_args
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from groundwork.call_metrics import DURATION_BUCKETS
 from namesrv.app.event_log import ROUTINE
 from namesrv.core.errors import Refused
 from namesrv.engines.api import FrameHits
+from namesrv_common.server.call_metrics import DURATION_BUCKETS
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: from a watch that is told at once to one whose reader is about to be cut."""

@@ -10,9 +10,6 @@ from typing import Any
 
 import structlog
 
-from groundwork.daemon_executor import DaemonExecutor
-from groundwork.errors import suppress_refusals
-from groundwork.shutdown import run_step
 from namesrv.app.worker import with_pauses
 from namesrv.core.errors import Reason
 from namesrv.core.policy import Clock
@@ -24,6 +21,9 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SnapshotFile
+from namesrv_common.errors import suppress_refusals
+from namesrv_common.process.daemon_executor import DaemonExecutor
+from namesrv_common.process.shutdown import run_step
 
 # The use of the snapshot file: read at the start, written while the name server runs, written last at its end.
 

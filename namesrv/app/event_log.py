@@ -9,14 +9,14 @@ from functools import partial
 
 import structlog
 
-from groundwork.flood_log import FloodLog
-from groundwork.topic_names import SHOWN_CHARACTERS
 from namesrv.core.changes import Cause, Change, GroupChange, LiveChange
 from namesrv.core.errors import TOPICS_NAMED, Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.removals import MASS_LOSS_GUARD
 from namesrv.core.state import RouteState
+from namesrv_common.process.flood_log import FloodLog
+from namesrv_common.topic_names import SHOWN_CHARACTERS
 
 BROKERS_NAMED = 3
 """Brokers that a line about many of them names; the others are counted."""

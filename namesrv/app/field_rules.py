@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from groundwork import topic_names
-from groundwork.endpoints import Endpoint
 from namesrv import limits
 from namesrv.core.errors import FieldProblems, invalid_field, limit_exceeded
+from namesrv_common import topic_names
+from namesrv_common.endpoints import Endpoint
 
 KNOWN_ADDRESSES = 16_384
 """Addresses that are not parsed again: every registration of a broker has the same. Some 10 MB at most."""

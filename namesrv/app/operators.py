@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception
 
-from groundwork.backoff import Backoff
-from groundwork.errors import suppress_refusals
 from namesrv.app.event_log import log_intents
 from namesrv.app.fair_queue import OWN
 from namesrv.app.writer import TableWriter
@@ -28,6 +26,8 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import Database
 from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS
+from namesrv_common.backoff import Backoff
+from namesrv_common.errors import suppress_refusals
 
 POLL_SECONDS = 1.0
 """Pause between two looks for intents whose time has run out. Their ends are wall-clock times, and that clock may be

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from groundwork.shares import Refusal, ShareRules, Shares
 from namesrv import limits
 from namesrv.core.errors import Refused, limit_exceeded, overloaded
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
+from namesrv_common.server.shares import Refusal, ShareRules, Shares
 
 
 def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:

@@ -6,7 +6,6 @@ from functools import partial
 
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
-from groundwork.rpc_handlers import LargeRequests, MessageT, OneInATurn
 from namesrv.app.access import Context, sharer_of
 from namesrv.app.field_rules import check_topic_count
 from namesrv.app.worker import Worker
@@ -15,6 +14,7 @@ from namesrv.core.errors import limit_exceeded
 from namesrv.core.pace import breathe
 from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES
+from namesrv_common.server.rpc_handlers import LargeRequests, MessageT, OneInATurn
 
 PIECE_BYTES = 32 * 1024
 """At least so many bytes are parsed in one call, unless they are too many fields: a tenth of a millisecond, for which

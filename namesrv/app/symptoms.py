@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from groundwork.endpoints import unreachable_addresses
-from groundwork.topic_names import is_application
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Change, QueuesChange
 from namesrv.core.model import READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason, TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.state import RouteState
+from namesrv_common.endpoints import unreachable_addresses
+from namesrv_common.topic_names import is_application
 
 PERIOD_SECONDS = 15.0
 """Time between two counts: a usual period of scrapes. A million topics take a thread some 0.3 s."""

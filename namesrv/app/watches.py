@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from random import Random, SystemRandom
 
-from groundwork.shares import MACHINE, Sharer
 from namesrv import limits
 from namesrv.app.counters import DurationCounter
 from namesrv.app.fair_queue import FairLock
@@ -25,6 +24,7 @@ from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import EngineCall
+from namesrv_common.server.shares import MACHINE, Sharer
 
 ITEMS_OF_A_WAKE = SLICE // 8
 """Waking the task of a reader, and its sending, costs as much as so many items of a slice."""

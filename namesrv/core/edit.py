@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
-from groundwork.topic_names import application_first, is_application
 from namesrv.core import encoding
 from namesrv.core.changes import (
     Cause,
@@ -43,6 +42,7 @@ from namesrv.core.pace import breathe, paced
 from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
 from namesrv.core.policy import Behaviour
 from namesrv.core.tables import HeldTopics, TableIndex, Tables
+from namesrv_common.topic_names import application_first, is_application
 
 Find = Callable[[bytes], QueueData]
 """Finds a QueueData by its fragment."""

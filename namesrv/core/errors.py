@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from enum import StrEnum
 
-from groundwork.errors import (
+from namesrv_common.errors import (
     FieldProblems,
     Refused,
     internal_defect,
@@ -21,7 +21,7 @@ from groundwork.errors import (
     not_durable,
     not_permitted,
 )
-from groundwork.printable import counted
+from namesrv_common.printable import counted
 
 __all__ = [
     "FieldProblems",

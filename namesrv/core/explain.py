@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from groundwork.printable import counted
-from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import Cause, Change, GroupChange, LiveChange, QueuesChange, Row
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
@@ -31,6 +29,8 @@ from namesrv.core.pace import paced
 from namesrv.core.sentences import LEFT, by_caller, held_back, intent_text, iso, named_brokers, shortened, with_comment
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.tables import route_fragments
+from namesrv_common.printable import counted
+from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 
 # The evidence that explains a route: the tables as they are now, and the past in the change log.
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.core.errors import Refused, limit_exceeded, snapshot_gone
 from namesrv.core.snapshot import RouteSnapshot
+from namesrv_common.server.shares import MACHINE, Sharer, Shares
 
 MAX_PINNED_REVISIONS = 16
 """Most revisions that are pinned at once, counted for each caller: each holds rows that have been replaced since."""

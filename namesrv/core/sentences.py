@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 
-from groundwork.printable import counted
-from groundwork.topic_names import application_first
 from namesrv.core.changes import (
     Cause,
     Change,
@@ -31,6 +29,8 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.pace import paced
+from namesrv_common.printable import counted
+from namesrv_common.topic_names import application_first
 
 MAX_SUMMARY_LENGTH = 1_000
 """Most characters of a summary."""

@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core import encoding
 from namesrv.core.encoding import frame
 from namesrv.core.model import (
@@ -26,6 +25,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
+from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 
 # All QueueDatas: one instance for each group and what it reports, found again by the fragment that rows hold.
 

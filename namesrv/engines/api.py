@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol, Self
 import grpc
 from google.protobuf.message import Message
 
-from groundwork.rpc_handlers import Context
-from groundwork.shares import ShareRules
-from groundwork.version import __version__
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.settings import Network, RemotingTlsMode
+from namesrv_common.server.rpc_handlers import Context
+from namesrv_common.server.shares import ShareRules
+from namesrv_common.version import __version__
 
 KEEPALIVE_TIMEOUT_SECONDS = 5.0
 """Time for the answer to a ping. Without an answer the connection is closed."""

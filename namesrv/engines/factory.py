@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from groundwork.listener_tls import CertificateCheck, ListenerTls
-from groundwork.program import descriptors_of_listener
-from groundwork.version import __version__
 from namesrv.engines.api import HOW_TO_GET_IT, KEEPALIVE_TIMEOUT_SECONDS, EngineServer, Options
 from namesrv.engines.development import DevelopmentServer
 from namesrv.limits import (
@@ -21,6 +18,9 @@ from namesrv.limits import (
     MAX_REQUEST_BYTES_UNDER_WAY,
 )
 from namesrv.settings import NamesrvSettings
+from namesrv_common.process.program import descriptors_of_listener
+from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
+from namesrv_common.version import __version__
 
 NATIVE_PACKAGE = "namesrv-engine"
 """The distribution of the native engine; its module is ``namesrv_engine``."""

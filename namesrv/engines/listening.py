@@ -8,10 +8,10 @@ import socket
 
 import namesrv_engine
 
-from groundwork.endpoints import Endpoint
-from groundwork.listener_tls import ListenerTls
-from groundwork.watched_file import CHECK_SECONDS
 from namesrv.settings import RemotingTlsMode
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import CHECK_SECONDS
+from namesrv_common.tls.listener_tls import ListenerTls
 
 # Sockets that a server listens on: TCP at every address of a host.
 

@@ -30,11 +30,6 @@ from namesrv_engine import (
     end_of_piece,
 )
 
-from groundwork import rpc_handlers
-from groundwork.certificates import CertificateError, names_in
-from groundwork.grpc_errors import DETAILS_KEY
-from groundwork.listener_tls import ListenerTls
-from groundwork.shutdown import in_daemon_thread
 from namesrv.core.changes import Change, SettingChange
 from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
 from namesrv.core.model import Doubt
@@ -59,6 +54,11 @@ from namesrv.engines.api import (
 from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
 from namesrv.settings import RemotingTlsMode
+from namesrv_common.grpc_errors import DETAILS_KEY
+from namesrv_common.process.shutdown import in_daemon_thread
+from namesrv_common.server import rpc_handlers
+from namesrv_common.tls.certificates import CertificateError, names_in
+from namesrv_common.tls.listener_tls import ListenerTls
 
 # The client's identity from its certificate, which the engine has checked.
 

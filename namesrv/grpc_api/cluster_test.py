@@ -9,10 +9,6 @@ import grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import open_aio_channel
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
-from groundwork.topic_names import MAX_TOPIC_LENGTH
 from namesrv import limits
 from namesrv.core.errors import Reason, Refused, overloaded, product_env_unavailable, topic_not_found
 from namesrv.core.state import RouteState
@@ -20,6 +16,10 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.route import LookupCalls
+from namesrv_common.client.channels import open_aio_channel
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
+from namesrv_common.topic_names import MAX_TOPIC_LENGTH
 
 CLUSTER_TEST_KEY = "namesrv-cluster-test"
 """Metadata of a lookup for another name server. It is answered from these tables alone, or two would ask in circles."""

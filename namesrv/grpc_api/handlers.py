@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from groundwork.call_metrics import CallObserver
-from groundwork.rpc_handlers import CallHandlers, Context, LargeRequests
 from namesrv.app.access import Admission, Authorizer
 from namesrv.app.quotas import FairShares
 from namesrv.engines.api import max_request_bytes
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.request_memory import RequestMemory
 from namesrv.limits import MAX_MESSAGE_BYTES
+from namesrv_common.server.call_metrics import CallObserver
+from namesrv_common.server.rpc_handlers import CallHandlers, Context, LargeRequests
 
 __all__ = ["Context", "handlers_of_server"]
 

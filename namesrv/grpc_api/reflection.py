@@ -16,10 +16,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from groundwork.errors import Refused
-from groundwork.rpc_handlers import Context
-from groundwork.share_gate import ShareGate
 from namesrv.error_codes import FAILURES
+from namesrv_common.errors import Refused
+from namesrv_common.server.rpc_handlers import Context
+from namesrv_common.server.share_gate import ShareGate
 
 SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 """The names of the reflection service."""

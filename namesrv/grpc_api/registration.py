@@ -11,8 +11,6 @@ from typing import NamedTuple
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from groundwork.shares import Sharer, Shares
-from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app.access import NamedBrokers, caller_of, need, principal_name, sharer_of
 from namesrv.app.channels import ChannelStreams
@@ -61,6 +59,8 @@ from namesrv.core.removals import Removals
 from namesrv.core.state import RouteState
 from namesrv.engines.api import doubt_of, may_repeat
 from namesrv.grpc_api.handlers import Context
+from namesrv_common.server.shares import Sharer, Shares
+from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 
 # Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from groundwork.shares import Shares
 from namesrv.app.access import Entered
 from namesrv.limits import SMALL_REQUEST_BYTES
+from namesrv_common.server.shares import Shares
 
 
 class RequestMemory:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.version import __version__
 from namesrv import limits
 from namesrv.app.access import sharer_of
 from namesrv.app.digest_pages import digest_page
@@ -37,6 +36,7 @@ from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
+from namesrv_common.version import __version__
 
 # The calls of RouteService that look routes up.
 

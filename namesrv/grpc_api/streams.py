@@ -13,7 +13,6 @@ from typing import Self
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.shares import Sharer, Shares
 from namesrv import limits
 from namesrv.app.access import sharer_of
 from namesrv.app.field_rules import (
@@ -40,6 +39,7 @@ from namesrv.core.watch.hub import Follower, RouteWatch
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import shared_writer
 from namesrv.grpc_api.handlers import Context
+from namesrv_common.server.shares import Sharer, Shares
 
 # Rules on requests of RouteService, each with an error that names field, problem and limit.
 

@@ -12,14 +12,6 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from groundwork.topic_names import (
-    MAX_MAPPED_QUEUES,
-    MAX_NAME_LENGTH,
-    MAX_QUEUE_NUMS,
-    SHOWN_CHARACTERS,
-    check_name,
-    topic_problem,
-)
 from namesrv import limits
 from namesrv.core.errors import crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
@@ -28,6 +20,14 @@ from namesrv.core.slices import sorted_in_slices, with_breaths
 from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire.fields import is_address
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
+from namesrv_common.topic_names import (
+    MAX_MAPPED_QUEUES,
+    MAX_NAME_LENGTH,
+    MAX_QUEUE_NUMS,
+    SHOWN_CHARACTERS,
+    check_name,
+    topic_problem,
+)
 
 # Numbers, as RocketMQ reads them.
 

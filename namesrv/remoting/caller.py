@@ -11,14 +11,14 @@ from typing import Any, TypeVar, cast
 
 from namesrv_api.v1 import registration_service_pb2 as registration_pb
 
-from groundwork.permits import Permission
-from groundwork.rpc_handlers import NO_LIMIT
-from groundwork.shares import sharer_at
 from namesrv.app.access import Authorizer, Context, call_of, principal_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import Refused, not_permitted
 from namesrv.core.model import Doubt
 from namesrv.remoting.wire.headers import Request
+from namesrv_common.server.permits import Permission
+from namesrv_common.server.rpc_handlers import NO_LIMIT
+from namesrv_common.server.shares import sharer_at
 
 ANONYMOUS = "remoting:anonymous"
 """The name under which permits know a connection that shows no certificate."""

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import registration_service_pb2 as registration_pb
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.errors import suppress_refusals
-from groundwork.rpc_handlers import NO_LIMIT
-from groundwork.shares import Shares
 from namesrv import limits
 from namesrv.app.access import caller_of, principal_name, sharer_of
 from namesrv.app.administration import MAX_CONFIG_VALUES, Administration, Operation
@@ -75,6 +72,9 @@ from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
 from namesrv.remoting.wire.codes import RequestCode as Code
 from namesrv.remoting.wire.headers import Request, answer
 from namesrv.remoting.wire.json_reader import read_json
+from namesrv_common.errors import suppress_refusals
+from namesrv_common.server.rpc_handlers import NO_LIMIT
+from namesrv_common.server.shares import Shares
 
 # Lists of topics and brokers. RocketMQ has no pages: each is a whole answer, made in steps.
 

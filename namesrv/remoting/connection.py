@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import structlog
 
-from groundwork.flood_log import FloodLog
 from namesrv.app.counters import RemotingCounter
 from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE
 from namesrv.core.errors import Refused, internal_defect
@@ -26,6 +25,7 @@ from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import Calls, InTurn
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.headers import BrokenFrame, Request, answer, request_of
+from namesrv_common.process.flood_log import FloodLog
 
 REQUESTS = (
     Requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, may_be_kept=True),

@@ -16,19 +16,6 @@ from namesrv_api.v1 import (
 )
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.call_metrics import CallObserver
-from groundwork.endpoints import Endpoint
-from groundwork.grpcio_server import check_bindable
-from groundwork.health_service import SERVICE as HEALTH_SERVICE
-from groundwork.health_service import HealthService
-from groundwork.listener_tls import ListenerTls
-from groundwork.open_calls import OpenCalls
-from groundwork.permits import Permits, reloaded_permits, warn_of_permits
-from groundwork.rpc_handlers import CallHandlers, LargeRequests
-from groundwork.share_gate import ShareGate
-from groundwork.shutdown import in_daemon_thread
-from groundwork.systemd import listeners_handed_over
-from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv.app.access import Authorizer, NamedBrokers
 from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
@@ -40,6 +27,19 @@ from namesrv.grpc_api.reflection import add_reflection
 from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv.remoting.connection import REQUESTS, Connections
 from namesrv.settings import NamesrvSettings
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
+from namesrv_common.process.shutdown import in_daemon_thread
+from namesrv_common.process.systemd import listeners_handed_over
+from namesrv_common.server.call_metrics import CallObserver
+from namesrv_common.server.grpcio_server import check_bindable
+from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
+from namesrv_common.server.health_service import HealthService
+from namesrv_common.server.open_calls import OpenCalls
+from namesrv_common.server.permits import Permits, reloaded_permits, warn_of_permits
+from namesrv_common.server.rpc_handlers import CallHandlers, LargeRequests
+from namesrv_common.server.share_gate import ShareGate
+from namesrv_common.tls.listener_tls import ListenerTls
 
 # The listener: its port, the services of both packages, and the services that every gRPC server has.
 
@@ -119,7 +119,7 @@ def add_services(
     """Adds the services of both packages, health and reflection.
 
     Args:
-        services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
+        services: The services, each with the parts that answer its calls (``namesrv_common.server.rpc_handlers``).
         authorizer: Decides which caller may make which call. None admits every call.
         large_requests: Parses large requests. None parses each in one step of the event loop.
     """

@@ -14,14 +14,6 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
-from groundwork.endpoints import Endpoint
-from groundwork.freed_memory import return_freed_memory
-from groundwork.health_service import HealthService
-from groundwork.metrics_http import TELEMETRY_SECONDS
-from groundwork.shutdown import Background, in_daemon_thread, run_step
-from groundwork.systemd import feed_watchdog, tell_systemd, watchdog_seconds
-from groundwork.tls_settings import certificates
-from groundwork.version import __version__
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
@@ -82,6 +74,14 @@ from namesrv.server.listener import (
 )
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database, format_epoch
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.malloc_trim import return_freed_memory
+from namesrv_common.process.shutdown import Background, in_daemon_thread, run_step
+from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
+from namesrv_common.process.tls_settings import certificates
+from namesrv_common.server.health_service import HealthService
+from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
+from namesrv_common.version import __version__
 
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse

@@ -24,12 +24,12 @@ from urllib.parse import quote
 
 import structlog
 
-from groundwork import disk
-from groundwork.daemon_executor import DaemonExecutor
-from groundwork.errors import suppress_refusals
 from namesrv.core.errors import Reason, not_durable
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.tables import KV_CONFIG, BrokenRows, DurableTable, read_rocketmq_kv_config
+from namesrv_common.errors import suppress_refusals
+from namesrv_common.files import disk
+from namesrv_common.process.daemon_executor import DaemonExecutor
 
 DATABASE_FILE = "namesrv.db"
 KV_CONFIG_FILE = "kvConfig.json"

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import structlog
 
-from groundwork.backoff import Backoff
 from namesrv.core.changes import Change
 from namesrv.core.errors import Reason, Refused, not_durable, overloaded
 from namesrv.core.journal import JournalEntry, JournalQuery, entry_of, touched_names
@@ -29,6 +28,7 @@ from namesrv.limits import (
     MAX_WAITING_JOURNAL_ROWS,
 )
 from namesrv.storage.database import JOURNAL_SCHEMA, Database, MemoryDatabase
+from namesrv_common.backoff import Backoff
 
 GATHER_SECONDS = 0.1
 """How long changes are gathered for one commit: a disk takes one in milliseconds, a name server makes thousands."""

@@ -16,8 +16,8 @@ from typing import IO, BinaryIO
 
 import structlog
 
-from groundwork import disk
 from namesrv.core.encoding import varint
+from namesrv_common.files import disk
 
 SNAPSHOT_FILE = "routes.snapshot"
 """Name of the file. RocketMQ has none: its name server starts without routes."""

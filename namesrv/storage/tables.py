@@ -12,9 +12,9 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from groundwork.files import read_at_most
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.data_dir import DataDirError
+from namesrv_common.files.regular_files import read_at_most
 
 MAX_KV_CONFIG_FILE_BYTES = 64 * 1024 * 1024
 """Largest kvConfig.json that is imported: far above what a name server takes over the wire."""

@@ -17,11 +17,11 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork import disk
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
-from groundwork.printable import counted
-from groundwork.version import __version__
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.files import disk
+from namesrv_common.grpc_errors import CallError
+from namesrv_common.printable import counted
+from namesrv_common.version import __version__
 from nsctl.commands.change import DryRun, Force, awaited, note_in_use, result_of
 from nsctl.held import all_intents, kv_config
 from nsctl.output import Row, iso, row

@@ -9,9 +9,9 @@ from typing import Annotated, NamedTuple
 import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
-from groundwork.topic_names import listing_order
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.grpc_errors import CallError
+from namesrv_common.topic_names import listing_order
 from nsctl.commands.change import INTENT, in_words
 from nsctl.commands.show import QUEUES
 from nsctl.held import TOPICS, all_intents, clock_of, live_brokers, tables

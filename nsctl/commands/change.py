@@ -10,9 +10,9 @@ import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.namesrv_client import NamesrvClient
-from groundwork.printable import counted
-from groundwork.topic_names import REPLY_SUFFIX, is_application
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.printable import counted
+from namesrv_common.topic_names import REPLY_SUFFIX, is_application
 from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, registered
 from nsctl.fleet import Answer
 from nsctl.health import INTENT_WORDS, caller_of

@@ -9,10 +9,10 @@ import typer
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.admin_service_pb2 import Intent
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
-from groundwork.printable import counted
-from groundwork.topic_names import is_application
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
+from namesrv_common.printable import counted
+from namesrv_common.topic_names import is_application
 from nsctl.commands.findings import named
 from nsctl.commands.history import last_change
 from nsctl.held import (

@@ -14,11 +14,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.channels import ClientFiles
-from groundwork.endpoints import Endpoint, unreachable_addresses
-from groundwork.grpc_errors import CallError
-from groundwork.printable import counted
-from groundwork.topic_names import is_application
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.endpoints import Endpoint, unreachable_addresses
+from namesrv_common.grpc_errors import CallError
+from namesrv_common.printable import counted
+from namesrv_common.topic_names import is_application
 from nsctl.commands.findings import Code, Finding, Severity, merged, named
 from nsctl.health import INVOLUNTARY, LATE_SHARE, caller_of
 from nsctl.held import BrokerKey, Clock, Held, disagreements, intent_key, read, reason_of

@@ -9,10 +9,10 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client import NamesrvClient
-from groundwork.printable import counted
-from groundwork.topic_names import listing_order
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.printable import counted
+from namesrv_common.topic_names import listing_order
 from nsctl.commands.matching import Named, groups_named
 from nsctl.held import all_intents, live_brokers
 from nsctl.output import Row, seconds

@@ -9,8 +9,8 @@ import typer
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client import NamesrvClient
-from groundwork.topic_names import application_first, kind_of
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.topic_names import application_first, kind_of
 from nsctl.held import GROUPS, tables
 from nsctl.output import Format, Row, iso, route_rows, row
 from nsctl.session import Session

@@ -11,11 +11,11 @@ from typing import Any
 import structlog
 import uvicorn
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpcio_server import bound_socket
-from groundwork.hangup import reload_on_hangup
-from groundwork.logs import configure_logs
-from groundwork.program import stop_event
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.logs import configure_logs
+from namesrv_common.process.program import stop_event
+from namesrv_common.process.sighup import reload_on_hangup
+from namesrv_common.server.grpcio_server import bound_socket
 from nsctl.console.observer import CALL_SECONDS, Observer
 from nsctl.console.pages import Pages
 from nsctl.fleet import NameServers

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from groundwork.endpoints import Endpoint
-from groundwork.printable import how_to_install
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.printable import how_to_install
 from nsctl.session import USAGE, Session
 
 Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on. Port 0 takes any free port.")]

@@ -12,10 +12,10 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import ClientFiles
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_silence, examined
 from nsctl.commands.findings import Code, Finding
 from nsctl.held import BrokerKey, Held, point, read

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from groundwork.grpc_errors import CallError
+from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_intents
 from nsctl.console import rows
 from nsctl.console.observer import Observation, Observer

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from namesrv_api.v1 import admin_service_pb2 as admin
 
-from groundwork.printable import counted
-from groundwork.topic_names import kind_of, listing_order
+from namesrv_common.printable import counted
+from namesrv_common.topic_names import kind_of, listing_order
 from nsctl.commands.doctor import disagreeing, together
 from nsctl.commands.findings import Code, Finding, Severity, merged
 from nsctl.console.observer import Observation

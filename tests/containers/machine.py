@@ -17,7 +17,7 @@ from typing import Any
 
 from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
 from deploy.release.engine_wheel import engine_wheel
-from groundwork.version import __version__
+from namesrv_common.version import __version__
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import eventually
 

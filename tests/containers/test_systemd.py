@@ -9,7 +9,7 @@ import pytest
 
 from deploy.release.engine import Engine, NoEngineError
 from deploy.release.engine_wheel import NoCargoError
-from groundwork.version import __version__
+from namesrv_common.version import __version__
 from tests.containers.machine import SECONDS, UNITS, Machine, documented, started_machine
 from tests.support.programs.processes import eventually
 

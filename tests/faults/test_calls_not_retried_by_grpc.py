@@ -14,7 +14,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
 from broker_agent.channel import ConnectionOptions
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.hostile.frames import ACK, GOAWAY, HEADERS, HOST, PING, PREFACE, SETTINGS, frame
 
 NOTHING_DONE = bytes(8)

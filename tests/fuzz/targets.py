@@ -17,11 +17,6 @@ from broker_agent.namesrv_list import check_namesrv, decode_list, parse_list, sp
 from broker_agent.topics.json_files import BrokenTopics
 from broker_agent.topics.mappings_json import decode_mappings
 from broker_agent.topics.topics_json import decode_topics, encode_topics
-from groundwork.certificates import CertificateError, read_token
-from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.grpc_errors import DETAILS_KEY, RichError
-from groundwork.permits import PermitsError, read_permits
-from groundwork.topic_names import check_topic
 from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot_load import UnusableSnapshot
@@ -35,6 +30,11 @@ from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from namesrv.storage.tables import KV_CONFIG, SETTINGS, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
+from namesrv_common.endpoints import Endpoint, parse_endpoints
+from namesrv_common.grpc_errors import DETAILS_KEY, RichError
+from namesrv_common.server.permits import PermitsError, read_permits
+from namesrv_common.tls.certificates import CertificateError, read_token
+from namesrv_common.topic_names import check_topic
 from nsctl.contexts import ContextError, client_files, name_servers
 from route_client.disk_cache import SUFFIX, DiskCache
 from route_client.endpoints import EndpointList

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import NEVER_SCAN, Agent
 from tests.support.programs.processes import TOPICS, NamesrvProcess

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.program import EXIT_NO_OUTPUT
-from groundwork.version import __version__
+from namesrv_common.process.program import EXIT_NO_OUTPUT
+from namesrv_common.version import __version__
 from tests.support.pages import ROOT
 from tests.support.programs.processes import BIN, NamesrvProcess
 

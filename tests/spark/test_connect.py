@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from groundwork.printable import how_to_install
+from namesrv_common.printable import how_to_install
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually

@@ -20,10 +20,10 @@ import grpc
 from google.protobuf.message import Message
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.storage.database import Database
 from namesrv.storage.tables import INTENTS
+from namesrv_common.grpc_errors import RichError
 from tests.support import failpoints
 from tests.support.fakes.odd_machine import OddClock, odd_environment
 from tests.support.hostile.server import hostile_server

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
-from groundwork.rpc_handlers import Context, StreamBehaviour, UnaryBehaviour, methods_of
 from namesrv.core.errors import Reason, Refused
+from namesrv_common.server.rpc_handlers import Context, StreamBehaviour, UnaryBehaviour, methods_of
 
 
 def whole(service: ServiceDescriptor, *parts: object) -> tuple[object, ...]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from groundwork.grpc_errors import RichError
-from groundwork.rpc_handlers import Failures
+from namesrv_common.grpc_errors import RichError
+from namesrv_common.server.rpc_handlers import Failures
 from tests.support.pages import ROOT
 
 PROTOS = ROOT / "protos"

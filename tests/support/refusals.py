@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwork.errors import Refused
+from namesrv_common.errors import Refused
 
 
 def refuses(*reasons: str, match: str | None = None) -> pytest.RaisesExc[Refused]:

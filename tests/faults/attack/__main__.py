@@ -21,9 +21,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 
-from groundwork.channels import ClientFiles, ClientSecurity, open_channel
-from groundwork.endpoints import Endpoint
-from groundwork.program import use_all_descriptors
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_channel
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.program import use_all_descriptors
 from tests.faults.attack import addresses, catalogue
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, NO_SCAN, Round, Target, exit_code, register_topics, run
 from tests.support.programs.agents import Agent, AgentClient

@@ -23,7 +23,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from groundwork.program import use_all_descriptors
+from namesrv_common.process.program import use_all_descriptors
 from tests.faults.attack.kinds import (
     MOST_CONNECTIONS,
     ByHand,

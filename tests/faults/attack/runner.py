@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 import grpc
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.programs.processes import Client, Process
 from tests.support.registrations import registration
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of

@@ -22,7 +22,7 @@ from typing import Any
 
 import grpc
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.faults.fleet import rocketmq_broker
 from tests.faults.fleet.operator import HELD_TOPIC
 from tests.faults.history import History

@@ -14,7 +14,7 @@ import grpc
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.faults.fleet.workers import Connect, Worker
 from tests.faults.history import History
 from tests.support.programs.processes import Client

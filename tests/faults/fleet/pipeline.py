@@ -14,7 +14,7 @@ import grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from route_pipeline.log.place import Place
 from tests.faults.fleet.pipeline_log import lives_of
 from tests.faults.fleet.workers import TIMEOUT, Connect, Worker

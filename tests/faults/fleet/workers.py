@@ -10,7 +10,7 @@ from typing import Any, Self
 import grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.faults.history import History, as_json
 from tests.support.programs.processes import Client, eventually
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from groundwork.endpoints import parse_endpoints
+from namesrv_common.endpoints import parse_endpoints
 from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog

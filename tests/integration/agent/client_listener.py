@@ -16,7 +16,7 @@ from namesrv_api.v1 import route_data_pb2
 from broker_agent.clients.limits import KEEPALIVE_SECONDS, SLOW_READER_SECONDS
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 

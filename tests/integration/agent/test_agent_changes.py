@@ -15,8 +15,8 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from tests.support.agents.controllers import MakeSettings, StartNameServer
 from tests.support.agents.running_agent import StartAgent, agent
 from tests.support.patience import TIMEOUT

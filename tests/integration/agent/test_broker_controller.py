@@ -17,7 +17,7 @@ from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.name_server import RegisterBrokerResult
 from broker_agent.settings import AgentSettings
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.agents.controllers import (
     MakeSettings,
     RoundsOnDemand,

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from broker_agent.cli import app
-from groundwork.version import __version__
+from namesrv_common.version import __version__
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.programs.processes import TOPICS
 

@@ -21,7 +21,7 @@ from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
 from broker_agent.errors import StartError
 from broker_agent.listener import AgentServer
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.integration.agent.client_listener import (
     ANY_PORT,
     BROKER,

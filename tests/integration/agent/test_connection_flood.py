@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from groundwork.endpoints import Endpoint
-from groundwork.program import without_others
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.program import without_others
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import TOPICS, NamesrvProcess, eventually
 

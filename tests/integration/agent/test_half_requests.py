@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from broker_agent.listener import THREADS
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import NamesrvProcess

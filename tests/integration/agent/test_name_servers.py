@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from tests.integration.agent.topics.topics_writer import as_registered, table
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.programs.agents import (

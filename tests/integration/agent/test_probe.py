@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.broker_probe import FAILURES, BrokerProbe, connects_to
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 

@@ -27,9 +27,9 @@ from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
-from groundwork.permits import Permits, Principal, token_key
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
+from namesrv_common.server.permits import Permits, Principal, token_key
 from tests.support.agents.topic_agents import error_of, topic_agent
 
 SECONDS = 20.0

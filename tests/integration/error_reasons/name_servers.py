@@ -18,7 +18,6 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 from namesrv_api.v1 import route_data_pb2 as route_data
 from namesrv_api.v1 import route_service_pb2 as routes
 
-from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.app import operators
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
@@ -28,6 +27,7 @@ from namesrv.server.listener import ROUTE_SERVICE, SERVICES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
+from namesrv_common.grpc_errors import RichError
 from tests.support.engines import require_native
 from tests.support.partial_services import whole
 from tests.support.promised_errors import promised

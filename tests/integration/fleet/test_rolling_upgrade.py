@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_client import AioRouteClient, KnownRoute, RouteClient, RouteClientError
 from tests.support.programs.agents import Agent, asking_all_the_time, joined, topics_of
 from tests.support.programs.processes import NamesrvProcess, eventually

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.release.distribution import PROGRAMS, build_client, check_client, check_library, check_program, run
-from groundwork.version import __version__
+from namesrv_common.version import __version__
 from tests.support.pages import ROOT, code_blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -16,8 +16,8 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from groundwork.grpc_errors import PUSHBACK_KEY, RichError
 from namesrv.server.listener import SERVICES
+from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
 from tests.support.hostile.frames import ACK, GOAWAY, PING, PREFACE, SETTINGS, frame
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess

@@ -9,8 +9,8 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from namesrv.limits import MAX_METADATA_BYTES
+from namesrv_common.grpc_errors import RichError
 from tests.support.metrics_page import sample_of
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually

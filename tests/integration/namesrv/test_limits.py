@@ -14,13 +14,13 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.grpc_errors import PUSHBACK_KEY, RichError
-from groundwork.health_service import HealthService
 from namesrv.app.quotas import FairShares
 from namesrv.engines.factory import build_server
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.server.listener import add_services
 from namesrv.settings import NamesrvSettings
+from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
+from namesrv_common.server.health_service import HealthService
 from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client

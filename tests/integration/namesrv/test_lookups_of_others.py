@@ -13,11 +13,11 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.core.errors import Reason
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.cluster_test import CLUSTER_TEST_KEY, ClusterTestLookups
+from namesrv_common.grpc_errors import RichError
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv

@@ -15,12 +15,12 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from structlog.testing import capture_logs
 
-from groundwork.rpc_handlers import marked
 from namesrv.app.requests_in_pieces import PIECE_BYTES
 from namesrv.engines.api import EngineFailed
 from namesrv.engines.factory import build_server
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
+from namesrv_common.server.rpc_handlers import marked
 from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT
 from tests.support.programs.processes import eventually

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.faults.resources import cpu_seconds, sample
 from tests.support.hostile.frames import hello
 from tests.support.metrics_page import get

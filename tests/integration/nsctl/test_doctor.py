@@ -13,8 +13,8 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.cli import app
 from nsctl.commands.doctor import check_silence
 from nsctl.commands.findings import Code

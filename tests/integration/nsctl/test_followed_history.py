@@ -13,9 +13,9 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
-from groundwork.namesrv_client import NamesrvClient
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands import history
 from nsctl.commands.history import Wanted, follow_journals
 from nsctl.output import Format, Row

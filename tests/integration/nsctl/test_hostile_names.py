@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from nsctl.cli import app
 from tests.support.hostile.server import filled, hostile_server, refused
 from tests.support.hostile.text import HOSTILE, unescaped

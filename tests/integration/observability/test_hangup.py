@@ -47,7 +47,7 @@ def test_an_agent_reloads_its_certificate_and_stops_on_sigterm(tmp_path: Path) -
 LOGGING_HANDLER = """
 import signal
 import structlog
-from groundwork.logs import configure_logs
+from namesrv_common.process.logs import configure_logs
 
 configure_logs("json", "info")
 log = structlog.get_logger()

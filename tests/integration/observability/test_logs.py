@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.engines import require_native
 from tests.support.fakes.troubled_program import troubled_environment
 from tests.support.hostile.frames import LOOKUP, call, hello
@@ -146,7 +146,9 @@ def send(listen: Endpoint, said: bytes) -> None:
 
 def test_an_exception_that_ends_the_program_is_an_object() -> None:
     program = (
-        "from groundwork.logs import configure_logs\nconfigure_logs('json', 'info')\nraise ValueError('two\\nlines')"
+        "from namesrv_common.process.logs import configure_logs\n"
+        "configure_logs('json', 'info')\n"
+        "raise ValueError('two\\nlines')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     (line,) = objects(done.stderr)

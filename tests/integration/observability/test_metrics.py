@@ -20,9 +20,9 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_servi
 from prometheus_client import Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from groundwork.channels import ClientFiles, ClientSecurity, open_channel
-from groundwork.endpoints import Endpoint
-from groundwork.metrics_http import MAX_REQUEST_BYTES, MetricsServer, metrics_registry
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_channel
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.metrics_http import MAX_REQUEST_BYTES, MetricsServer, metrics_registry
 from tests.faults.attack.on_http import HTTP
 from tests.support import metrics_page
 from tests.support.programs.agents import Agent, AgentClient

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest

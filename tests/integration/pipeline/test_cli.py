@@ -11,8 +11,8 @@ import duckdb_extension_delta
 import pytest
 from typer.testing import CliRunner, Result
 
-from groundwork.printable import how_to_install
-from groundwork.version import __version__
+from namesrv_common.printable import how_to_install
+from namesrv_common.version import __version__
 from route_pipeline.commands import app
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog

@@ -17,8 +17,8 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2
 from rich.console import Console
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from route_pipeline import tables
 from route_pipeline.ingest import HEARTBEAT_SECONDS, Appended, Ingester, ingest_options
 from route_pipeline.log.place import Place

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from groundwork.endpoints import Endpoint
 from namesrv.core.pins import MAX_PINNED_REVISIONS
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.options import ReadRequest
 from route_pipeline.positions import INITIAL

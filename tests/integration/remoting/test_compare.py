@@ -15,8 +15,8 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from nsctl import rocketmq
 from nsctl.cli import app
 from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv

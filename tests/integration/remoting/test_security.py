@@ -14,10 +14,10 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.channels import ClientSecurity
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
+from namesrv_common.client.channels import ClientSecurity
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from groundwork.intake import IntakeLimits
+from namesrv_common.client.intake import IntakeLimits
 from route_client import (
     BadTopicNameError,
     ClientClosedError,

@@ -16,10 +16,10 @@ from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from typer.testing import CliRunner
 
 from broker_agent.listener import SERVICE_NAME
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
-from groundwork.health_check import check_health
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.client.health_check import check_health
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from nsctl.cli import app as nsctl_app
 from nsctl.session import REFUSED
 from tests.support.patience import TIMEOUT

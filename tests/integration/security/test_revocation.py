@@ -11,8 +11,8 @@ import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
-from groundwork.channels import ClientFiles
-from groundwork.grpc_errors import RichError
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.grpc_errors import RichError
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.secured.certificates import Authority
 from tests.support.secured.fleet import LIVE_SECONDS, Place, administer, connected, register

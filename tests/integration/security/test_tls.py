@@ -16,9 +16,9 @@ from namesrv_api.v1 import admin_service_pb2
 from typer.testing import CliRunner, Result
 
 from broker_agent.listener import SERVICE_NAME
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.endpoints import Endpoint
-from groundwork.health_check import check_health
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.client.health_check import check_health
+from namesrv_common.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
 from route_client import ClientSettings, RouteClient, TopicNotFoundError
 from tests.support.engines import require_native

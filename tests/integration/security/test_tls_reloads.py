@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
-from groundwork.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
-from groundwork.endpoints import Endpoint
-from groundwork.listener_tls import ListenerFiles, ListenerTls
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.tls.listener_tls import ListenerFiles, ListenerTls
 from tests.support.programs.processes import eventually
 from tests.support.secured.certificates import Authority, Files
 

@@ -14,10 +14,10 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
-from groundwork.version import __version__
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.grpc_errors import CallError
+from namesrv_common.version import __version__
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import frame

@@ -16,7 +16,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.metrics_page import samples
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually

@@ -16,8 +16,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from broker_agent.errors import FAILURES
-from groundwork.grpc_errors import RichError
-from groundwork.rpc_handlers import CallHandlers
+from namesrv_common.grpc_errors import RichError
+from namesrv_common.server.rpc_handlers import CallHandlers
 from tests.support.hostile.frames import INITIAL_WINDOW_SIZE, call, hello
 from tests.support.partial_services import whole
 from tests.support.programs.agents import Agent

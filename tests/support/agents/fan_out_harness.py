@@ -14,7 +14,7 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.timing import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 

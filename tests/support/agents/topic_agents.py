@@ -13,8 +13,8 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 from broker_agent.auth import AgentAdmission
 from broker_agent.listener import AgentServer
 from broker_agent.topics.topic_service import SERVICE
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Faults that a test puts into a program at named steps on files: before, in the middle of and after each.
 
 A point is called ``<moment> <step> <name of the file>``: ``before fsync routes.snapshot.tmp``. A write has a point in
-the middle, too: a disk that runs full takes a part first. ``install`` wraps the functions of ``groundwork.disk`` and
-those that SQLite reaches the disk with, and ``environment`` has a program do so at its start.
+the middle, too: a disk that runs full takes a part first. ``install`` wraps the functions of
+``namesrv_common.files.disk`` and those that SQLite reaches the disk with, and ``environment`` has a program do so at
+its start.
 
 The file of faults has one fault a line, ``<pattern> = <action>``. It is read again at every point, so that a test can
 break a disk and repair it while the program runs. A pattern is the name of a point, or one with ``*`` in it.
@@ -22,7 +23,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
-from groundwork import disk
+from namesrv_common.files import disk
 from tests.support.failpoints import sqlite
 
 VARIABLE = "FAILPOINTS"
@@ -36,7 +37,7 @@ STEPS = {
     "remove": ("remove", 0),
     "sync_folder_of": ("fsync-folder-of", 0),
 }
-"""Each function of ``groundwork.disk``: what its points are called, and which argument is the file or its path."""
+"""Functions of ``namesrv_common.files.disk``: the name of their points, and which argument is the file or its path."""
 
 
 class Failpoints:

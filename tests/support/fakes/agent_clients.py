@@ -8,7 +8,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.managers import ClientManagers
-from groundwork.shares import MACHINE, Sharer
+from namesrv_common.server.shares import MACHINE, Sharer
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 

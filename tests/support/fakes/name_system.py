@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.patience import TIMEOUT
 
 

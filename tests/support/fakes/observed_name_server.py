@@ -13,9 +13,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
-from groundwork.namesrv_client import NamesrvClient
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import examined
 from nsctl.console.observer import Observation
 from nsctl.held import BrokerKey, Clock, Held, Reported, Tables

@@ -9,7 +9,7 @@ import grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import HANG_SECONDS, ScriptedNamesrv, refuse
 from tests.support.patience import TIMEOUT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.checksums import ATTRIBUTE
+from namesrv_common.files.checksums import ATTRIBUTE
 
 
 def rot(file: Path, content: bytes) -> None:

@@ -15,9 +15,9 @@ from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 
 from broker_agent.registration import MAX_REGISTRATION_BYTES
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
-from groundwork.namesrv_client import SERVICES
+from namesrv_common.client.namesrv_client import SERVICES
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 
 HANG_SECONDS = 60.0

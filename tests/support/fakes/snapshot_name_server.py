@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import grpc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 
 Response = route_service_pb2.StreamRouteSnapshotResponse

@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 
 Refusal = tuple[grpc.StatusCode, str, float | None]

@@ -11,9 +11,9 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
-from groundwork.namesrv_client import SERVICES
+from namesrv_common.client.namesrv_client import SERVICES
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from nsctl.fleet import AGENT_SERVICES
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 from tests.support.hostile.text import HOSTILE

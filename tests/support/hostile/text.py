@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.printable import UNPRINTABLE
+from namesrv_common.printable import UNPRINTABLE
 
 MARKUP = "[bold]:bomb:<img src=x onerror=alert(1)>\"'"
 HOSTILE = f"a\x1b[31mb\x9b1mc\u202ed\u2028e\nf\rg\x07h\u2066i\x7fj\t\u200bk\U000e0041{MARKUP}"

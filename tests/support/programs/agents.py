@@ -15,7 +15,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.fakes import stand_in_broker
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.patience import TIMEOUT

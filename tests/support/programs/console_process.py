@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.programs.processes import BIN, Process
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from tests.support.engines import NATIVE, require_native
 from tests.support.patience import FACTOR
 from tests.support.programs.forked_programs import ForkedProgram, can_fork

@@ -16,12 +16,12 @@ import grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_now
+from namesrv_common.grpc_errors import RichError
 from tests.support.core_fleet import Fleet
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 from tests.support.routes.route_rows import RouteRows

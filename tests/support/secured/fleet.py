@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from groundwork.channels import ClientFiles, ClientSecurity, open_channel
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_channel
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from tests.support.registrations import registration

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from broker_agent.settings import AgentSettings
-from groundwork.settings_cli import ADVANCED, ProgramSettings
 from namesrv.settings import NamesrvSettings
+from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
 from route_pipeline import commands as route_pipeline_commands
 from tests.unit.deploy.files import (
     DEPLOY,

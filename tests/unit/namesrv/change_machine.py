@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.errors import Refused
 from namesrv.core import tables
 from namesrv.core.change_stream import change_messages
 from namesrv.core.changes import Cause, SettingChange
@@ -33,6 +32,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_all_now, apply_now
+from namesrv_common.errors import Refused
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.routes.route_rows import RouteRows, key_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.topic_names import application_first, is_application
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BlastRadius, BrokerKey, LiveKey, StaticMapping, WriteRule, perm_under
+from namesrv_common.topic_names import application_first, is_application
 from tests.unit.namesrv.reference_model import ReferenceModel
 
 SYNC_MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_a"

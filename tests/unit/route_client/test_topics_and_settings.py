@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_client.errors import TooManyTopicsError
 from route_client.settings import ClientSettings
 from route_client.watch_stream import KeptTopics, ResumePoint, WatchedUpTo

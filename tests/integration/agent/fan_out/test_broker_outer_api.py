@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from broker_agent.broker_outer_api import Results
 from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.registration import Registration
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT

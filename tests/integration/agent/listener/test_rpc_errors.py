@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from broker_agent.errors import CODES, Reason
 from broker_agent.listener import AgentServer
 from broker_agent.topics.topic_service import SERVICE
-from groundwork.endpoints import Endpoint
-from groundwork.errors import FieldViolation, invalid_field, limit_exceeded, not_durable
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.errors import FieldViolation, invalid_field, limit_exceeded, not_durable
+from namesrv_common.grpc_errors import RichError
 from tests.support.agents.topic_agents import error_of
 from tests.support.patience import TIMEOUT
 

@@ -17,7 +17,7 @@ from broker_agent.namesrv_list import (
     MAX_NAME_SERVERS,
     address_server,
 )
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.name_system import endpoints
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

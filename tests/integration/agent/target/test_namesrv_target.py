@@ -13,7 +13,7 @@ from broker_agent.channel import ConnectionOptions
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.timing import Timing
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.agents.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT

@@ -15,7 +15,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.topics.table import TopicConfig
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
 from tests.support.fakes.registering_name_server import FakeNameServer
 

@@ -19,7 +19,7 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
 from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing

@@ -16,8 +16,8 @@ from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, Slave
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from groundwork.endpoints import Endpoint
-from groundwork.intake import IntakeLimits
+from namesrv_common.client.intake import IntakeLimits
+from namesrv_common.endpoints import Endpoint
 from tests.support.agents.topic_agents import topic_agent
 from tests.support.refusals import refuses
 from tests.support.timing import agent_timing

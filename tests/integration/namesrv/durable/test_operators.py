@@ -13,9 +13,9 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.app.administration import MAX_CONFIG_VALUES
+from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import registration, unregister

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog

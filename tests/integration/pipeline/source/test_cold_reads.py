@@ -12,7 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_pipeline import name_server
 from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.data_source import NamesrvDataSource, pin

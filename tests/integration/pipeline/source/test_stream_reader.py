@@ -13,8 +13,8 @@ from namesrv_api.v1 import route_data_pb2
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.change_rows import ChangesPart, SnapshotPart

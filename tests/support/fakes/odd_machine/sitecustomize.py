@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from groundwork import version
+from namesrv_common import version
 
 
 def _set_clock(path: Path, nanos: Callable[[], int]) -> None:

@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.auth import ACTIONS, COMMANDS, SERVICES, AgentAdmission, by_permits, own_group_commands
-from groundwork.errors import CommonReason, Refused
-from groundwork.group_patterns import GroupPattern
-from groundwork.permits import AgentAction, Permits, Principal
+from namesrv_common.errors import CommonReason, Refused
+from namesrv_common.group_patterns import GroupPattern
+from namesrv_common.server.permits import AgentAction, Permits, Principal
 from tests.support.refusals import refuses
 
 GROUP = ("DefaultCluster", "broker-a")

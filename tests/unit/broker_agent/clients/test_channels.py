@@ -5,7 +5,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients import channels
 from broker_agent.errors import Reason
-from groundwork.shares import Sharer
+from namesrv_common.server.shares import Sharer
 from tests.support.fakes.agent_clients import SILENCE, Agent, told
 from tests.support.refusals import refuses
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker_agent.clients import limits
 from broker_agent.errors import Reason
-from groundwork.shares import Sharer
+from namesrv_common.server.shares import Sharer
 from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent
 from tests.support.refusals import refuses
 

@@ -10,7 +10,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 
 from broker_agent.channel import LONGEST_WAIT_SECONDS, NamesrvChannel, Reopening
 from broker_agent.timing import Timing
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 
 OPENED = pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="1"))
 EVENT = pb.OpenChannelResponse(min_broker_id_changed=pb.MinBrokerIdChanged())

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.namesrv_list import list_file
-from groundwork.endpoints import Endpoint
-from groundwork.watched_file import CHECK_SECONDS
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import CHECK_SECONDS
 from tests.support.fakes.name_system import endpoints
 from tests.support.patience import TIMEOUT
 from tests.support.virtual_clock import VirtualClock

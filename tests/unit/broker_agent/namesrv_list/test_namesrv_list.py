@@ -20,7 +20,7 @@ from broker_agent.namesrv_list import (
     namesrv_list_of,
 )
 from broker_agent.timing import Timing
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.name_system import NameSystem, endpoints
 from tests.support.patience import TIMEOUT
 from tests.support.timing import agent_timing

@@ -14,7 +14,7 @@ from broker_agent.namesrv_list import (
     ResolvedName,
     addresses_of,
 )
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.name_system import NameSystem, endpoints
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

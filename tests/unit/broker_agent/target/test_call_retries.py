@@ -8,7 +8,7 @@ import pytest
 from broker_agent.errors import NameServerError
 from broker_agent.registration_sync import CallRetries
 from broker_agent.timing import Timing
-from groundwork.grpc_errors import RichError
+from namesrv_common.grpc_errors import RichError
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 

@@ -11,8 +11,8 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
 from broker_agent.registration import Registration
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import STATE, registration, topic
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

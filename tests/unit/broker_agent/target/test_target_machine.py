@@ -19,8 +19,8 @@ from broker_agent.name_server_status import FIRST_REFUSED_SECONDS, LONGEST_REFUS
 from broker_agent.registration import Registration
 from broker_agent.registration_sync import CallRetries, RegistrationSync
 from broker_agent.timing import Timing
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
 from tests.properties import Machine, machine_test
 from tests.support.agents.fan_out_harness import OPTIONS, STATE, registration, topic
 from tests.support.virtual_clock import VirtualClock

@@ -14,7 +14,7 @@ from broker_agent.errors import Reason, StartError
 from broker_agent.topics.owned_file import TopicsFile, copy_of, replace_keeping_copy
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from broker_agent.topics.topics_json import decode_topics, encode_topics
-from groundwork import disk
+from namesrv_common.files import disk
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.shares import Sharer
 from namesrv import limits
 from namesrv.app import watches
 from namesrv.app.quotas import FairShares
@@ -25,6 +24,7 @@ from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
+from namesrv_common.server.shares import Sharer
 from tests.support.calls_from_nowhere import Caller
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from groundwork.errors import suppress_refusals
 from namesrv.app import worker as worker_module
 from namesrv.app.worker import BREATH_SECONDS, OWN_SECONDS, WORK_SECONDS, TimedBreaths, Urgency, Worker, WorkerDied
 from namesrv.core.changes import Cause, Change
 from namesrv.core.errors import Reason, invalid_field
 from namesrv.core.model import DataVersion, LiveKey
 from namesrv.core.pace import breathe
+from namesrv_common.errors import suppress_refusals
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.patience import TIMEOUT
 from tests.support.state_changes import HeldWork

@@ -9,8 +9,6 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.endpoints import MAX_ADDRESS_LENGTH
-from groundwork.shares import MACHINE, Shares
 from namesrv import limits
 from namesrv.app.access import Entered, NamedBrokers
 from namesrv.app.channels import ChannelStreams
@@ -21,6 +19,8 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.request_memory import RequestMemory
+from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
+from namesrv_common.server.shares import MACHINE, Shares
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from groundwork.settings_cli import unknown_variables
 from namesrv.cli import app
 from namesrv.settings import NamesrvSettings
+from namesrv_common.process.settings_cli import unknown_variables
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from groundwork.shares import Sharer
+from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.sent_frames import SentFrame, frames_in
 from tests.support.socketless_front import SocketlessClient, SocketlessFront

@@ -7,10 +7,10 @@ import asyncio
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.permits import BrokerPattern, NamedBroker, Permits, Principal
 from namesrv.app.access import Authorizer
 from namesrv.core.errors import Reason
 from namesrv.remoting.caller import ANONYMOUS, Caller, Gate, Grade
+from namesrv_common.server.permits import BrokerPattern, NamedBroker, Permits, Principal
 from tests.support.refusals import refuses
 
 BROKER = pb.BrokerHeartbeatRequest(broker=route_data_pb2.BrokerIdentity(cluster_name="c", broker_name="a"))

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwork.errors import suppress_refusals
 from namesrv import limits
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion, StaticMapping
@@ -20,6 +19,7 @@ from namesrv.core.pace import FEW
 from namesrv.remoting import bodies
 from namesrv.remoting.wire import json_reader
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
+from namesrv_common.errors import suppress_refusals
 from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.remoting.bodies import body, packed, read, topic, unquoted

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from namesrv.core.errors import Reason
 from namesrv.core.pace import FEW
+from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.remoting.bodies import body, read, topic

@@ -15,12 +15,12 @@ from namesrv_api.v1 import admin_service_pb2 as adm
 from namesrv_api.v1 import registration_service_pb2 as reg
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
 from namesrv.core.errors import Reason
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
 from namesrv.grpc_api import registration as registration_module
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.tables import KV_CONFIG
+from namesrv_common.endpoints import Endpoint
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.refusals import refuses

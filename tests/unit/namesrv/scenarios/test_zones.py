@@ -8,8 +8,8 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.errors import Reason
+from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, addrs_of
 from tests.support.refusals import refuses

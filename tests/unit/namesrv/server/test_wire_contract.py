@@ -9,7 +9,6 @@ from google.protobuf.descriptor import ServiceDescriptor
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from groundwork.rpc_handlers import part_of
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
@@ -23,6 +22,7 @@ from namesrv.server.listener import (
     REGISTRATION_SERVICE,
     ROUTE_SERVICE,
 )
+from namesrv_common.server.rpc_handlers import part_of
 
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),

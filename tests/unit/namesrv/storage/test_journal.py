@@ -19,7 +19,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from groundwork.errors import suppress_refusals
 from namesrv.core.changes import (
     Cause,
     Change,
@@ -54,6 +53,7 @@ from namesrv.limits import MAX_WAITING_JOURNAL_READS
 from namesrv.storage import database
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import GATHER_SECONDS, MAX_BATCH_ROWS, MAX_TOPICS_OF_ENTRY, TRIM_STEP, Journal
+from namesrv_common.errors import suppress_refusals
 from tests.support.refusals import refuses
 from tests.unit.namesrv.storage.storage_inputs import opened
 

@@ -13,8 +13,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsResponse
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import (
     CONTEST_SECONDS,
     FORGOTTEN_MILLIS,

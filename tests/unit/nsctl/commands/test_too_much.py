@@ -10,9 +10,9 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from nsctl import held
 
 

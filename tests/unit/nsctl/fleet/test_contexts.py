@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.channels import ClientFiles
-from groundwork.endpoints import Endpoint
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.endpoints import Endpoint
 from nsctl.contexts import ContextError, client_files, contexts_file, name_servers
 
 A, B = Endpoint("a", 9876), Endpoint("b", 9876)

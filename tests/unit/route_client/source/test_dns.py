@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_client.endpoints import DnsRefresh, EndpointChooser, EndpointList
 
 

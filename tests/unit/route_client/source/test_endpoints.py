@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_client.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList
 from route_client.errors import EndpointListError, RouteClientError
 from tests.support.virtual_clock import VirtualClock

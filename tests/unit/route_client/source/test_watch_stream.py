@@ -8,7 +8,7 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.intake import IntakeLimits
+from namesrv_common.client.intake import IntakeLimits
 from route_client import watch_stream
 from route_client.cache import Answer
 from route_client.watch_stream import Additions, ResumePoint, WatchBroken, WatchStream

@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint
 from route_client.cache import Answer
 from route_client.watch_stream import KeptTopics, ResumePoint, WatchedUpTo, WatchStream
 from tests.properties import Machine, machine_test

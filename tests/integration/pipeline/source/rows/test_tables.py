@@ -11,9 +11,9 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork import namesrv_client
-from groundwork.grpc_errors import RichError
-from groundwork.intake import IntakeLimits
+from namesrv_common.client import namesrv_client
+from namesrv_common.client.intake import IntakeLimits
+from namesrv_common.grpc_errors import RichError
 from route_pipeline import name_server, schemas, snapshot_rows
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError

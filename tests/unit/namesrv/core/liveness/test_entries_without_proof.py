@@ -9,12 +9,12 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.permits import NamedBroker
 from namesrv.app.access import NamedBrokers
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_all_now
+from namesrv_common.server.permits import NamedBroker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import version

@@ -7,11 +7,11 @@ import weakref
 
 import pytest
 
-from groundwork.shares import MACHINE, Sharer
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins
+from namesrv_common.server.shares import MACHINE, Sharer
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 

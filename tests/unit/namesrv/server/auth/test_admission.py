@@ -12,13 +12,20 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from structlog.testing import capture_logs
 
-from groundwork.permits import REFUSAL_LOG_SECONDS, BrokerPattern, NamedBroker, Permission, Permits, Principal
-from groundwork.shares import MACHINE, Sharer
 from namesrv.app import access
 from namesrv.app.access import Admission, Authorizer, Context, Entered, caller_of
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Reason
 from namesrv.error_codes import FAILURES
+from namesrv_common.server.permits import (
+    REFUSAL_LOG_SECONDS,
+    BrokerPattern,
+    NamedBroker,
+    Permission,
+    Permits,
+    Principal,
+)
+from namesrv_common.server.shares import MACHINE, Sharer
 from tests.support.refusals import refuses
 
 LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from groundwork.program import descriptors_for_connections
-from groundwork.version import __version__
 from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.limits import MAX_CONNECTIONS
 from namesrv.settings import NamesrvSettings
+from namesrv_common.process.program import descriptors_for_connections
+from namesrv_common.version import __version__
 from tests.support.engines import LEFT_OUT
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.topic_names import MAX_MAPPED_QUEUES
 from namesrv.core.errors import Reason
 from namesrv.core.model import ReportedQueues, StaticMapping
 from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
+from namesrv_common.topic_names import MAX_MAPPED_QUEUES
 from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
 from tests.support.registrations import topic_config

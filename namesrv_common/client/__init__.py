@@ -1,0 +1,1 @@
+"""What programs that call name servers share: connections, bounds on answers, and the client itself."""

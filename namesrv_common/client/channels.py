@@ -1,0 +1,381 @@
+"""gRPC connections that follow changed credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import WatchedFile
+from namesrv_common.tls.certificates import (
+    CertificateError,
+    KeyPair,
+    Validity,
+    read_authorities,
+    read_key_pair,
+    read_token,
+)
+
+# Connections that are renewed when their credentials change, which gRPC's own cannot do.
+#
+# A call goes over the connection of the credentials in force when it begins. A call under way, such as a long stream,
+# stays on its connection; an outdated connection is closed when its last call has ended.
+
+ChannelT = TypeVar("ChannelT")
+Token = Callable[[], str | None]
+"""The bearer token to send; None sends none. With gRPC's call credentials, the close of a connection may wait forever
+and hold the interpreter's lock (https://github.com/grpc/grpc/pull/42247)."""
+
+
+class _Connection(Generic[ChannelT]):
+    def __init__(self, generation: int, channel: ChannelT) -> None:
+        self.generation = generation
+        self.channel = channel
+        self.calls = 0
+
+
+class _Connections(Generic[ChannelT]):
+    """The connection in force, and those before it that still have calls. Thread-safe."""
+
+    def __init__(
+        self,
+        connect: Callable[[], tuple[int, ChannelT]],
+        generation: Callable[[], int],
+        close: Callable[[ChannelT], None],
+    ) -> None:
+        self._connect = connect
+        self._generation = generation
+        self._close = close
+        self._lock = threading.Lock()
+        self.current = _Connection(*connect())
+        self._retired: list[_Connection[ChannelT]] = []
+        self._closed = False
+
+    def begin(self) -> _Connection[ChannelT]:
+        """The connection for a call that begins; ``end`` must follow."""
+        generation = self._generation()
+        with self._lock:
+            if generation != self.current.generation and not self._closed:
+                outdated, self.current = self.current, _Connection(*self._connect())
+                self._retired.append(outdated)
+            connection = self.current
+            connection.calls += 1
+            idle = [retired for retired in self._retired if not retired.calls]
+            if idle:
+                self._retired = [retired for retired in self._retired if retired.calls]
+        # Not where a call ends: that may happen on a thread of that connection, which cannot close itself.
+        for retired in idle:
+            self._close(retired.channel)
+        return connection
+
+    def end(self, connection: _Connection[ChannelT]) -> None:
+        with self._lock:
+            connection.calls -= 1
+
+    def take_all(self) -> list[ChannelT]:
+        """Returns all connections to close. Afterwards no connection is made."""
+        with self._lock:
+            self._closed = True
+            retired, self._retired = self._retired, []
+            return [*(connection.channel for connection in retired), self.current.channel]
+
+
+class _Calls:
+    """A call of the contract, on whichever connection is in force, with the token of now."""
+
+    def __init__(self, connections: _Connections[Any], token: Token, make: Callable[[Any], Any]) -> None:
+        self._connections = connections
+        self._token = token
+        self._make = make
+        self._made: tuple[_Connection[Any] | None, Any] = (None, None)
+
+    def _begin(self) -> tuple[_Connection[Any], Any]:
+        connection = self._connections.begin()
+        made_for, calls = self._made
+        if made_for is not connection:
+            calls = self._make(connection.channel)
+            self._made = (connection, calls)
+        return connection, calls
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._start("__call__", args, options)
+
+    def with_call(self, *args: Any, **options: Any) -> Any:
+        return self._start("with_call", args, options)
+
+    def future(self, *args: Any, **options: Any) -> Any:
+        return self._start("future", args, options)
+
+    def _start(self, how: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        connection, calls = self._begin()
+        if token := self._token():
+            options["metadata"] = (*(options.get("metadata") or ()), ("authorization", f"Bearer {token}"))
+        end = partial(self._connections.end, connection)
+        try:
+            started = getattr(calls, how)(*args, **options)
+        except BaseException:
+            end()
+            raise
+        if isinstance(started, grpc.aio.Call):
+            started.add_done_callback(lambda _: end())
+        elif not (isinstance(started, grpc.Call) and started.add_callback(end)):  # an answer, or a call that has ended
+            end()
+        return started
+
+
+class _Renewed(Generic[ChannelT]):
+    """The kinds of calls over connections whose credentials may change."""
+
+    _connections: _Connections[ChannelT]
+    _token: Token
+
+    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("unary_unary", args, kwargs)
+
+    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("unary_stream", args, kwargs)
+
+    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("stream_unary", args, kwargs)
+
+    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return self._calls("stream_stream", args, kwargs)
+
+    def _calls(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Calls:
+        return _Calls(self._connections, self._token, lambda channel: getattr(channel, kind)(*args, **kwargs))
+
+
+class RenewedChannel(_Renewed[grpc.Channel], grpc.Channel):
+    """A ``grpc.Channel`` whose credentials may change."""
+
+    def __init__(
+        self,
+        connect: Callable[[], tuple[int, grpc.Channel]],
+        generation: Callable[[], int],
+        token: Token = lambda: None,
+    ) -> None:
+        """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
+        self._token = token
+        self._connections = _Connections(connect, generation, lambda old: old.close())
+
+    def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
+        """Reports the state of the connection that is in force now, and of no later one."""
+        self._connections.current.channel.subscribe(callback, try_to_connect or False)
+
+    def unsubscribe(self, callback: Any) -> None:
+        self._connections.current.channel.unsubscribe(callback)
+
+    def close(self) -> None:
+        """Closes all connections and ends their calls."""
+        for channel in self._connections.take_all():
+            channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class RenewedAioChannel(_Renewed[grpc.aio.Channel], grpc.aio.Channel):
+    """A ``grpc.aio.Channel`` whose credentials may change. Belongs to the event loop that it was made in."""
+
+    def __init__(
+        self,
+        connect: Callable[[], tuple[int, grpc.aio.Channel]],
+        generation: Callable[[], int],
+        token: Token = lambda: None,
+    ) -> None:
+        self._token = token
+        self._closing: set[asyncio.Task[None]] = set()
+        self._connections = _Connections(connect, generation, self._close_retired)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self._connections.current.channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """Waits until the connection that is in force now has another state."""
+        await self._connections.current.channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        await self._connections.current.channel.channel_ready()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Closes all connections; their calls may take so many seconds more."""
+        await asyncio.gather(*self._closing, *(channel.close(grace) for channel in self._connections.take_all()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _close_retired(self, channel: grpc.aio.Channel) -> None:
+        async def close() -> None:
+            await channel.close(None)
+
+        task = asyncio.get_running_loop().create_task(close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+# Connections of all clients to gRPC servers, with or without TLS.
+
+Options = Sequence[tuple[str, int | str]]
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Largest message that is accepted of a server, unpacked, unless the connection's own options say otherwise. A hostile
+message takes 26 times its size when it is parsed."""
+
+_COMMON: Options = (
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+    # gRPC sends even calls to this machine through http_proxy, which container engines put into every environment.
+    ("grpc.enable_http_proxy", 0),
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFiles:
+    """What a client shows, and what it checks servers with. All files may be replaced at any time."""
+
+    authorities: Path
+    """Certificates that servers' are checked with, PEM."""
+    certificate: Path | None = None
+    """The client's own certificate, and the intermediate ones that signed it, PEM; None shows none."""
+    key: Path | None = None
+    """Its private key, PEM, not encrypted."""
+    token: Path | None = None
+    """A bearer token, in the file's only line; None sends none."""
+    server_name: str | None = None
+    """Name that servers' certificates must have. By default the host that is called."""
+
+    def __post_init__(self) -> None:
+        """Raises CertificateError if there is a certificate without a key, or a key without a certificate."""
+        if (self.certificate is None) != (self.key is None):
+            raise CertificateError("a certificate needs its key, and a key its certificate")
+
+    @classmethod
+    def of(
+        cls,
+        authorities: Path | None,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        token: Path | None = None,
+        server_name: str | None = None,
+    ) -> ClientFiles | None:
+        """The files that some settings name; None, which means no TLS, if all settings are left out.
+
+        Raises:
+            CertificateError: Files are there, but not the authorities to check servers with: a token would travel
+                readable.
+        """
+        if authorities is not None:
+            return cls(authorities, certificate, key, token, server_name)
+        if certificate or key or token or server_name:
+            raise CertificateError("a certificate, key, token or server name is for TLS: that needs tls_ca, too")
+        return None
+
+
+class ClientSecurity:
+    """Credentials of a client, for any number of connections. Thread-safe.
+
+    Files that cannot be used change nothing, which one log line says.
+    """
+
+    def __init__(self, files: ClientFiles, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Reads the files. Raises CertificateError, with the reason, if they cannot be used."""
+        self.files = files
+        paths = [path for path in (files.authorities, files.certificate, files.key) if path is not None]
+        self._credentials = WatchedFile(
+            paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
+        )
+        self._token: WatchedFile[str] | None = None
+        if files.token is not None:
+            token = files.token
+            self._token = WatchedFile([token], lambda: read_token(token), on_kept=self._kept, monotonic=monotonic)
+
+    @property
+    def options(self) -> Options:
+        """Options that a connection needs besides the credentials."""
+        name = self.files.server_name
+        return () if name is None else (("grpc.ssl_target_name_override", name),)
+
+    @property
+    def validity(self) -> Validity | None:
+        """When the certificate in force is valid; None if none is shown."""
+        pair = self._credentials.value[1]
+        return None if pair is None else pair.validity
+
+    def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
+        """The credentials as the files are now, and how often they have changed."""
+        generation, (credentials, _) = self._credentials.refreshed()
+        return generation, credentials
+
+    def token(self) -> str | None:
+        """The token as its file is now; None if none is sent."""
+        return None if self._token is None else self._token.refreshed()[1]
+
+    def generation(self) -> int:
+        """How often the credentials have changed, looked up in microseconds."""
+        return self._credentials.refreshed()[0]
+
+    def _load(self) -> tuple[grpc.ChannelCredentials, KeyPair | None]:
+        files = self.files
+        authorities = read_authorities(files.authorities)
+        if files.certificate is None or files.key is None:
+            return grpc.ssl_channel_credentials(authorities), None
+        pair = read_key_pair(files.certificate, files.key)
+        return grpc.ssl_channel_credentials(authorities, pair.key, pair.certificate), pair
+
+    def _reloaded(self, _loaded: object) -> None:
+        _log.info("the certificates of this client were read again; calls go over new connections now")
+
+    def _kept(self, error: ValueError) -> None:
+        _log.error("new certificates or a new token cannot be used, those read before stay: %s", error)
+
+
+def with_common(options: Options) -> Options:
+    """Adds the options that every connection has; the given ones win."""
+    given = {name for name, _ in options}
+    return (*options, *(option for option in _COMMON if option[0] not in given))
+
+
+def open_channel(
+    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
+) -> grpc.Channel:
+    """A connection to a server, made at the first call; without security, or over TLS with certificates as they are."""
+    target, options = str(endpoint), with_common(options)
+    if security is None:
+        return grpc.insecure_channel(target, options=options)
+
+    def connect() -> tuple[int, grpc.Channel]:
+        generation, credentials = security.credentials()
+        return generation, grpc.secure_channel(target, credentials, options=(*options, *security.options))
+
+    return RenewedChannel(connect, security.generation, security.token)
+
+
+def open_aio_channel(
+    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
+) -> grpc.aio.Channel:
+    """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
+    target, options = str(endpoint), with_common(options)
+    if security is None:
+        return grpc.aio.insecure_channel(target, options=options)
+
+    def connect() -> tuple[int, grpc.aio.Channel]:
+        generation, credentials = security.credentials()
+        return generation, grpc.aio.secure_channel(target, credentials, options=(*options, *security.options))
+
+    return RenewedAioChannel(connect, security.generation, security.token)

@@ -1,0 +1,1 @@
+"""Files: bounded reads, durable writes, checksums, and values that follow a file."""

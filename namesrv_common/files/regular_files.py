@@ -1,0 +1,124 @@
+"""Files: bounded reads, and replacement as a whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from namesrv_common.files import disk
+from namesrv_common.files.checksums import seal
+
+# Files that others may have put there, read whole and within a bound. Pipes and devices are not waited for.
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class NoRegularFile(OSError):
+    """A pipe, a device, a socket or a folder is where a file should be: to wait for it or to read it may never end."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file for reading, without ever waiting for somebody who writes to a pipe.
+
+    Raises:
+        NoRegularFile: Something else than a file is there; ``strerror`` says what.
+        OSError: It cannot be opened.
+        ValueError: Its name has a zero byte.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_regular(os.stat(descriptor).st_mode, path)  # noqa: PTH116 - what is open, not a path
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(mode: int, path: Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise NoRegularFile(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise NoRegularFile(errno.EINVAL, f"is {kind} and no file", str(path))
+
+
+def read_as_it_is(file: BinaryIO, max_bytes: int) -> bytes:
+    """The content of an open file as long as it is now.
+
+    Raises:
+        OSError: It is larger than the bound, or grows while it is read; ``strerror`` says which.
+    """
+    size = os.stat(file.fileno()).st_size  # noqa: PTH116 - what is open, not a path
+    if size > max_bytes:
+        raise OSError(errno.EFBIG, f"is larger than {max_bytes} bytes", file.name)
+    content = file.read(size + 1)
+    if len(content) > size:
+        raise OSError(errno.EBUSY, "grows while it is read", file.name)
+    return content
+
+
+def read_at_most(path: Path, max_bytes: int) -> bytes:
+    """The content of a file.
+
+    Raises:
+        OSError: It cannot be read, is no file, or is larger; ``strerror`` says which.
+        ValueError: Its name has a zero byte.
+    """
+    with open_regular(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"is larger than {max_bytes} bytes", str(path))
+    return content
+
+
+# Replacement of a small file: as a whole and durably, with or without a copy of its former content.
+
+
+def replace_durably(file: Path, content: bytes, *, copy: Path | None = None) -> None:
+    """Replaces a file so that it holds, whatever happens, the old content or the new one.
+
+    Args:
+        file: The file; its folder exists.
+        copy: Where the old content is kept, in the same folder; the new file gets the permissions of the old one then.
+
+    Raises:
+        OSError: It failed. With a copy the file is as it was; without one, the new content may be there but not
+            durable.
+    """
+    temporary = file.with_name(f"{file.name}.tmp")
+    with disk.open_new(temporary) as stream:
+        disk.write(stream, content)
+        seal(stream, content)
+        disk.sync(stream)
+    if copy is not None and file.exists():
+        shutil.copymode(file, temporary)
+        _keep(file, copy)
+    disk.rename(temporary, file)
+    try:
+        disk.sync_folder_of(file)
+    except OSError:
+        if copy is not None:
+            with suppress(OSError):  # without a copy there was nothing before
+                disk.rename(copy, file)
+        raise
+
+
+def _keep(file: Path, copy: Path) -> None:
+    """Gives the file the name of the copy, too: a second name costs nothing, and the file is never missing."""
+    second_name = copy.with_name(f"{copy.name}.tmp")
+    disk.remove(second_name)
+    try:
+        disk.link(file, second_name)
+    except OSError:  # a file system without hard links
+        shutil.copy2(file, second_name)
+    disk.rename(second_name, copy)

@@ -1,0 +1,206 @@
+"""Errors of gRPC calls: status details read and written, the table of codes, and hints on failed connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self, cast
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.errors import FieldViolation, Refused
+
+# Causes of failed connections: gRPC has one code for all causes, and only its text distinguishes them.
+
+_HINTS = {
+    "WRONG_VERSION_NUMBER": "the server speaks no TLS: leave tls_ca out, or give the server tls_cert",
+    "certificate has expired": "the server's certificate has ended: renew it there",
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is of an authority that tls_ca does not have",
+    "BAD_SIGNATURE": "the server's certificate is of an authority that tls_ca does not have",
+    "Hostname Verification Check failed": (
+        "the server's certificate is for other names: call it by one of them, or set tls_server_name"
+    ),
+    "TSI_DATA_CORRUPTED": (
+        "the server asks for a certificate, or refuses ours: look at tls_cert and tls_key, and at the server's log"
+    ),
+    "Handshake read failed": "the server ended the TLS handshake: it may speak no TLS, or not gRPC; see its log",
+    "Socket closed": "the server ended the connection at once: if it speaks TLS, set tls_ca",
+    "Failed parsing HTTP/2": "something else than gRPC listens there: look at the port",
+}
+"""By words in gRPC's text, the more telling ones first."""
+
+_CONNECTING = "failed to connect to all addresses"
+
+
+def hint_of(text: str) -> str | None:
+    """Returns what to check after gRPC's text of an UNAVAILABLE call.
+
+    None: no connection was being made, or nothing is known about why there is none.
+    """
+    if _CONNECTING not in text:
+        return None
+    return next((hint for words, hint in _HINTS.items() if words in text), None)
+
+
+# gRPC errors with machine-readable details, written and read (google.rpc.Status, AIP-193).
+
+DETAILS_KEY = "grpc-status-details-bin"
+"""Trailing metadata key of the serialized google.rpc.Status."""
+
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+"""Trailing metadata key of the time after which gRPC's own retries try again, in milliseconds."""
+
+
+class FailedCall(Protocol):
+    """The parts of a failed call that a client gets: ``grpc.RpcError`` of either API has them."""
+
+    def code(self) -> grpc.StatusCode: ...
+    def details(self) -> str | None: ...
+    def trailing_metadata(self) -> Iterable[Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RichError:
+    """An error as it travels: a canonical code, a message for people, details for programs."""
+
+    code: grpc.StatusCode
+    message: str
+    reason: str = ""
+    """UPPER_SNAKE reason, unique in its domain; empty if the server sent none."""
+    domain: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    violations: tuple[FieldViolation, ...] = ()
+    retry_after_seconds: float | None = None
+    """When to try again; None if the server did not say."""
+
+    @property
+    def pushback_millis(self) -> int | None:
+        """The same in milliseconds, as the trailer for retries of gRPC libraries has it."""
+        return None if self.retry_after_seconds is None else round(self.retry_after_seconds * 1000)
+
+    def status(self) -> grpc.Status:
+        """The error as ``abort_with_status`` of a server takes it: with details and pushback in the trailers."""
+        status = status_pb2.Status(code=self.code.value[0], message=self.message)
+        info = error_details_pb2.ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
+        status.details.add().Pack(info)
+        if self.violations:
+            bad_request = error_details_pb2.BadRequest()
+            for violation in self.violations:
+                bad_request.field_violations.add(field=violation.field, description=violation.description)
+            status.details.add().Pack(bad_request)
+        if self.retry_after_seconds is not None:
+            retry = error_details_pb2.RetryInfo()
+            retry.retry_delay.FromNanoseconds(int(self.retry_after_seconds * 1e9))
+            status.details.add().Pack(retry)
+        answer: Any = rpc_status.to_status(status)
+        if self.pushback_millis is None:
+            return cast("grpc.Status", answer)
+        pushback = (PUSHBACK_KEY, str(self.pushback_millis))
+        return cast("grpc.Status", answer._replace(trailing_metadata=(*answer.trailing_metadata, pushback)))
+
+    @classmethod
+    def of(cls, call: FailedCall) -> Self:
+        """Reads the error of a failed call.
+
+        Details that are missing or not readable are left empty. ``rpc_status.from_call`` gives up all details if one is
+        broken, or if a proxy changed the text. Without a connection, the message names likely causes.
+        """
+        code, message = call.code(), call.details() or ""
+        if code is grpc.StatusCode.UNAVAILABLE and (hint := hint_of(message)):
+            message += f"; {hint}"
+        status = status_pb2.Status()
+        for key, value in call.trailing_metadata() or ():
+            if key == DETAILS_KEY and isinstance(value, bytes):
+                try:
+                    status.ParseFromString(value)
+                except DecodeError:
+                    return cls(code, message)
+        info = error_details_pb2.ErrorInfo()
+        bad_request = error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
+        for detail in status.details:
+            for message_type in (info, bad_request, retry):
+                if detail.Is(message_type.DESCRIPTOR):
+                    try:
+                        detail.Unpack(message_type)
+                    except DecodeError:
+                        message_type.Clear()
+        return cls(
+            code,
+            message,
+            reason=info.reason,
+            domain=info.domain,
+            metadata=dict(info.metadata),
+            violations=tuple(FieldViolation(v.field, v.description) for v in bad_request.field_violations),
+            retry_after_seconds=retry.retry_delay.ToNanoseconds() / 1e9 if retry.HasField("retry_delay") else None,
+        )
+
+    def __str__(self) -> str:
+        reason = f" {self.reason}" if self.reason else ""
+        return f"{self.code.name}{reason}: {self.message}"
+
+
+# Errors of calls to a name server: it refused the request, or another name server may answer.
+
+ELSEWHERE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    }
+)
+"""Codes that say something about the name server and not about the request."""
+
+
+class CallError(Exception):
+    """A name server answered with an error, or did not answer."""
+
+    def __init__(self, endpoint: Endpoint, error: RichError) -> None:
+        reason = error.reason or error.code.name
+        super().__init__(f"{endpoint}: {reason}: {error.message}")
+        self.endpoint = endpoint
+        self.error = error
+
+    @property
+    def reason(self) -> str:
+        """The name server's reason, or the code where it gave none."""
+        return self.error.reason or self.error.code.name
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether it is worth asking another name server."""
+        return self.error.code in ELSEWHERE
+
+
+# A program's table of errors: the gRPC code of each reason, and the form in which an error travels.
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTable:
+    """The errors that a program answers calls with."""
+
+    domain: str
+    """Domain of all reasons."""
+    codes: Mapping[Any, grpc.StatusCode]
+    """The code of each reason, a text."""
+    retry_after_seconds: Mapping[Any, float]
+    """After which time a retry helps, for the reasons where one does."""
+
+    def rich(self, error: Refused) -> RichError:
+        retry_after = error.retry_after_seconds
+        return RichError(
+            self.codes[error.reason],
+            error.text,
+            reason=str(error.reason),
+            domain=self.domain,
+            metadata=error.metadata,
+            violations=error.violations,
+            retry_after_seconds=self.retry_after_seconds.get(error.reason) if retry_after is None else retry_after,
+        )

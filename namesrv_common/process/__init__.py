@@ -1,0 +1,1 @@
+"""What makes a program of the rest: options, settings, logs, signals, threads, and its end."""

@@ -1,0 +1,168 @@
+"""Structured logs that never block the program: a bounded queue, one writer thread, counted drops."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import logging.handlers
+import queue
+import sys
+import threading
+from types import TracebackType
+from typing import Any, Literal, TextIO
+
+import structlog
+
+from namesrv_common.printable import printable, printable_json
+from namesrv_common.process.json_lines import LogFormat
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+QUEUE_CAPACITY = 10_000
+"""Log lines that wait for the writer at most. A flood of lines must not grow memory."""
+
+MAX_SHOWN = 200
+"""Characters that are shown of a line that could not be written."""
+
+_OF_SEVERAL_LINES = ("exception", "stack")
+
+
+class _BoundedQueueHandler(logging.handlers.QueueHandler):
+    """Hands records to the writer thread; drops and counts them when the queue is full.
+
+    The queue has no lock that Python code holds: a signal handler that logs may interrupt a line of the same thread.
+    """
+
+    def __init__(self, lines: queue.SimpleQueue[Any]) -> None:
+        super().__init__(lines)
+        self._lines = lines
+        self.dropped = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # the event dictionary is rendered by the writer thread, not here
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        if self._lines.qsize() >= QUEUE_CAPACITY:  # a few more fit if several threads look at once
+            self.dropped += 1
+            return
+        self._lines.put(record)
+        if self.dropped:
+            dropped, self.dropped = self.dropped, 0
+            logging.getLogger("namesrv_common.process.logs").warning("log_lines_dropped count=%d", dropped)
+
+
+class _Writer(logging.StreamHandler[TextIO]):
+    """Writes records. A record that cannot be written becomes a log line instead of a traceback."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is the library's
+        error = sys.exception()
+        if isinstance(error, OSError):
+            return  # the reader of the log has left
+        with contextlib.suppress(Exception):
+            said: Any = record.msg
+            event = said.get("event") if isinstance(said, dict) else said
+            broken = (error, record.name, str(event)[:MAX_SHOWN])
+            problem = logging.LogRecord(__name__, logging.ERROR, "", 0, "log_line_broken: %r, of %s: %s", broken, None)
+            self.stream.write(self.format(problem) + self.terminator)
+            self.flush()
+
+
+def _printable(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escapes what a value from outside could do to a terminal, or pass off as a log line.
+
+    A traceback keeps its lines, but each is indented: none looks like a line of the log.
+    """
+    for key, value in event.items():
+        if key in _OF_SEVERAL_LINES and isinstance(value, str):
+            event[key] = "\n".join(f"  {printable(line)}" for line in value.split("\n"))
+        elif isinstance(value, str):
+            event[key] = printable(value)
+    return event
+
+
+def _printable_line(_logger: Any, _name: str, line: str) -> str:
+    """JSON as it is rendered escapes most of what is not printable, and this the rest."""
+    return printable_json(line)
+
+
+def _leave_out_what_no_line_has() -> None:
+    """Spares each line the search for its source line, its thread and its process: a third of its cost.
+
+    Python's logging cookbook names these switches ("Optimization").
+    """
+    logging._srcfile = None  # noqa: SLF001 - the only way, and a documented one
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    setattr(logging, "logAsyncioTasks", False)  # noqa: B010 - Python 3.11 has no such switch
+
+
+def _log_uncaught() -> None:
+    """Has exceptions that nobody catches and warnings logged, which Python writes as text of several lines."""
+    log = logging.getLogger("python")
+
+    def uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        log.error("uncaught_exception", exc_info=(kind, error, where))
+
+    def uncaught_in_thread(found: threading.ExceptHookArgs) -> None:
+        if found.exc_value is not None and not isinstance(found.exc_value, SystemExit):
+            uncaught(found.exc_type, found.exc_value, found.exc_traceback)
+
+    def ignored(found: Any) -> None:
+        log.error("ignored_exception of %.200r", found.object, exc_info=found.exc_value)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = uncaught, uncaught_in_thread, ignored
+    logging.captureWarnings(True)
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.QueueListener:
+    """Sends all logs, the program's and the libraries', to standard error through one bounded queue.
+
+    Args:
+        log_format: ``text`` for a terminal, ``json`` for a machine: one object a line, also for warnings of Python and
+            exceptions that nobody catches.
+
+    Returns:
+        The writer. Its ``stop`` writes what still waits; a program that ends as Python programs do need not call it.
+    """
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    stream = sys.stderr
+    finish: list[Any] = (
+        [structlog.processors.JSONRenderer(), _printable_line]
+        if log_format == "json"
+        else [_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
+    )
+    writer = _Writer(stream)
+    writer.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
+        )
+    )
+    lines: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the handler limits it
+    listener = logging.handlers.QueueListener(lines, writer)
+    _leave_out_what_no_line_has()
+    root = logging.getLogger()
+    root.handlers[:] = [_BoundedQueueHandler(lines)]
+    root.setLevel(level.upper())
+    logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
+    if log_format == "json":
+        _log_uncaught()
+    listener.start()
+    atexit.register(listener.stop)
+    return listener

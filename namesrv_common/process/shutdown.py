@@ -1,0 +1,128 @@
+"""The end of a program: background work that is cancelled, and steps that each have a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from namesrv_common.process.daemon_executor import DaemonExecutor
+
+_log = structlog.get_logger(__name__)
+
+STEP_SECONDS = 5.0
+"""Deadline of a step that has none of its own, well above what it takes."""
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+# Steps of a shutdown. A step that fails or hangs is logged, and the next one runs.
+
+
+async def run_step(
+    name: str, step: Awaitable[object], seconds: float = STEP_SECONDS, sleep: Sleep = asyncio.sleep
+) -> None:
+    """Runs a step of a shutdown, and cancels it at its deadline. Raises nothing that the step raises."""
+    work = asyncio.ensure_future(step)
+    try:
+        if await _have_ended({work}, seconds, sleep):
+            _log_failure(name, work)
+        else:
+            _log_timeout(name, seconds)
+    finally:
+        work.cancel()  # is not awaited: a step may ignore it
+
+
+async def _have_ended(works: set[asyncio.Future[Any]], seconds: float, sleep: Sleep) -> bool:
+    ends = asyncio.ensure_future(asyncio.wait(works)) if works else None
+    deadline = asyncio.ensure_future(sleep(seconds))
+    try:
+        if ends is not None:
+            await asyncio.wait({ends, deadline}, return_when=asyncio.FIRST_COMPLETED)
+        return all(work.done() for work in works)
+    finally:
+        deadline.cancel()
+        if ends is not None:
+            ends.cancel()
+
+
+async def in_daemon_thread(name: str, call: Callable[[], object]) -> None:
+    """Makes a call that may hang, in a thread that does not keep the process alive."""
+    executor = DaemonExecutor(1, name)
+    try:
+        await asyncio.get_running_loop().run_in_executor(executor, call)
+    finally:
+        executor.shutdown(wait=False)
+
+
+def run_blocking_step(name: str, step: Callable[[], object], seconds: float = STEP_SECONDS) -> None:
+    """Runs a step in a daemon thread, and leaves it behind at its deadline. Raises nothing that the step raises."""
+    work = threading.Thread(target=_logging_failure, args=(name, step), name=f"stop-{name}", daemon=True)
+    work.start()
+    work.join(seconds)
+    if work.is_alive():
+        _log_timeout(name, seconds)
+
+
+def _logging_failure(name: str, step: Callable[[], object]) -> None:
+    try:
+        step()
+    except Exception:  # noqa: BLE001 - the next steps must run
+        _log.exception("shutdown_step_failed", step=name)
+
+
+def _log_failure(name: str, work: asyncio.Future[Any]) -> None:
+    error = asyncio.CancelledError() if work.cancelled() else work.exception()
+    if error is not None:
+        _log.error("shutdown_step_failed", step=name, exc_info=error)
+
+
+def _log_timeout(name: str, seconds: float) -> None:
+    _log.error("shutdown_step_timed_out", step=name, seconds=seconds)
+
+
+# Background work of a program with an event loop.
+
+
+class Background:
+    """The background tasks of a program. The first failure of one ends the program. Create it inside the event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: list[BaseException] = []
+        self._has_failed = asyncio.Event()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task, which may end or be cancelled at any time."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_end)
+        return task
+
+    async def run_until(self, stop: asyncio.Event, sleep: Sleep = asyncio.sleep) -> None:
+        """Waits until the event is set or a task fails, and cancels all tasks. Raises a group of their failures.
+
+        Tasks that do not end within ``STEP_SECONDS`` are logged and left behind.
+        """
+        ends = {asyncio.ensure_future(event.wait()) for event in (stop, self._has_failed)}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tasks = set(self._tasks)
+            for task in (*ends, *tasks):
+                task.cancel()
+            await _have_ended(set(tasks), STEP_SECONDS, sleep)
+            for task in tasks:
+                if not task.done():
+                    _log_timeout(str(task.get_coro()), STEP_SECONDS)
+        if self._failures:
+            raise BaseExceptionGroup("background work failed", self._failures)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failures.append(failure)
+            self._has_failed.set()

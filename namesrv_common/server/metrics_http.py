@@ -1,0 +1,183 @@
+"""The HTTP listener of metrics and health: /metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.grpcio_server import bound_socket
+from namesrv_common.server.http_connections import HttpConnections
+from namesrv_common.server.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from namesrv_common.server.tracing import Telemetry
+
+
+# The HTTP listener for operators: metrics, and whether the program is alive and ready.
+
+MAX_CONNECTIONS, MAX_CONNECTIONS_BY_ADDRESS = 128, 64
+"""Connections in all, and of one address: a scraper or a probe has one. Descriptors for these are kept apart."""
+
+REQUEST_SECONDS = 5.0
+"""Time for a request, and again for its answer."""
+
+MAX_REQUEST_BYTES = 16 * 1024
+"""Largest request with its headers: browsers send 2 KiB."""
+
+WAITING_CONNECTIONS = 16
+"""Backlog of the kernel, and connections that one iteration of the event loop accepts. It is a quarter of an address's
+limit, so that a caller is answered before a flood from its address closes its connection."""
+
+_ENCODE, _CONTENT_TYPE = choose_encoder("")
+_REQUEST = re.compile(rb"[A-Z]+ ([^ ?]+)[^ ]* HTTP/1\.[01]\r\n")
+
+Check = Callable[[], str | None]
+"""None if all is well, otherwise what is wrong."""
+
+
+def metrics_registry() -> CollectorRegistry:
+    """A registry with the process's own figures: memory, CPU time, open files, garbage collections."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # a third of all series, and Prometheus does not ask for them
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class _MetricsPage:
+    """The page of metrics. Rendering holds the interpreter, so endless scrapes cause it half of the time at most."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._rendering = asyncio.Lock()
+        self._begun_at = self._free_at = float("-inf")
+        self._text = b""
+
+    async def current(self) -> bytes:
+        """The metrics, read after this call; calls that wait at the same time share a page."""
+        asked_at = time.monotonic()
+        async with self._rendering:
+            if self._begun_at < asked_at:
+                await asyncio.sleep(self._free_at - time.monotonic())
+                self._begun_at = time.monotonic()
+                self._text = await asyncio.to_thread(_ENCODE, self._registry)
+                self._free_at = 2 * time.monotonic() - self._begun_at
+            return self._text
+
+
+class MetricsServer:
+    """Answers ``/metrics``, ``/healthz`` (alive) and ``/readyz`` (ready) from a thread of its own.
+
+    One request for each connection, so nobody holds one for long.
+    """
+
+    def __init__(self, listen: Endpoint, registry: CollectorRegistry, alive: Check, ready: Check) -> None:
+        """Takes the port; answers once started. Raises OSError if it cannot have the port."""
+        self._socket = bound_socket(listen)
+        self.endpoint = Endpoint(listen.host, self._socket.getsockname()[1])
+        """Where it listens."""
+        self._page = _MetricsPage(registry)
+        self._checks = {b"/healthz": alive, b"/readyz": ready}
+        self._connections = HttpConnections(
+            most=MAX_CONNECTIONS, most_by_address=MAX_CONNECTIONS_BY_ADDRESS, seconds=REQUEST_SECONDS
+        )
+        self._runner = LoopThread("metrics")
+
+    def start(self) -> None:
+        self._runner.start()
+        self._runner.begin(self._serve())
+
+    def stop(self) -> None:
+        """Gives the port back. Requests under way are not waited for."""
+        if self._runner.has_started:
+            self._runner.stop(self._end())
+        else:
+            self._runner.close()
+        self._socket.close()
+
+    async def _serve(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(_log_unless_out_of_descriptors)
+        self._server = await asyncio.start_server(
+            self._handle, sock=self._socket, limit=MAX_REQUEST_BYTES, backlog=WAITING_CONNECTIONS
+        )
+
+    async def _end(self) -> None:
+        self._server.close()
+        self._connections.cut_all()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.renew(writer.transport)
+        try:
+            status, kind, body = await self._answer(reader, writer.transport)
+            head = f"HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, EOFError):  # the peer has left, or its time was over
+            pass
+        finally:
+            self._connections.remove(writer.transport)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, connection: asyncio.BaseTransport) -> tuple[str, str, bytes]:
+        """Status, type and text. Raises EOFError: the request does not come whole."""
+        text = "text/plain; charset=utf-8"
+        try:
+            request = _REQUEST.match(await reader.readuntil(b"\r\n\r\n"))
+        except asyncio.LimitOverrunError:
+            return "431 Request Header Fields Too Large", text, b"the request is too long\n"
+        if request is None:
+            return "400 Bad Request", text, b"the request is no HTTP\n"
+        self._connections.renew(connection)
+        path = request[1]
+        if path == b"/metrics":
+            return "200 OK", _CONTENT_TYPE, await self._page.current()
+        if path not in self._checks:
+            return "404 Not Found", text, b"there is only /metrics, /healthz and /readyz\n"
+        problem = self._checks[path]()
+        return "503 Service Unavailable" if problem else "200 OK", text, f"{problem or 'ok'}\n".encode()
+
+
+def _log_unless_out_of_descriptors(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs an error, unless a connection could not be taken: then asyncio tries again after a second."""
+    if not isinstance(context.get("exception"), OSError):
+        loop.default_exception_handler(context)
+
+
+# Ways for metrics and traces to leave a program: metrics over HTTP, traces to a collector, both, or none.
+
+TELEMETRY_SECONDS = 10.0
+"""Deadline of ``Exports.stop``, above what the collector and a scrape may take."""
+
+
+class Exports:
+    """A program's listener for metrics and its exporter of traces, ended together."""
+
+    def __init__(self, telemetry: Telemetry | None) -> None:
+        self.telemetry = telemetry
+        self.listener: MetricsServer | None = None
+        """The listener that answers scrapes, or None."""
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where metrics are; None if nowhere."""
+        return self.listener.endpoint if self.listener else None
+
+    def start(self) -> None:
+        if self.listener is not None:
+            self.listener.start()
+
+    def stop(self) -> None:
+        """Sends the rest for a few seconds at most, and closes the port. Blocks until then."""
+        if self.telemetry is not None:
+            self.telemetry.stop()
+        if self.listener is not None:
+            self.listener.stop()

@@ -1,0 +1,509 @@
+"""Handlers of calls: admission, parsing, errors and encoding."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
+from namesrv_common.grpc_errors import ErrorTable, RichError
+from namesrv_common.server.call_metrics import CallObserver, observed
+
+# The admission of a call before it is answered: a gate, and memory. By default both are open.
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+RequestT = TypeVar("RequestT")
+
+
+class Gate(Protocol):
+    """Lets in the calls of one method."""
+
+    def enter(self, context: Context) -> Any:
+        """A call begins; ``leave`` must follow unless this raises Refused. Returns the caller, for ``checked``."""
+
+    def checked(self, entered: Any, request: RequestT, context: Context) -> RequestT:
+        """The parsed request. Raises Refused if the caller may not make it."""
+
+    def while_allowed(self, entered: Any, context: Context) -> AbstractContextManager[None]:
+        """A context that ends with Refused once the caller loses the right. The call has just entered."""
+
+    def leave(self, entered: Any) -> None:
+        """A call that entered has ended."""
+
+    def has_room(self) -> bool:
+        """Whether ``enter`` has memory for every caller now."""
+
+
+class Memory(Protocol):
+    """Bounds the bytes of all requests under way."""
+
+    def take(self, entered: Any, size: int) -> int:
+        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
+
+    def give_back(self, entered: Any, taken: int) -> None:
+        """Gives back what ``take`` returned."""
+
+
+NO_LIMIT = contextlib.nullcontext()
+"""The context of a call whose caller cannot lose the right to it."""
+
+
+class OpenGate:
+    """Lets everybody in."""
+
+    def enter(self, context: Context) -> None:
+        """Nothing to do."""
+
+    def checked(self, entered: None, request: RequestT, context: Context) -> RequestT:  # noqa: ARG002 - see Gate
+        return request
+
+    def while_allowed(self, entered: None, context: Context) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
+        return NO_LIMIT
+
+    def leave(self, entered: None) -> None:
+        """Nothing to do."""
+
+    def has_room(self) -> bool:
+        return True
+
+
+class UnboundedMemory:
+    """For a server whose requests are small enough to need no bound of their own."""
+
+    def take(self, entered: Any, size: int) -> int:  # noqa: ARG002 - see Memory
+        """Takes nothing."""
+        return 0
+
+    def give_back(self, entered: Any, taken: int) -> None:
+        """Nothing to do."""
+
+
+# Services are composed of parts: objects with a method of the same name for each call that they answer.
+#
+# A part's attribute ``inline_calls``, where it has one, names those of its calls that never wait for anything. A
+# servicer of several parts is a named tuple of them.
+
+UnaryBehaviour = Callable[[Any, Context], Awaitable[Message | bytes]]
+StreamBehaviour = Callable[[Any, Context], AsyncIterator[Message | bytes]]
+"""Takes the request, or the iterator of all requests if they are a stream."""
+Behaviour = Callable[[Any, Context], Any]
+"""Either of them: what answers a call."""
+
+
+class NotComposed(TypeError):
+    """Parts do not make a service: a defect that ends the start of a program."""
+
+
+def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[MethodDescriptor]:
+    """The calls of a service that some of its parts, or classes of parts, answer."""
+    parts = tuple(parts)
+    return [method for method in service.methods if any(hasattr(part, method.name) for part in parts)]
+
+
+def part_of(method: MethodDescriptor, parts: Collection[object]) -> object:
+    """Returns the one part that answers a call. Raises NotComposed if there is none, or several."""
+    found = [part for part in parts if hasattr(part, method.name)]
+    if len(found) != 1:
+        names = ", ".join(type(part).__name__ for part in found or parts)
+        problem = "more than one part answers" if found else "no part answers"
+        raise NotComposed(f"{problem} {method.full_name}: {names}")
+    return found[0]
+
+
+# The error that a call ends with after an exception: one rule for every listener of a program.
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The words of a program for what goes wrong with its calls."""
+
+    table: ErrorTable
+    """All errors that the program answers calls with."""
+    defect_event: str
+    """The log event of a defect."""
+    shutting_down: Callable[[], Refused]
+    """Makes the error of a call that something else than its caller has cancelled."""
+    slow_reader: Callable[[float], Refused]
+    """Makes the error of a reader that has taken nothing for so many seconds."""
+
+    def answer(self, error: BaseException, call: str) -> RichError:
+        """What a call ends with because of an error. The text of an unexpected one goes only to the log."""
+        if isinstance(error, Refused):
+            # Its traceback would hold the parsed request, up to 16 MiB, until the response is sent.
+            return self.table.rich(error.with_traceback(None))
+        defect = internal_defect(uuid.uuid4().hex[:12])
+        _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
+        return self.table.rich(defect)
+
+
+# Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
+#
+# A task costs as much as a route's lookup. ``handlers.py`` marks the handlers of such calls. An engine that wants to
+# runs them to their end in the callback that brought the request.
+
+_MARK = "answers_at_once"
+
+HandleT = TypeVar("HandleT")
+ResultT = TypeVar("ResultT")
+
+
+class Waited(RuntimeError):
+    """What was to be answered at once waits for something: a defect."""
+
+
+def marked(handle: HandleT, has_room: Callable[[], bool]) -> HandleT:
+    """The same handler of a unary call, marked for engines as one that never waits."""
+    setattr(handle, _MARK, has_room)
+    return handle
+
+
+def is_marked(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
+    """Whether the handler of a call never waits."""
+    return hasattr(handler.unary_unary, _MARK)
+
+
+def room_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[[], bool]:
+    """Returns a function: whether the handler of a call that never waits has memory for every caller now."""
+    has_room: Callable[[], bool] = getattr(handler.unary_unary, _MARK)
+    return has_room
+
+
+def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Runs a coroutine that does not wait to its end, without a task. Its result, or what it raises.
+
+    Raises:
+        Waited: It waits. It was told so itself, and may have answered before it ended.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: ResultT = ended.value
+        return result
+    return _stopped(coroutine)
+
+
+def _stopped(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+    try:
+        coroutine.throw(Waited("a call that is answered at once waits for something"))
+    except StopIteration as ended:
+        result: ResultT = ended.value
+        return result
+    coroutine.close()
+    raise Waited("a call that is answered at once goes on waiting")
+
+
+# Large requests: parsed one after another, so that other calls run in between.
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class LargeRequests(Protocol):
+    """Parses requests whose memory was taken from the budget of all calls together."""
+
+    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:
+        """Returns the request of a call as a message. Raises DecodeError."""
+
+
+class OneInATurn:
+    """Parses one whole request in each iteration of the event loop.
+
+    A registration of 10,000 topics takes a millisecond, and after a restart all brokers send theirs at once.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:  # noqa: ARG002 - see LargeRequests
+        """The request as a message, once no other is parsed in this iteration. Raises DecodeError."""
+        async with self._turn:
+            parsed = message.FromString(request)
+            await asyncio.sleep(0)
+            return parsed
+
+
+# Handlers of calls: admission, parsing, errors and encoding, the same for every call, program and engine.
+#
+# Requests are parsed here and not by the engine, so that malformed ones get the name server's error. Answers may be
+# messages or bytes that are encoded already.
+
+MAX_STREAM_REQUEST_BYTES = 4 * 1024
+"""Largest request of a stream, but for those that may be large. Engines keep a request until its stream ends."""
+
+CUT_SECONDS = 1.0
+"""How long the error of a stream may take to leave; a reader that reads nothing gets it when it reads on."""
+
+
+class CallHandlers:
+    """Makes the handlers of a server's calls; one for the whole server."""
+
+    def __init__(
+        self,
+        failures: Failures,
+        slow_reader_seconds: float,
+        *,
+        gate_of: Callable[[MethodDescriptor], Gate] = lambda _: OpenGate(),
+        memory: Memory | None = None,
+        large_requests: LargeRequests | None = None,
+        observers: Sequence[CallObserver] = (),
+        max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf,
+        large_streams: Collection[str] = (),
+    ) -> None:
+        """Takes what differs between servers.
+
+        Args:
+            slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
+            gate_of: The gate of each call of the contract.
+            memory: Bounds the requests under way. None means no bound.
+            large_requests: Parses those that the memory counts. By default the event loop does.
+            max_request_bytes: Largest request of each call, where an engine has one limit for the whole server.
+            large_streams: Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``.
+        """
+        self._max_request_bytes = max_request_bytes
+        self._large_streams = frozenset(large_streams)
+        self._failures = failures
+        self._slow_reader_seconds = slow_reader_seconds
+        self._gate_of = gate_of
+        self._memory = memory or UnboundedMemory()
+        self._observers = observers
+        self._large_requests = large_requests or OneInATurn()
+
+    def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
+        """Adds a service to a server of any engine. Raises NotComposed unless exactly one part answers each call."""
+        self._add(server, service, self.of(service, parts))
+
+    def add_calls(self, server: grpc.aio.Server, service: ServiceDescriptor, part: object) -> None:
+        """Adds those calls of a service that a part answers; there are no others then."""
+        self._add(server, service, self._of(methods_of(service, (part,)), (part,)))
+
+    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """The handlers of a service by the names of its calls. Raises NotComposed."""
+        return self._of(service.methods, parts)
+
+    @staticmethod
+    def _add(
+        server: grpc.aio.Server, service: ServiceDescriptor, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+        # Some engines serve only what is registered in this way too; grpcio takes it as the quicker path.
+        server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
+
+    def _of(
+        self, methods: Sequence[MethodDescriptor], parts: Iterable[object]
+    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        parts = tuple(parts)
+        return {method.name: self._handler(method, part_of(method, parts)) for method in methods}
+
+    def _handler(self, method: MethodDescriptor, part: object) -> grpc.RpcMethodHandler[Any, Any]:
+        gate, behaviour = self._gate_of(method), getattr(part, method.name)
+        is_inline = method.name in getattr(part, "inline_calls", ())
+        answering = _Answering(
+            method,
+            GetMessageClass(method.input_type),
+            None if is_inline else self._large_requests,
+            behaviour,
+            gate,
+            self._memory,
+            self._failures,
+        )
+        if method.server_streaming:
+            stream = self._observed(method, _stream(answering, self._slow_reader_seconds, self._most_bytes_of(method)))
+            if method.client_streaming:
+                return grpc.stream_stream_rpc_method_handler(stream)
+            return grpc.unary_stream_rpc_method_handler(stream)
+        handle = self._observed(method, _unary(answering, self._max_request_bytes(method)))
+        return grpc.unary_unary_rpc_method_handler(marked(handle, gate.has_room) if is_inline else handle)
+
+    def _most_bytes_of(self, method: MethodDescriptor) -> float:
+        is_large = method.full_name in self._large_streams
+        return self._max_request_bytes(method) if is_large else MAX_STREAM_REQUEST_BYTES
+
+    def _observed(self, method: MethodDescriptor, handle: Any) -> Any:
+        name = f"{method.containing_service.full_name}/{method.name}"
+        return observed(handle, self._observers, name, streams=method.server_streaming, code_of=self._code_of)
+
+    def _code_of(self, error: BaseException | None) -> grpc.StatusCode:
+        """The code that a call was ended with because of an error."""
+        match error:
+            case Refused():
+                return self._failures.table.rich(error).code
+            case DecodeError():
+                return grpc.StatusCode.INVALID_ARGUMENT
+            case asyncio.CancelledError():
+                return grpc.StatusCode.UNAVAILABLE
+            case _:
+                return grpc.StatusCode.INTERNAL
+
+
+class _Answering(NamedTuple):
+    method: MethodDescriptor
+    message: type[Message]
+    large_requests: LargeRequests | None
+    """Parses large requests of all calls, or None to parse them at once."""
+    behaviour: Behaviour
+    gate: Gate
+    memory: Memory
+    failures: Failures
+
+
+class _CallerGone(Exception):
+    """The reader of a stream has left."""
+
+
+def _unary(answering: _Answering, most_bytes: float) -> Any:
+    method, message, large_requests, behaviour, gate, memory, failures = answering
+    parse, is_inline = message.FromString, large_requests is None
+
+    async def handle(request: bytes, context: Context) -> bytes:
+        taken, entered, caller = 0, False, None
+        try:
+            caller = gate.enter(context)
+            entered = True
+            with NO_LIMIT if is_inline else gate.while_allowed(caller, context):
+                _check_size(request, most_bytes)
+                taken = memory.take(caller, len(request))
+                # No name for the parsed request: if this fails, it must not be held until the answer has left.
+                if taken:
+                    answer = await behaviour(
+                        gate.checked(caller, await _large(answering, request, context), context), context
+                    )
+                else:
+                    answer = await behaviour(gate.checked(caller, parse(request), context), context)
+            return answer if isinstance(answer, bytes) else answer.SerializeToString()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            await _end_with(error, context, method, failures)
+        finally:
+            memory.give_back(caller, taken)
+            if entered:
+                gate.leave(caller)
+
+    return handle
+
+
+END_OF_REQUESTS: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know of it
+"""What ``read`` of a context returns after the last request."""
+
+
+class _Intake:
+    """The requests of a stream: each is admitted to the memory for requests, and parsed."""
+
+    caller: Any = None
+    """As the gate returned it."""
+
+    def __init__(self, answering: _Answering, most_bytes: float, context: Context) -> None:
+        self._answering = answering
+        self._most_bytes = most_bytes
+        self._context = context
+        self._taken = 0
+
+    async def asked(self, request: Any) -> Any:
+        """Returns the request as a message, or the iterator of all requests."""
+        return self._each() if self._answering.method.client_streaming else await self._parsed(request)
+
+    def answered(self) -> None:
+        """An answer is about to leave: a single request gives its memory back."""
+        if not self._answering.method.client_streaming:
+            self.give_back()
+
+    def give_back(self) -> None:
+        taken, self._taken = self._taken, 0
+        self._answering.memory.give_back(self.caller, taken)
+
+    async def _parsed(self, request: bytes) -> Any:
+        _check_size(request, self._most_bytes)
+        answering, caller = self._answering, self.caller
+        self._taken = answering.memory.take(caller, len(request))
+        message = (
+            await _large(answering, request, self._context) if self._taken else answering.message.FromString(request)
+        )
+        return answering.gate.checked(caller, message, self._context)
+
+    async def _each(self) -> AsyncIterator[Any]:
+        # Not by the engine's iterator, which keeps the bytes of the last request for as long as it waits for the next.
+        while (request := await self._context.read()) is not END_OF_REQUESTS:
+            parsed = await self._parsed(request)
+            del request
+            yield parsed
+            del parsed
+            self.give_back()  # the next one is asked for
+
+
+def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float) -> Any:
+    method, _, _, behaviour, gate, _, failures = answering
+
+    async def write(context: Context, answer: Message | bytes) -> None:
+        try:
+            async with asyncio.timeout(slow_reader_seconds):
+                await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
+        except TimeoutError:
+            raise failures.slow_reader(slow_reader_seconds) from None
+        except grpc.aio.InternalError:  # grpcio raises it if the connection ended before this call was cancelled
+            raise _CallerGone from None
+
+    async def handle(request: Any, context: Context) -> None:
+        entered, intake = False, _Intake(answering, most_bytes, context)
+        try:
+            intake.caller = gate.enter(context)
+            entered = True
+            with gate.while_allowed(intake.caller, context):
+                # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
+                async with contextlib.aclosing(behaviour(await intake.asked(request), context)) as answers:
+                    del request  # a stream may last, and has taken from it what it needs
+                    async for answer in answers:
+                        intake.answered()
+                        await write(context, answer)
+        except _CallerGone:
+            raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            if isinstance(error, Refused) and error.reason == CommonReason.SLOW_READER:
+                _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CUT_SECONDS):
+                    await _end_with(error, context, method, failures)
+        finally:
+            intake.give_back()
+            if entered:
+                gate.leave(intake.caller)
+
+    return handle
+
+
+def _check_size(request: bytes, most_bytes: float) -> None:
+    if len(request) > most_bytes:
+        raise limit_exceeded("bytes of the request", len(request), int(most_bytes))
+
+
+async def _large(answering: _Answering, request: bytes, context: Context) -> Message:
+    if answering.large_requests is None:
+        return answering.message.FromString(request)
+    return await answering.large_requests.parsed(answering.message, request, context)
+
+
+async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:
+    if isinstance(error, DecodeError):
+        error.with_traceback(None)  # a half-parsed request is held by it
+        error = malformed_request(method.input_type.full_name)
+    elif isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            try:
+                raise error  # of this very call; any other would leave the caller waiting for its deadline
+            finally:
+                del error, task  # both lead to this frame by the traceback, and would wait for the garbage collector
+        error = failures.shutting_down()
+    rich = failures.answer(error, method.full_name)
+    await context.abort(rich.code, rich.message, rich.status().trailing_metadata)

@@ -1,0 +1,1 @@
+"""Certificates and keys, and the TLS of a listener."""

@@ -1,0 +1,253 @@
+"""The client of name servers for threads, over real gRPC: answers, pages, streams, and each kind of failure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from unittest import mock
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv_common.client import namesrv_client
+from namesrv_common.client.channels import MAX_ANSWER_BYTES
+from namesrv_common.client.intake import IntakeLimits
+from namesrv_common.client.namesrv_client import PLAIN, ConnectionSettings, NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
+from tests.support.patience import TIMEOUT
+
+REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
+NOTHING = pb.GetNamesrvStatusRequest()
+EVERYTHING = pb.StreamRouteSnapshotRequest()
+PAGES = [["T1", "T2"], ["T3"], []]
+ENDLESS = 1_000
+"""Page size that asks the fake for a list without end."""
+
+
+class Fake(ScriptedNamesrv):
+    """Answers in a way that the request chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = threading.Event()
+        """Set when an endless stream has lost its reader."""
+        self.pages_sent = 0
+        """Pages of an endless list that were asked for."""
+
+    def GetNamesrvStatus(self, *_: object) -> pb.GetNamesrvStatusResponse:  # noqa: N802
+        return pb.GetNamesrvStatusResponse(header=self.header())
+
+    def GetNamesrvConfig(self, *_: object) -> bytes:  # noqa: N802
+        return b"\xff"
+
+    def GetKvConfig(self, _request: Message, context: grpc.ServicerContext) -> bytes:  # noqa: N802
+        """One byte more than clients accept, compressed to a few KiB."""
+        context.set_compression(grpc.Compression.Gzip)
+        return bytes(MAX_ANSWER_BYTES + 1)
+
+    def GetTopicRoute(  # noqa: N802
+        self, request: pb.GetTopicRouteRequest, context: grpc.ServicerContext
+    ) -> pb.GetTopicRouteResponse:
+        if request.topic == "late":
+            self.ended.wait(TIMEOUT)
+        if request.topic == "cancelled":
+            context.abort(grpc.StatusCode.CANCELLED, "by the server")
+        context.abort_with_status(REFUSAL.status())
+
+    def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:  # noqa: N802
+        number = int(request.page_token or "0")
+        if request.page_size == ENDLESS:
+            self.pages_sent += 1
+            return pb.ListTopicsResponse(topics=PAGES[0], next_page_token=str(number + 1))
+        following = str(number + 1) if number + 1 < len(PAGES) else ""
+        return pb.ListTopicsResponse(topics=PAGES[number], next_page_token=following)
+
+    def StreamRouteSnapshot(  # noqa: N802
+        self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamRouteSnapshotResponse]:
+        if request.follow or request.pin_id == "endless":
+            context.add_callback(self.ended.set)
+        yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=7))
+        if request.follow:
+            self.ended.wait(TIMEOUT)
+        elif request.pin_id == "endless":
+            while not self.ended.is_set():
+                yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(topics=[pb.TopicQueues()] * 100))
+        elif request.pin_id:
+            context.abort(grpc.StatusCode.INTERNAL, "broke off")
+        yield pb.StreamRouteSnapshotResponse(snapshot_end=pb.SnapshotEnd())
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with Fake() as server:
+        yield server
+        server.ended.set()
+
+
+@pytest.fixture
+def endpoint(fake: Fake) -> Endpoint:
+    return fake.endpoint
+
+
+Ask = Callable[[str, Message], list[Message]]
+"""Makes a call of any kind."""
+
+
+@pytest.fixture
+def ask(endpoint: Endpoint) -> Ask:
+    """Answers of a call or a stream; of a list, all pages."""
+
+    def answers(name: str, message: Message) -> list[Message]:
+        with NamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT) as client:
+            if name.startswith("Stream"):
+                return list(client.stream(name, message, TIMEOUT))
+            return list(client.pages(name, message)) if name.startswith("List") else [client.call(name, message)]
+
+    return answers
+
+
+def failure(ask: Ask, name: str, message: Message) -> CallError:
+    with pytest.raises(CallError) as caught:
+        ask(name, message)
+    return caught.value
+
+
+def test_a_call_by_its_name_gives_the_answer_of_the_contract(ask: Ask) -> None:
+    (answer,) = ask("GetNamesrvStatus", NOTHING)
+    assert isinstance(answer, pb.GetNamesrvStatusResponse)
+    assert answer.header.namesrv_name == "ns-a"
+
+
+def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(ask: Ask) -> None:
+    found = ask("ListTopics", pb.ListTopicsRequest())
+    assert [list(page.topics) for page in found if isinstance(page, pb.ListTopicsResponse)] == PAGES
+
+
+def test_a_refusal_has_the_endpoint_and_all_that_the_name_server_said(ask: Ask, endpoint: Endpoint) -> None:
+    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="T"))
+    assert (error.endpoint, error.error) == (endpoint, REFUSAL)
+    assert str(error) == f"{endpoint}: LIMIT_EXCEEDED: too many"
+    assert not error.unreachable
+
+
+def test_a_late_answer_is_no_answer(ask: Ask) -> None:
+    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="late"))
+    assert error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert error.unreachable
+
+
+def test_a_call_that_the_server_cancels_is_a_failure_and_cancels_nobody(ask: Ask) -> None:
+    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="cancelled"))
+    assert error.error.code is grpc.StatusCode.CANCELLED
+
+
+def test_a_stream_is_read_to_its_end(ask: Ask) -> None:
+    first, last = ask("StreamRouteSnapshot", EVERYTHING)
+    assert isinstance(first, pb.StreamRouteSnapshotResponse)
+    assert isinstance(last, pb.StreamRouteSnapshotResponse)
+    assert first.snapshot_header.taken_at_millis == 7
+    assert last.HasField("snapshot_end")
+
+
+def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
+    error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="p"))
+    assert (error.error.code, error.error.message) == (grpc.StatusCode.INTERNAL, "broke off")
+
+
+def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
+    with mock.patch.object(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
+        error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="endless"))
+    problem = "sends too much: StreamRouteSnapshot has 1,100 rows so far, over the limit of 1,000"
+    assert str(error) == f"{endpoint}: INTERNAL: {problem}"
+    assert error.unreachable
+    assert fake.ended.wait(TIMEOUT)
+
+
+def test_a_list_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake) -> None:
+    with mock.patch.object(namesrv_client, "LIST_LIMITS", IntakeLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
+        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+    assert error.error.message == "sends too much: ListTopics has 12 rows so far, over the limit of 10"
+    assert fake.pages_sent == 6
+
+
+def test_a_list_of_pages_without_end_is_given_up(ask: Ask, fake: Fake) -> None:
+    with mock.patch.object(namesrv_client, "MAX_PAGES", 3):
+        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+    assert error.error.message == "sends too much: 4 pages of ListTopics so far, over the limit of 3"
+    assert fake.pages_sent == 4
+
+
+def test_a_call_that_nobody_implements_says_so(ask: Ask) -> None:
+    error = failure(ask, "GetBrokerClusterInfo", pb.GetBrokerClusterInfoRequest())
+    assert error.reason == "UNIMPLEMENTED"
+    assert error.unreachable
+
+
+def test_nobody_at_the_endpoint_is_unreachable() -> None:
+    nobody = Endpoint("127.0.0.1", 1)
+    with NamesrvClient(nobody, TIMEOUT) as client, pytest.raises(CallError) as caught:
+        client.call("GetNamesrvStatus", NOTHING)
+    assert (caught.value.error.code, caught.value.unreachable) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
+def test_a_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
+    follow = pb.StreamRouteSnapshotRequest(follow=True)
+    with NamesrvClient(endpoint, TIMEOUT) as client, closing(client.stream("StreamRouteSnapshot", follow, None)) as it:
+        next(it)
+    assert fake.ended.wait(TIMEOUT)
+
+
+def test_bytes_that_are_no_message_are_a_failure(ask: Ask) -> None:
+    error = failure(ask, "GetNamesrvConfig", admin_service_pb2.GetNamesrvConfigRequest())
+    assert error.error.code is grpc.StatusCode.INTERNAL
+
+
+def test_an_answer_that_is_too_large_once_it_is_unpacked_is_a_failure(ask: Ask) -> None:
+    error = failure(ask, "GetKvConfig", admin_service_pb2.GetKvConfigRequest())
+    assert error.error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "larger than max" in error.error.message
+
+
+def test_answers_can_be_read_by_another_class(endpoint: Endpoint) -> None:
+    with NamesrvClient(endpoint, TIMEOUT) as client:
+        first, _ = client.stream("StreamRouteSnapshot", EVERYTHING, TIMEOUT, len)
+    assert first == pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=7)).ByteSize()
+
+
+def test_metadata_goes_with_every_call(fake: Fake, endpoint: Endpoint) -> None:
+    with NamesrvClient(endpoint, TIMEOUT, metadata=(("authorization", "Bearer secret"),)) as client:
+        client.call("GetNamesrvStatus", NOTHING)
+    assert fake.metadata[-1]["authorization"] == "Bearer secret"
+
+
+def test_what_is_not_set_is_left_to_grpc_and_nothing_is_repeated() -> None:
+    assert set(PLAIN.options) == {("grpc.enable_retries", 0)}
+
+
+def test_settings_become_options_in_grpcs_units() -> None:
+    settings = ConnectionSettings(
+        connect_seconds=3.0,
+        first_backoff_seconds=0.1,
+        longest_backoff_seconds=1.0,
+        keepalive_seconds=5.0,
+        shared=False,
+        service_config="{}",
+    )
+    assert dict(settings.options) == {
+        "grpc.min_reconnect_backoff_ms": 3_000,
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.max_reconnect_backoff_ms": 1_000,
+        "grpc.keepalive_time_ms": 5_000,
+        "grpc.keepalive_timeout_ms": 5_000,
+        "grpc.http2.ping_timeout_ms": 5_000,
+        "grpc.http2.max_pings_without_data": 0,
+        "grpc.use_local_subchannel_pool": 1,
+        "grpc.service_config": "{}",
+    }

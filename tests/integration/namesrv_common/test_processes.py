@@ -1,0 +1,62 @@
+"""What holds for a process as a whole: its end, its memory and its descriptors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HANGING_CALL = """
+import threading
+from namesrv_common.process.daemon_executor import DaemonExecutor
+executor, begun = DaemonExecutor(1, "hanging"), threading.Event()
+executor.submit(lambda: (begun.set(), threading.Event().wait()))
+begun.wait()
+executor.shutdown(wait=False)
+print("end")
+"""
+
+FREED_MEMORY = """
+import asyncio
+from pathlib import Path
+from namesrv_common.process.malloc_trim import return_freed_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+async def main():
+    pieces = [b"x" * 64_000 for _ in range(4_000)]
+    del pieces[::2]
+    kept = resident()
+    trimming = asyncio.create_task(return_freed_memory(0.01))
+    async with asyncio.timeout(30):
+        while resident() > kept - 100:
+            await asyncio.sleep(0.01)
+    trimming.cancel()
+
+asyncio.run(main())
+"""
+
+ALL_DESCRIPTORS = (
+    "import resource; from namesrv_common.process.program import use_all_descriptors, descriptors_for_connections;"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000)); use_all_descriptors();"
+    "print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_for_connections())"
+)
+
+
+def printed_by(program: str) -> str:
+    """What a Python process prints that runs a program to its end."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_process_ends_although_a_call_hangs() -> None:
+    assert printed_by(HANGING_CALL) == "end\n"
+
+
+def test_memory_between_pieces_in_use_is_returned() -> None:
+    printed_by(FREED_MEMORY)
+
+
+def test_a_process_uses_all_descriptors_that_it_may_have() -> None:
+    assert printed_by(ALL_DESCRIPTORS).split() == ["1000", "1000", "750"]

@@ -1,0 +1,285 @@
+"""Permits: what a file grants, and to whom."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from namesrv_common.errors import CommonReason, Refused
+from namesrv_common.group_patterns import GroupPattern
+from namesrv_common.server.permits import (
+    MAX_PERMITS_FILE_BYTES,
+    MAX_PRINCIPALS,
+    BrokerPattern,
+    NamedBroker,
+    Permission,
+    Permits,
+    PermitsError,
+    Principal,
+    bearer_token,
+    read_permits,
+)
+from tests.support.refusals import refuses
+
+TOML = """
+[principals.broker-a]
+certificates = ["spiffe://prod/broker-a", "broker-a.example"]
+look_up = true
+register = ["DefaultCluster/broker-a", "Test*/*"]
+
+[principals."ops@example"]
+token_sha256 = ["{digest}"]
+administer = true
+"""
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@pytest.fixture
+def permits(tmp_path: Path) -> Permits:
+    path = tmp_path / "permits.toml"
+    path.write_text(TOML.format(digest=digest("secret").upper()))
+    return read_permits(path)
+
+
+def principal(permits: Permits, name: str) -> Principal:
+    found = permits.of_certificate([name])
+    assert found is not None
+    return found
+
+
+def test_a_principal_is_known_by_a_name_of_its_certificate_or_by_its_token(permits: Permits) -> None:
+    assert principal(permits, "broker-a.example").name == "broker-a"
+    assert permits.of_certificate(["x", "spiffe://prod/broker-a"]) is principal(permits, "broker-a.example")
+    found = permits.of_token("secret")
+    assert found is not None
+    assert found.name == "ops@example"
+
+
+def test_what_is_not_known_is_nobody(permits: Permits) -> None:
+    assert permits.of_certificate(["broker-a", "BROKER-A.EXAMPLE"]) is None
+    for token in ("", "Secret", digest("secret"), "secret "):
+        assert permits.of_token(token) is None
+
+
+@pytest.mark.parametrize(
+    ("authorization", "token"),
+    [
+        ("Bearer secret", "secret"),
+        ("bEARER secret", "secret"),
+        ("Bearer  secret", " secret"),
+        ("Bearer secret ", "secret "),
+        ("Bearer \tsecret", "\tsecret"),
+        ("Bearer ", ""),
+        ("Bearer", ""),
+        ("Bearer\tsecret", None),
+        (" Bearer secret", None),
+        ("Basic secret", None),
+        ("", None),
+    ],
+)
+def test_a_bearer_token_is_all_that_follows_one_space(authorization: str, token: str | None) -> None:
+    assert bearer_token(authorization) == token
+
+
+def test_what_is_not_granted_is_denied(permits: Permits) -> None:
+    broker, ops = principal(permits, "broker-a.example"), permits.of_token("secret")
+    assert ops is not None
+    granted = {who.name: [permission for permission in Permission if _may(who, permission)] for who in (broker, ops)}
+    assert granted == {
+        "broker-a": [Permission.LOOKUP, Permission.REGISTER],
+        "ops@example": [Permission.ADMINISTER],
+    }
+
+
+def _may(who: Principal, permission: Permission) -> bool:
+    try:
+        who.check(permission)
+    except Refused as error:
+        return error.metadata != {"principal": who.name, "permission": permission.value}
+    return True
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name", "fits"),
+    [
+        ("DefaultCluster", "broker-a", True),
+        ("DefaultCluster", "broker-ab", False),
+        ("DefaultCluster", "broker-b", False),
+        ("Other", "broker-a", False),
+        ("TestEast", "anything", True),
+        ("XTest", "anything", False),
+        ("Test/x", "anything", False),
+        ("Test", "x/y", False),
+        ("", "DefaultCluster/broker-a", False),
+        ("DefaultCluster/broker-a", "", False),
+        ("DefaultCluster", "broker-a\n", False),
+    ],
+)
+def test_a_group_is_permitted_by_the_whole_of_both_names(
+    permits: Permits, cluster: str, name: str, *, fits: bool
+) -> None:
+    broker = principal(permits, "broker-a.example")
+    if fits:
+        broker.check_brokers([NamedBroker((cluster, name))])
+    else:
+        with refuses(CommonReason.NOT_PERMITTED):
+            broker.check_brokers([NamedBroker(("DefaultCluster", "broker-a")), NamedBroker((cluster, name))])
+
+
+def test_an_error_shows_no_more_of_a_long_name_than_a_name_may_have() -> None:
+    nobody = Principal("nobody", register=(BrokerPattern.parse("a/a"),))
+    with refuses(CommonReason.NOT_PERMITTED) as raised:
+        nobody.check_brokers([NamedBroker(("c" * 10_000, "b" * 10_000), "a" * 10_000)])
+    assert len(raised.value.text) < 800
+
+
+def may_register(pattern: str, address: str | None) -> bool:
+    broker = Principal("broker", register=(BrokerPattern.parse(pattern),))
+    try:
+        broker.check_brokers([NamedBroker(("fleet", "broker-a"), address)])
+    except Refused:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("hosts", "permitted", "refused"),
+    [
+        ("10.0.0.0/24", ["10.0.0.0:1", "10.0.0.255:65535"], ["10.0.1.0:1", "[::ffff:10.0.0.1]:1", "[a00::1]:1", "b:1"]),
+        ("10.0.0.1", ["10.0.0.1:10911", "10.0.0.1:1"], ["10.0.0.2:10911", "10.0.0.01:1", "10.0.0.1.example:1"]),
+        ("0.0.0.0/0", ["127.0.0.1:1"], ["localhost:1", "127.1:1", "[::1]:1"]),
+        ("fd00::/64", ["[fd00::1]:1", "[fd00:0::1]:1"], ["[fd00:0:0:1::1]:1", "10.0.0.1:1"]),
+        ("fd00::1", ["[fd00::1]:1", "[fd00:0::1]:1"], ["[fd00::2]:1"]),
+        ("broker-a.example", ["broker-a.example:1"], ["broker-b.example:1", "broker-a.example.evil:1", "10.0.0.1:1"]),
+    ],
+)
+def test_a_pattern_permits_only_the_addresses_that_it_names(
+    hosts: str, permitted: list[str], refused: list[str]
+) -> None:
+    pattern = f"fleet/broker-*@{hosts}"
+    assert [address for address in [*permitted, *refused] if may_register(pattern, address)] == permitted
+    assert may_register(pattern, None), "a call that names no address"
+    assert not may_register(f"other/*@{hosts}", permitted[0])
+
+
+def test_the_refusal_of_an_address_names_caller_group_and_address() -> None:
+    broker = Principal("broker", register=(BrokerPattern.parse("fleet/*@10.0.0.1"),))
+    refusal = r"^broker may not register fleet/broker-a at 10\.0\.0\.2:10911$"
+    with refuses(CommonReason.NOT_PERMITTED, match=refusal) as raised:
+        broker.check_brokers([NamedBroker(("fleet", "broker-a"), "10.0.0.2:10911")])
+    assert raised.value.metadata == {
+        "principal": "broker",
+        "permission": "register",
+        "names": "fleet/broker-a",
+        "address": "10.0.0.2:10911",
+    }
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0.1", "10.0.0.1:0", ":1", "[10.0.0.1]:1", "10.0.0.1:1\n", "1" * 300])
+def test_what_is_no_address_is_in_no_pattern_that_names_addresses(address: str) -> None:
+    assert not may_register("fleet/*@10.0.0.0/8", address)
+    assert may_register("fleet/*", address)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "problem"),
+    [
+        ("10.0.0.1/24", "is not a network such as 10.0.0.0/24 or fd00::/64: 10.0.0.1/24 has host bits set"),
+        ("10.0.0.0/33", "is not a network"),
+        ("broker/a", "is not a network"),
+        ("", "is not a network, an IP address or a host name"),
+        ("*.example", r"\* stands for nothing after @"),
+        ("10.0.0.256", "is not a network, an IP address or a host name"),
+        ("10.0.0.1:10911", "is not a network, an IP address or a host name"),
+        ("[fd00::1]", "is not a network, an IP address or a host name"),
+        ("a@b", "is not a network, an IP address or a host name"),
+    ],
+)
+def test_a_pattern_with_wrong_addresses_is_refused(hosts: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        BrokerPattern.parse(f"fleet/*@{hosts}")
+
+
+@pytest.mark.parametrize("text", ["broker-a", "a/b/c", "/", "a/", "a/b@c", "a/b\n"])
+def test_a_pattern_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not CLUSTER/BROKER"):
+        GroupPattern.parse(text)
+
+
+def row(**values: object) -> dict[str, object]:
+    return {"certificates": ["x"], **values}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty, so nobody could call"),
+        (b" \n", "is empty, so nobody could call"),
+        (b"\xff", "can't decode"),
+        (b"{", "Expecting property name"),
+        (b"[" * 100_000, "recursion"),
+        (b"[]", "valid dictionary"),
+        (json.dumps({"principals": {"a": row(), "b": row()}}), "'x' is a's already"),
+        (
+            json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}),
+            "is a's already",
+        ),
+        (
+            json.dumps({"principals": {"a": {"token_sha256": [digest("t"), digest("").upper()]}}}),
+            "principals.a.token_sha256.1: is the SHA-256 of an empty token",
+        ),
+        (json.dumps({"principals": {"a b": row()}}), "a name has 1 to 127 of"),
+        (json.dumps({"principals": {"": row()}}), "a name has 1 to 127 of"),
+        (json.dumps({"principals": {"a": row(look_up=1)}}), "principals.a.look_up: Input should be a valid boolean"),
+        (json.dumps({"principals": {"a": row(lookup=True)}}), "a.lookup: is unknown; did you mean look_up?"),
+        (json.dumps({"principals": {"a": row(agents={"reed": []})}}), "agents.reed: is unknown; did you mean read?"),
+        (json.dumps({"principals": {"a": row()}, "x": 1}), "x: is unknown; known are principals"),
+        (json.dumps({"principals": {"a": row(register="a/b")}}), "principals.a.register: Input should be a valid list"),
+        (
+            json.dumps({"principals": {"a": row(register=["a/b", "a/b@10.0.0.1/8"])}}),
+            "principals.a.register.1: '10.0.0.1/8' is not a network",
+        ),
+        (json.dumps({"principals": {"a": row(agents={"read": ["a/b@10.0.0.1"]})}}), "read.0: .* is not CLUSTER/BROKER"),
+        (json.dumps({"principals": {"a": row(certificates=[""])}}), "at least 1 character"),
+        *(
+            (
+                json.dumps({"principals": {"a": row(certificates=["x", pattern])}}),
+                f"principals.a.certificates.1: {re.escape(repr(pattern))} has \\*, .* the exact URI or DNS name",
+            )
+            for pattern in ("*", "*.example", "spiffe://prod/*")
+        ),
+    ],
+)
+def test_a_file_that_is_not_right_is_refused_as_a_whole(tmp_path: Path, content: bytes | str, problem: str) -> None:
+    path = tmp_path / "permits.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(PermitsError, match=problem) as raised:
+        read_permits(path)
+    assert str(raised.value).startswith(f"permits file {path}: ")
+
+
+def test_as_many_principals_as_the_limit_are_taken_and_no_more(tmp_path: Path) -> None:
+    def write(count: int) -> Path:
+        path = tmp_path / "permits.json"
+        path.write_text(json.dumps({"principals": {f"p{i}": {"certificates": [f"p{i}"]} for i in range(count)}}))
+        return path
+
+    assert len(read_permits(write(MAX_PRINCIPALS)).by_certificate) == MAX_PRINCIPALS
+    with pytest.raises(PermitsError, match=f"at most {MAX_PRINCIPALS}"):
+        read_permits(write(MAX_PRINCIPALS + 1))
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
+    content = json.dumps({"principals": {"a": row()}})
+    (path := tmp_path / "permits.json").write_text(content.ljust(MAX_PERMITS_FILE_BYTES))
+    assert read_permits(path).by_certificate
+    path.write_text(content.ljust(MAX_PERMITS_FILE_BYTES + 1))
+    with pytest.raises(PermitsError, match="is larger than"):
+        read_permits(path)

@@ -1,0 +1,145 @@
+"""Open calls are checked again when permits change; those that are refused end with the error of their check."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from namesrv_common.errors import CommonReason, Refused, not_permitted
+from namesrv_common.server.open_calls import CHECK_SLICE, OpenCalls
+from tests.support.refusals import refuses
+
+REFUSAL = not_permitted("shop", "look up")
+
+
+def admitted() -> None:
+    """A check that passes."""
+
+
+def refused() -> None:
+    raise REFUSAL
+
+
+async def waiting(calls: OpenCalls, check: Callable[[], None]) -> None:
+    """A call that waits forever."""
+    with calls.while_allowed(check):
+        await asyncio.Event().wait()
+
+
+async def begun(*tasks: asyncio.Task[None]) -> None:
+    """Waits until each task has done its first step."""
+    await asyncio.wait(tasks, timeout=0)
+
+
+async def test_a_refused_call_ends_with_the_refusal_and_others_go_on() -> None:
+
+    calls = OpenCalls()
+    ended, kept = (asyncio.create_task(waiting(calls, check)) for check in (refused, admitted))
+    await begun(ended, kept)
+    with capture_logs() as lines:
+        await calls.check_again()
+        with refuses(CommonReason.NOT_PERMITTED) as raised:
+            await ended
+    assert raised.value is REFUSAL
+    assert ended.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
+    assert [(line["event"], line["count"]) for line in lines] == [("open_calls_ended", 1)]
+    await begun(kept)
+    assert not kept.done()
+    kept.cancel()
+
+
+async def test_a_call_whose_caller_has_gone_too_is_cancelled() -> None:
+
+    calls = OpenCalls()
+    call = asyncio.create_task(waiting(calls, refused))
+    await begun(call)
+    await calls.check_again()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
+    async def run() -> None:
+        calls = OpenCalls()
+
+        async def stubborn() -> str:
+            with calls.while_allowed(refused):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    return "an answer"
+            return "never"
+
+        call = asyncio.create_task(stubborn())
+        await begun(call)  # type: ignore[arg-type]
+        await calls.check_again()
+        with refuses(CommonReason.NOT_PERMITTED):
+            await call
+
+    asyncio.run(run())
+
+
+async def test_a_call_that_has_ended_is_not_checked() -> None:
+
+    calls = OpenCalls()
+
+    def fails() -> None:
+        raise AssertionError("it has ended")
+
+    with calls.while_allowed(fails):
+        pass
+    await calls.check_again()
+
+
+class Connection:
+    """Something open that is no task."""
+
+    def __init__(self) -> None:
+        self.ended_with: list[Refused] = []
+
+    def check(self) -> None:
+        raise REFUSAL
+
+    def end(self, refusal: Refused) -> None:
+        self.ended_with.append(refusal)
+
+
+async def test_each_call_is_ended_once_however_often_permits_change() -> None:
+
+    calls, connection = OpenCalls(), Connection()
+    calls.add(connection)
+    await calls.check_again()
+    await calls.check_again()
+    assert connection.ended_with == [REFUSAL]
+    calls.remove(connection)
+
+
+async def test_others_have_their_turn_between_slices_of_many_calls() -> None:
+
+    calls, connections = OpenCalls(), [Connection() for _ in range(3 * CHECK_SLICE)]
+    for connection in connections:
+        calls.add(connection)
+    checking = asyncio.create_task(calls.check_again())
+    seen = []
+    while not checking.done():
+        await asyncio.sleep(0)
+        seen.append(sum(len(connection.ended_with) for connection in connections))
+    assert set(seen) == {CHECK_SLICE, 2 * CHECK_SLICE, 3 * CHECK_SLICE}
+
+
+async def test_a_call_that_ends_while_others_are_checked_is_passed_over() -> None:
+
+    calls = OpenCalls()
+    first = [Connection() for _ in range(CHECK_SLICE)]
+    last = Connection()
+    for connection in (*first, last):
+        calls.add(connection)
+    checking = asyncio.create_task(calls.check_again())
+    await asyncio.sleep(0)
+    calls.remove(last)
+    await checking
+    assert not last.ended_with

@@ -1,0 +1,144 @@
+"""Text from outside is shown and does nothing: in tables, JSON, logs and errors."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import json
+import logging
+import sys
+import threading
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import structlog
+from rich.table import Table
+
+from namesrv_common.printable import UNPRINTABLE, printable, printable_json, say
+from namesrv_common.process.json_lines import LogFormat
+from namesrv_common.process.logs import configure_logs
+from namesrv_common.process.settings_cli import exit_with
+from namesrv_common.process.terminal import TableConsole
+from nsctl.output import Format, show
+from tests.support.hostile.text import HOSTILE, unescaped
+
+BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
+
+
+def test_every_control_separator_and_bidirectional_character_is_escaped_and_letters_are_not() -> None:
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        kind = unicodedata.category(character)
+        if kind in {"Cc", "Zl", "Zp", "Cs"} or unicodedata.bidirectional(character) in BIDI:
+            assert UNPRINTABLE.match(character), hex(code)
+        elif kind[0] in "LNPSM" or character == " ":
+            assert not UNPRINTABLE.match(character), hex(code)
+
+
+def test_an_escape_names_the_character() -> None:
+    assert printable("a\nb\r\t\x1b\x9b\u202e\U000e0001\ud800 ä 漢 \\") == (
+        "a\\nb\\r\\t\\x1b\\x9b\\u202e\\U000e0001\\ud800 ä 漢 \\"
+    )
+
+
+def test_programs_read_what_was_written_whatever_it_is() -> None:
+    text = HOSTILE + "".join(map(chr, range(0x300))) + "\U000e0001\u2028\ufeff漢"
+    shown = printable_json(json.dumps({"a": text}, ensure_ascii=False, indent=2))
+    assert json.loads(shown) == {"a": text}
+    assert not unescaped(shown)
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_rows_are_shown_without_anything_that_a_terminal_obeys(
+    form: Format, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"a": HOSTILE, "b": [HOSTILE, "x"], "c": 1, "d": {"e": HOSTILE}}]
+    show(rows, ("a", "b", "c"), form, title=HOSTILE)
+    out = capsys.readouterr().out
+    assert not unescaped(out)
+    assert "[bold]" in out.replace("\n", "").replace(" ", ""), "markup is text"
+    if form is Format.JSON:
+        assert json.loads(out) == rows
+
+
+def test_a_table_of_any_program_obeys_nothing() -> None:
+    out = io.StringIO()
+    console = TableConsole(file=out, width=200)
+    drawn = Table(title=HOSTILE)
+    drawn.add_column(HOSTILE)
+    drawn.add_row(HOSTILE)
+    console.print(drawn)
+    console.print(HOSTILE)
+    assert not unescaped(out.getvalue())
+
+
+def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    say("nsctl", HOSTILE)
+    with pytest.raises(SystemExit):
+        exit_with("namesrv", HOSTILE)
+    lines = capsys.readouterr().err.split("\n")
+    assert not unescaped("\n".join(lines))
+    assert [line.partition(":")[0] for line in lines] == ["nsctl", "namesrv", ""]
+
+
+@contextmanager
+def _logging(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    root, err = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
+    monkeypatch.setattr(sys, "stderr", err)
+    for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    listener = configure_logs(log_format, "info")
+    try:
+        yield err
+        listener.stop()
+    finally:
+        atexit.unregister(listener.stop)
+        logging.captureWarnings(False)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.reset_defaults()
+
+
+def _fail() -> None:
+    raise ValueError(HOSTILE)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_log_line_is_one_line_and_a_traceback_looks_like_none(
+    log_format: LogFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _logging(log_format, monkeypatch) as err:
+        structlog.get_logger("x").warning("event", peer=HOSTILE, names=[HOSTILE])
+        logging.getLogger("library").warning("a library says %s", HOSTILE)
+        try:
+            _fail()
+        except ValueError:
+            structlog.get_logger("x").exception("failed")
+    lines = err.getvalue().splitlines()
+    assert not unescaped(err.getvalue())
+    if log_format == "json":
+        told = [json.loads(line) for line in lines]
+        assert [line["level"] for line in told] == ["warning", "warning", "error"]
+        assert told[0]["peer"] == HOSTILE, "programs read what was written"
+    else:
+        own = [line for line in lines if not line.startswith("  ")]
+        assert len(own) == 3, own
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_of_a_line_that_cannot_be_written_another_says_which_it_is(
+    log_format: LogFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError("no text")
+
+    with _logging(log_format, monkeypatch) as err:
+        structlog.get_logger("ours").warning("broker_gone", peer=Broken())
+        logging.getLogger("library").warning("of two, %d and %d", 1)  # noqa: PLE1206 - that is what is wrong with it
+    ours, of_library = err.getvalue().splitlines()
+    assert "log_line_broken: RuntimeError('no text'), of ours: broker_gone" in ours
+    assert "of library: of two, %d and %d" in of_library
