@@ -152,7 +152,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         json_schema_extra=ADVANCED,
     )
     cache_bytes: int = Field(
-        64 << 20,
+        256 << 20,
         ge=0,
         le=1 << 40,
         description="Memory of the native engine for cached answers. 0: no cache.",
