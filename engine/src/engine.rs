@@ -24,6 +24,7 @@ use crate::ledger::{CALLS, Kind};
 use crate::limits::Limits;
 use crate::panics::text_of;
 use crate::peer::Owner;
+use crate::remoting::answer::GoAway;
 use crate::shared::{Method, Shared, Stage};
 use crate::worker_thread;
 
@@ -276,6 +277,11 @@ impl Engine {
         for (method, calls) in by_method {
             self.shared.hits[usize::from(method)].answered(calls, took * calls / all);
         }
+    }
+
+    /// Sets the answer to requests of `RocketMQ`'s protocol that arrive while the engine drains. The first call counts.
+    pub fn set_go_away(&self, go_away: GoAway) {
+        let _ = self.shared.go_away.set(go_away);
     }
 
     /// Continues the end: 1 drains, 2 ends connections, 3 leaves them.

@@ -41,5 +41,5 @@ pub use ledger::Kind;
 pub use limits::Limits;
 pub use panics::tell_panics_in_lines;
 pub use peer::Peer;
-pub use remoting::answer::FrameAnswer;
+pub use remoting::answer::{FrameAnswer, GoAway};
 pub use shared::{Method, Requests};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ use crate::known::Known;
 use crate::ledger::{Kind, Ledger};
 use crate::limits::Limits;
 use crate::notices::Notices;
+use crate::remoting::answer::GoAway;
 
 /// One method that is served.
 #[derive(Debug, Clone)]
@@ -182,6 +183,8 @@ pub(crate) struct Shared {
     /// How often the authorities of clients' certificates changed.
     authorities_generation: AtomicU64,
     stage: AtomicU8,
+    /// The answer to requests of `RocketMQ`'s protocol while the server ends.
+    pub(crate) go_away: OnceLock<GoAway>,
     /// Wakes the accepting thread; workers have inboxes.
     pub(crate) next_stage: Notify,
 }
@@ -237,6 +240,7 @@ impl Shared {
             tls: RwLock::new(None),
             authorities_generation: AtomicU64::new(0),
             stage: AtomicU8::new(Stage::Serving as u8),
+            go_away: OnceLock::new(),
             next_stage: Notify::new(),
             limits,
         }

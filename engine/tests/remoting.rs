@@ -5,7 +5,7 @@ mod harness;
 use std::time::Duration;
 
 use bytes::Bytes;
-use namesrv_engine::{Command, Limits};
+use namesrv_engine::{Command, FrameAnswer, GoAway, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -61,6 +61,11 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 
 fn lookup(opaque: u8) -> Bytes {
     request(LOOKUP, "a", i32::from(opaque), b"")
+}
+
+fn of_version(opaque: u8, version: i32) -> Bytes {
+    let text = String::from_utf8_lossy(&lookup(opaque)[8..]).replace("513", &version.to_string());
+    frame(0, text.as_bytes(), b"")
 }
 
 fn binary_lookup(opaque: u8) -> Bytes {
@@ -165,6 +170,25 @@ async fn a_drain_ends_connections_once_their_requests_are_answered() {
     served.engine.flush();
     assert_eq!(client.next().await, Some(told(&lookup(1))));
     assert_eq!(client.next().await, None);
+}
+
+#[tokio::test]
+async fn requests_that_arrive_during_a_drain_are_told_to_go_away() {
+    let served = Served::with(Limits::default());
+    let answers = [told(&lookup(0)), told(&binary_lookup(0))].map(|answer| FrameAnswer::of(answer).expect("a frame"));
+    served.engine.set_go_away(GoAway { later_than: 475, answers: answers.into() });
+    let mut client = Client::of(&served).await;
+    client.send(&request(LIST, "a", 1, b"")).await;
+    served.until("calls_under_way", 1).await;
+    served.engine.stop(1);
+    client.send(&[&lookup(7)[..], &of_version(8, 475), &binary_lookup(9)].concat()).await;
+    assert_eq!(client.next().await, Some(told(&lookup(7))));
+    assert_eq!(client.next().await, Some(told(&binary_lookup(9))));
+    served.engine.command(2, Command::Answer(told(&lookup(1))));
+    served.engine.flush();
+    assert_eq!(client.next().await, Some(told(&lookup(1))));
+    assert_eq!(client.next().await, None);
+    assert_eq!(served.stat("asked_calls"), 1);
 }
 
 #[tokio::test]

@@ -176,6 +176,25 @@ class Requests(NamedTuple):
     may_be_known: bool = False
 
 
+class GoAway(NamedTuple):
+    """The answer of a server that ends to requests of RocketMQ's protocol."""
+
+    later_than: int
+    """Versions of clients after this one know it."""
+    answers: list[bytes]
+    """The answer with each encoding of its header."""
+
+
+class FrameService(NamedTuple):
+    """What is served of RocketMQ's protocol."""
+
+    handler: FrameHandler
+    """Answers requests."""
+    requests: Sequence[Requests]
+    """Requests that the engine may answer by itself, or know by numbers."""
+    go_away: GoAway
+
+
 FrameHits = Mapping[int, tuple[int, float]]
 """Answers to requests of RocketMQ's protocol that the engine gave by itself, by code: how many, and the seconds they
 took."""
@@ -209,19 +228,12 @@ class EngineServer(grpc.aio.Server):
 
     def serve_frames(
         self,
-        handler: FrameHandler,  # noqa: ARG002 - see below
-        requests: Sequence[Requests],  # noqa: ARG002
+        service: FrameService,  # noqa: ARG002 - see below
         address: str,  # noqa: ARG002
         sockets: list[socket.socket],  # noqa: ARG002
         mode: RemotingTlsMode,  # noqa: ARG002
     ) -> int:
-        """Listens for RocketMQ's protocol, at the sockets if there are any, and has a handler answer its requests.
-
-        Args:
-            requests: The requests that the engine may answer by itself, or know by numbers.
-
-        Returns:
-            The port.
+        """Listens for RocketMQ's protocol, at the sockets if there are any. Returns the port.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.

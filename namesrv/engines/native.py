@@ -45,6 +45,8 @@ from namesrv.engines.api import (
     FrameCall,
     FrameHandler,
     FrameHits,
+    FrameService,
+    GoAway,
     Hits,
     Options,
     Requests,
@@ -558,6 +560,7 @@ class NativeServer(EngineServer):
         self._paths: list[str] = []
         self._requests: Sequence[Requests] = ()
         """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
+        self._go_away: GoAway | None = None
         self._frames: FrameHandler | None = None
         self._state: RouteState | None = None
         self._follows_traces = True
@@ -598,13 +601,12 @@ class NativeServer(EngineServer):
 
     def serve_frames(
         self,
-        handler: FrameHandler,
-        requests: Sequence[Requests],
+        service: FrameService,
         address: str,
         sockets: list[socket.socket],
         mode: RemotingTlsMode,
     ) -> int:
-        self._frames, self._requests = handler, requests
+        self._frames, self._requests, self._go_away = service
         return self._entrance.listen_remoting(address, sockets, mode)
 
     async def start(self) -> None:
@@ -612,6 +614,8 @@ class NativeServer(EngineServer):
         self._paths = list(self._registered)
         self._handlers = [(handler, rpc_handlers.is_marked(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
+        if self._go_away is not None:
+            self.engine.set_go_away(*self._go_away)
         if (passing_on := self._entrance.hand_over(self.engine)) is not None:
             self._background.append(passing_on)
         self._answers = KeptAnswers(self.engine, permits=self.options.permits)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from namesrv.core.errors import Reason, Refused
+from namesrv.engines.api import GoAway
 from namesrv.error_codes import ERROR_CODES, ResponseCode
 from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
 from namesrv.remoting.wire.codes import GO_AWAY_VERSION
-from namesrv.remoting.wire.headers import Request, answer
+from namesrv.remoting.wire.headers import BINARY_HEADER, JSON_HEADER, Request, answer, answer_to
 from namesrv.runtime_settings import ROCKETMQ_DENIED
+
+_PLEASE = "please go away"
+GO_AWAY = GoAway(
+    GO_AWAY_VERSION,
+    [answer_to(0, encoding, ResponseCode.GO_AWAY, remark=_PLEASE) for encoding in (JSON_HEADER, BINARY_HEADER)],
+)
+"""The answer of a server that ends. Clients that know it ask again over another connection."""
 
 
 def refusal(request: Request, error: Refused) -> bytes:
     if error.reason == Reason.SHUTTING_DOWN and request.version > GO_AWAY_VERSION:
-        return answer(request, ResponseCode.GO_AWAY, remark="please go away")
+        return answer(request, ResponseCode.GO_AWAY, remark=_PLEASE)
     return answer(request, ERROR_CODES[Reason(error.reason)].rocketmq, remark=_remark(error)[:MAX_REMARK_CHARACTERS])
 
 

@@ -19,12 +19,13 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 from namesrv.app.access import Authorizer, NamedBrokers
 from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
-from namesrv.engines.api import EngineServer
+from namesrv.engines.api import EngineServer, FrameService
 from namesrv.engines.factory import certificate_check
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
 from namesrv.limits import MAX_MESSAGE_BYTES
+from namesrv.remoting.answers import GO_AWAY
 from namesrv.remoting.connection import REQUESTS, Connections
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
@@ -157,7 +158,8 @@ def listen_remoting(
     try:
         if not handed_over:
             check_bindable(endpoint)
-        port = server.serve_frames(connections, REQUESTS, str(endpoint), handed_over, settings.remoting_tls_mode)
+        service = FrameService(connections, REQUESTS, GO_AWAY)
+        port = server.serve_frames(service, str(endpoint), handed_over, settings.remoting_tls_mode)
     except (OSError, ValueError) as error:
         raise CannotListen(f"setting remoting_listen: {error}") from error
     return endpoint._replace(port=port)

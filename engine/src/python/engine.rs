@@ -28,7 +28,7 @@ use crate::engine::{Engine, Explanation, Explanations, Setup, status_trailers};
 use crate::grpc::status::ByKind;
 use crate::ledger::Kind;
 use crate::limits::Limits;
-use crate::remoting::answer::FrameAnswer;
+use crate::remoting::answer::{FrameAnswer, GoAway};
 use crate::shared::{Method, Requests};
 
 /// The engine, as the event loop has it.
@@ -209,6 +209,15 @@ impl PyEngine {
     #[pyo3(signature = (certificate, key, client_ca=None))]
     fn set_tls(&self, certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> PyResult<()> {
         self.engine.set_tls(certificate, key, client_ca).map_err(PyValueError::new_err)
+    }
+
+    /// Sets the answer to requests that arrive while the engine drains, with each encoding of its header.
+    #[allow(clippy::needless_pass_by_value)] // Python's list becomes a vector
+    fn set_go_away(&self, later_than: i32, answers: Vec<Vec<u8>>) -> PyResult<()> {
+        let answers = answers.iter().map(|answer| FrameAnswer::of(copied(answer))).collect::<Option<_>>();
+        let answers = answers.ok_or_else(|| PyValueError::new_err("an answer is no frame"))?;
+        self.engine.set_go_away(GoAway { later_than, answers });
+        Ok(())
     }
 
     fn start(&self) -> PyResult<()> {

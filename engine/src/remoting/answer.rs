@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::remoting::frame::{Cut, PREFIX, first_of, prefix};
-use crate::remoting::head::{is_success, opaque_in_answer, written};
+use crate::remoting::head::{Head, is_success, opaque_in_answer, written};
 use crate::remoting::outgoing::Outgoing;
 
 /// An answer of Python's, and where the number of its request is in it.
@@ -45,6 +45,26 @@ impl FrameAnswer {
         outgoing.extend(&frame[PREFIX..opaque_at.start]);
         outgoing.extend(&number[..length]);
         outgoing.push(frame.slice(opaque_at.end..));
+    }
+}
+
+/// The answer to requests that arrive while the server ends: `RocketMQ`'s clients ask again over another connection.
+#[derive(Debug)]
+pub struct GoAway {
+    /// Later versions of clients know it.
+    pub later_than: i32,
+    /// The answer, with each encoding of its header.
+    pub answers: Vec<FrameAnswer>,
+}
+
+impl GoAway {
+    /// Answers a request, if its sender knows this answer.
+    pub(crate) fn write(&self, encoding: u8, header: &[u8], outgoing: &mut Outgoing) {
+        let head = Head::of(encoding, header).filter(|head| head.version > self.later_than);
+        let answer = self.answers.iter().find(|answer| answer.encoding == encoding);
+        if let (Some(head), Some(answer)) = (head, answer) {
+            answer.write(head.opaque, outgoing);
+        }
     }
 }
 

@@ -47,6 +47,9 @@ const OTHER_CALL: usize = 8;
 /// What absences are counted as among answers from the cache: the code of gRPC.
 const NOT_FOUND: u8 = 5;
 
+/// How long a connection stays when the server ends: clients that ask in that time learn that they should ask elsewhere.
+const GO_AWAY_TIME: Duration = Duration::from_millis(250);
+
 /// Pauses between two attempts to get memory, the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -97,8 +100,10 @@ struct Connection {
     timer: Pin<Box<Sleep>>,
     /// The pause before the next attempt to get memory.
     pause: Duration,
-    /// Until when the peer may take its last answers. No further request is read.
+    /// Until when the peer may take its last answers.
     leaves_until: Option<Instant>,
+    /// Until when requests are answered with `GO_AWAY`, because the server ends. Otherwise a connection that leaves reads nothing.
+    goes_away_until: Option<Instant>,
     /// What identifies its caller; None where there are no permits.
     credentials: Option<Bytes>,
     authorities_generation: u64,
@@ -122,6 +127,7 @@ impl Connection {
             timer: Box::pin(sleep_until(now + LONGEST_PAUSE)),
             pause: FIRST_PAUSE,
             leaves_until: None,
+            goes_away_until: None,
             credentials: worker.shared.classes.of_frames(peer.certificate.as_ref().map(|shown| &shown.digest)),
             authorities_generation: peer.authorities_generation,
             slice: worker.scheduler.of(owner),
@@ -143,6 +149,9 @@ impl Connection {
         }
         if stage == Stage::Draining || self.link.must_end.get() {
             self.handle.closed_here.set(true);
+            if self.leaves_until.is_none() && stage == Stage::Draining {
+                self.goes_away_until = Some(now + GO_AWAY_TIME);
+            }
             self.leave(now);
         }
         if self.leaves_until.is_none() && !self.has_good_certificate() {
@@ -192,7 +201,11 @@ impl Connection {
             match self.incoming.first() {
                 Ok(Cut::Whole(frame)) => {
                     self.patience.frame_since = None;
-                    if self.answer_from_cache(&frame, &mut hits) {
+                    if self.goes_away_until.is_some() {
+                        self.answer_go_away(&frame);
+                        self.incoming.skip(&frame);
+                        left -= 1;
+                    } else if self.answer_from_cache(&frame, &mut hits) {
                         self.incoming.skip(&frame);
                         left -= 1;
                     } else if let Ok(taken) = self.incoming.take(&frame) {
@@ -208,6 +221,7 @@ impl Connection {
                 Ok(Cut::Nothing) => self.patience.frame_since = None,
                 Err(problem) => {
                     self.tell(&problem);
+                    self.goes_away_until = None;
                     self.leave(now);
                     break None;
                 }
@@ -280,6 +294,14 @@ impl Connection {
         true
     }
 
+    /// Tells a request that the server ends.
+    fn answer_go_away(&mut self, frame: &Frame) {
+        if let Some(go_away) = self.worker.shared.go_away.get() {
+            let header = &self.incoming.left()[PREFIX..frame.header_end];
+            go_away.write(frame.encoding, header, &mut self.outgoing);
+        }
+    }
+
     /// Hands a request to Python.
     fn ask(&mut self, frame: &Frame, taken: Taken) {
         self.has_room();
@@ -338,7 +360,11 @@ impl Connection {
         self.worker.connections.check_waiting(&self.handle);
         if let Some(until) = self.leaves_until {
             let is_done = left.is_ready() && (self.link.under_way() == 0 || self.link.must_end.get());
-            return if is_done || now >= until { Some(End::Politely) } else { self.look_again(cx, until) };
+            let stays_until = self.goes_away_until.filter(|until| is_done && now < *until);
+            return match stays_until {
+                None if is_done || now >= until => Some(End::Politely),
+                _ => self.look_again(cx, stays_until.unwrap_or(until)),
+            };
         }
         self.patience.is_busy = self.link.under_way() > 0;
         match self.patience.next(now) {
@@ -391,7 +417,8 @@ impl Future for Connection {
             return Poll::Ready(None);
         }
         this.outgoing.append(this.link.answers());
-        let mut end = if this.leaves_until.is_none() { this.poll_turn(cx, now) } else { None };
+        let reads = this.leaves_until.is_none() || this.goes_away_until.is_some();
+        let mut end = if reads { this.poll_turn(cx, now) } else { None };
         end = end.or(this.poll_rest(cx, now));
         match end {
             None => {

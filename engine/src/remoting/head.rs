@@ -1,4 +1,4 @@
-//! The head of a request: its code, and its number (opaque), which the answer repeats.
+//! The head of a request: its code, its sender's version, and its number (opaque), which the answer repeats.
 //!
 //! Two requests that are equal apart from this number get the same answer, apart from it. So a header without it is the key of
 //! an answer that is kept. A JSON header is only read in the form in which `RocketMQ` writes it, with its members in
@@ -28,6 +28,8 @@ const OPAQUE: Range<usize> = 5..9;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) code: i32,
+    /// Its sender's, as `RocketMQ` counts them.
+    pub(crate) version: i32,
     pub(crate) opaque: i32,
     /// Where the number is written in the header.
     pub(crate) at: Range<usize>,
@@ -54,19 +56,20 @@ impl Head {
         let code = header.strip_prefix(BEGIN)?;
         let digits = code.iter().position(|byte| *byte == b',')?;
         let head = header.strip_suffix(b"}")?;
-        let version = head.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        let head = head[..head.len() - version].strip_suffix(AFTER).filter(|_| version > 0)?;
+        let digits_of_version = head.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let (head, version) = head.split_at(head.len() - digits_of_version);
+        let (head, version) = (head.strip_suffix(AFTER)?, number(version)?);
         let opaque = head.iter().rev().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
         let at = head.len() - opaque..head.len();
         head[..at.start].strip_suffix(BEFORE)?;
-        Some(Self { code: number(&code[..digits])?, opaque: number(&head[at.clone()])?, at })
+        Some(Self { code: number(&code[..digits])?, version, opaque: number(&head[at.clone()])?, at })
     }
 
     fn of_binary(header: &[u8]) -> Option<Self> {
         let fixed: &[u8; FIXED] = header.first_chunk()?;
-        let &[c0, c1, _, _, _, o0, o1, o2, o3, ..] = fixed;
-        let code = i32::from(i16::from_be_bytes([c0, c1]));
-        Some(Self { code, opaque: i32::from_be_bytes([o0, o1, o2, o3]), at: OPAQUE })
+        let &[c0, c1, _, v0, v1, o0, o1, o2, o3, ..] = fixed;
+        let (code, version) = (i16::from_be_bytes([c0, c1]).into(), i16::from_be_bytes([v0, v1]).into());
+        Some(Self { code, version, opaque: i32::from_be_bytes([o0, o1, o2, o3]), at: OPAQUE })
     }
 }
 
@@ -158,11 +161,11 @@ mod tests {
         for opaque in ["0", "7", "-1", "2147483647", "-2147483648"] {
             let header = lookup(opaque);
             let head = Head::of(JSON, header.as_bytes()).expect("as RocketMQ writes it");
-            assert_eq!((head.code, head.opaque.to_string().as_str()), (105, opaque));
+            assert_eq!((head.code, head.version, head.opaque.to_string().as_str()), (105, 513, opaque));
             assert_eq!(&header[head.at], opaque);
         }
         let binary = [&[0, 105, 0, 2, 1, 0xff, 0xff, 0xff, 0xfe][..], &[0; 12]].concat();
-        assert_eq!(Head::of(BINARY, &binary), Some(Head { code: 105, opaque: -2, at: 5..9 }));
+        assert_eq!(Head::of(BINARY, &binary), Some(Head { code: 105, version: 513, opaque: -2, at: 5..9 }));
     }
 
     #[test]

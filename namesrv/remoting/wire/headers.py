@@ -93,13 +93,21 @@ def request_of(frame: FrameCall) -> Request:
 def answer(
     request: Request, code: int, body: bytes = b"", fields: Mapping[str, str] | None = None, remark: str | None = None
 ) -> bytes:
-    if request.encoding == BINARY_HEADER:
-        header = _binary_header(request.opaque, code, fields or {}, remark or "")
+    return answer_to(request.opaque, request.encoding, code, body=body, fields=fields, remark=remark)
+
+
+def answer_to(
+    opaque: int, encoding: int, code: int, *, body: bytes = b"", fields: Mapping[str, str] | None = None,
+    remark: str | None = None,
+) -> bytes:  # fmt: skip
+    """The answer to any request with that number, in that encoding."""
+    if encoding == BINARY_HEADER:
+        header = _binary_header(opaque, code, fields or {}, remark or "")
     elif code or fields or remark is not None:
-        header = _json_header(request.opaque, code, fields, remark)
+        header = _json_header(opaque, code, fields, remark)
     else:
-        header = (_BARE_SUCCESS if fields is None else _EMPTY_SUCCESS) % request.opaque
-    prefix = _PREFIX.pack(4 + len(header) + len(body), request.encoding << 24 | len(header))
+        header = (_BARE_SUCCESS if fields is None else _EMPTY_SUCCESS) % opaque
+    prefix = _PREFIX.pack(4 + len(header) + len(body), encoding << 24 | len(header))
     return b"".join((prefix, header, body))
 
 

@@ -23,8 +23,10 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
+from namesrv.engines.api import FrameService
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.remoting.answers import GO_AWAY
 from namesrv.remoting.calls import Calls, LookupCalls
 from namesrv.remoting.connection import REQUESTS, Connections
 from namesrv.remoting.route_json import RouteJson
@@ -113,9 +115,8 @@ class Served:
         self.json = RouteJson(state)
         lookups = LookupCalls(self.json, WarmUp(state, fleet.clock, 0))
         calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
-        remoting = self.server.serve_frames(
-            Connections(calls, RemotingCounter()), REQUESTS, "127.0.0.1:0", [], "disabled"
-        )
+        service = FrameService(Connections(calls, RemotingCounter()), REQUESTS, GO_AWAY)
+        remoting = self.server.serve_frames(service, "127.0.0.1:0", [], "disabled")
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
         self.clients = [RemotingClient(f"127.0.0.1:{remoting}") for _ in range(2)]
