@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition, StringStartsWith
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from namesrv_common.endpoints import Endpoint
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
-from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_warm_snapshot, wait_until_warm
+from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_snapshot, wait_until_warm
 from route_pipeline.options import ReadRequest
 from route_pipeline.planner import check_name, read_part
 from route_pipeline.schemas import CHANGES
@@ -71,36 +70,18 @@ class NamesrvReader(DataSourceReader):
 
     def _plan(self, endpoint: Endpoint) -> tuple[str, ChangesPart | SnapshotPart]:
         """The name of a name server (empty where it need not be asked) and the part of the task that reads it."""
-        request = self._request
-        if request.options.table == CHANGES:
+        options, connecting = self._request.options, self._request.connecting
+        if endpoint in options.pins:
+            return "", SnapshotPart(endpoint, options.pins[endpoint])
+        cold = options.on_cold == "read"
+        if options.on_cold == "wait":
+            wait_until_warm(endpoint, connecting)
+        if options.table == CHANGES:
             asked_at = int(time.time() * 1_000_000)
-            ask = wait_until_warm if request.options.on_cold == "wait" else ask_state
-            state = ask(endpoint, request.connecting)
-            if not state.warm and request.options.on_cold != "read":
+            state = ask_state(endpoint, connecting)
+            if not state.warm and not cold:
                 raise cold_error(state.namesrv, endpoint)
             span = Span(state.epoch, state.compacted_revision, state.revision)
             return state.namesrv, ChangesPart(endpoint, state.namesrv, span, read_at=asked_at)
-        namesrv, pin_id = "", request.options.pins.get(endpoint)
-        if pin_id is None:
-            pin = pin_warm_snapshot(endpoint, request.connecting, request.options.pin_seconds, request.options.on_cold)
-            namesrv, pin_id = pin.namesrv, pin.pin_id
-        return namesrv, SnapshotPart(endpoint, pin_id)
-
-
-class FilteringReader(NamesrvReader):
-    """A reader that is told the filters of its query, and so leaves rows out early.
-
-    PySpark fails queries of a reader that takes filters while ``spark.sql.python.filterPushdown.enabled`` is off.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Takes what it understands. Spark goes over the rows again in any case, so it is given all of them back."""
-        wanted = self._request.wanted
-        for one in filters:
-            if isinstance(one, (EqualTo, In)) and len(one.attribute) == 1:
-                values = one.value if isinstance(one, In) else (one.value,)
-                wanted = wanted.narrowed(one.attribute[0], [value for value in values if isinstance(value, str)])
-            elif isinstance(one, StringStartsWith) and len(one.attribute) == 1:
-                wanted = wanted.beginning(one.attribute[0], one.value)
-        self._request = replace(self._request, wanted=wanted)
-        return filters
+        pin = pin_snapshot(endpoint, connecting, options.pin_seconds, cold=cold)
+        return pin.namesrv, SnapshotPart(endpoint, pin.pin_id)

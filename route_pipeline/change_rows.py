@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.endpoints import Endpoint
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.name_server import Span, open_snapshot, read_changes
+from route_pipeline.name_server import SnapshotStream, Span, read_changes
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import CHANGES, READS
 from route_pipeline.snapshot_rows import QueueColumns, live_columns, queue_columns, static_mapping
@@ -66,25 +66,23 @@ def snapshot_rows(
     Args:
         cold: Whether to read a name server that is warming up.
     """
-    with open_snapshot(part.endpoint, connecting, part.pin_id, cold=cold) as snapshot:
-        origin = snapshot.origin
-        common = {
-            "namesrv": origin.namesrv,
-            "epoch": origin.epoch,
-            "revision": origin.revision,
-            "changed_at": origin.taken_at_millis * 1000,
-            "op": PUT,
-            "from_snapshot": True,
-            "snapshot": part.number,
-        }
-        queues = QueueColumns()
-        for chunk in snapshot.chunks():
-            if chunk.topics:
-                yield _queue_batch(common, queue_columns(snapshot, queues, chunk, wanted))
-            if rows := [
-                row for row in _chunk_rows(chunk) if wanted.wants_group(row["cluster_name"], row.get("broker_name"))
-            ]:
-                yield _batch(common, rows)
+    snapshot = SnapshotStream(part.endpoint, connecting, part.pin_id, cold=cold)
+    origin = snapshot.origin
+    common = {
+        "namesrv": origin.namesrv,
+        "epoch": origin.epoch,
+        "revision": origin.revision,
+        "changed_at": origin.taken_at_millis * 1000,
+        "op": PUT,
+        "from_snapshot": True,
+        "snapshot": part.number,
+    }
+    queues = QueueColumns()
+    for chunk in snapshot.chunks():
+        if chunk.topics:
+            yield _queue_batch(common, queue_columns(snapshot, queues, chunk, wanted))
+        if rows := [row for row in _chunk_rows(chunk) if wanted.wants_cluster(row["cluster_name"])]:
+            yield _batch(common, rows)
     yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(part.endpoint), "warm": origin.warm}])
 
 
@@ -165,8 +163,7 @@ def _rows_of(change: route_service_pb2.RouteChange, wanted: RowFilter) -> Iterab
     return [
         row
         for row in rows
-        if wanted.wants_group(row["cluster_name"], row.get("broker_name"))
-        and ("topic" not in row or wanted.wants_topic(row["topic"]))
+        if wanted.wants_cluster(row["cluster_name"]) and ("topic" not in row or wanted.wants_topic(row["topic"]))
     ]
 
 

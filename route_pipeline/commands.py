@@ -25,7 +25,7 @@ from route_pipeline.ingest import Appended, Ingester, ingest_options
 from route_pipeline.log.place import LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.name_server import NamesrvError, waiting_text
-from route_pipeline.options import MAX_TIMEOUT_SECONDS, Options, Timeouts
+from route_pipeline.options import MAX_TIMEOUT_SECONDS, Connecting, Options
 from route_pipeline.questions import ENGINES, Questions, questions, store_history, views_of
 from route_pipeline.report_data import CLOCKS, collect_charts, collect_report
 
@@ -101,7 +101,7 @@ def repeat(
 
 # The commands of the program ``route-pipeline``.
 
-DEFAULT_TIMEOUT = Timeouts().total
+DEFAULT_TIMEOUT = Connecting().total_seconds
 EXIT_FAILED = 1
 """Exit code when the work could not be done, as with a name server that cannot be reached."""
 EXIT_BAD_INPUT = 2

@@ -16,16 +16,14 @@ than all else.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from namesrv_common.endpoints import Endpoint
-from route_pipeline.options import DEFAULT_PIN_SECONDS, FORMAT, Connecting, OnCold, Options, ReadRequest
+from route_pipeline.options import FORMAT, STREAMING, ReadRequest
 from route_pipeline.schemas import CHANGES, spark_ddl
 from route_pipeline.spark_errors import text_first
 from route_pipeline.worker_python import check_worker_python
@@ -33,8 +31,6 @@ from route_pipeline.worker_python import check_worker_python
 if TYPE_CHECKING:
     from route_pipeline.batch_reader import NamesrvReader
     from route_pipeline.stream_reader import NamesrvStreamReader
-
-_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class NamesrvDataSource(DataSource):
@@ -44,7 +40,7 @@ class NamesrvDataSource(DataSource):
         """Checks the options: Spark makes the source at ``load()``, also where a schema is given."""
         super().__init__(cast("dict[str, str]", options))
         with text_first(ValueError):
-            self._request = ReadRequest.of_options(options)
+            self._request = ReadRequest.of(options)
 
     @classmethod
     def name(cls) -> str:
@@ -52,22 +48,21 @@ class NamesrvDataSource(DataSource):
 
     def schema(self) -> str:
         """The schema of the table."""
-        return spark_ddl(self._request.options.table, self._request.columns)
+        return spark_ddl(self._request.options.table)
 
     def reader(self, schema: StructType) -> NamesrvReader:
         """A reader of the tables as they are now, or of the columns of a schema. Raises ValueError."""
-        from route_pipeline.batch_reader import FilteringReader, NamesrvReader  # noqa: PLC0415
+        from route_pipeline.batch_reader import NamesrvReader  # noqa: PLC0415
 
         with text_first(ValueError):
-            request = self._request.with_schema(_columns_of(schema))
-        return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
+            return NamesrvReader(self._request.with_schema(_columns_of(schema)))
 
     def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: N802 - Spark's name
         """A reader of the tables as they are now and of every change from then on. Raises ValueError."""
         from route_pipeline.stream_reader import NamesrvStreamReader  # noqa: PLC0415
 
         with text_first(ValueError):
-            request = ReadRequest.of_options(self.options, streaming=True).with_schema(_columns_of(schema))
+            request = ReadRequest.of(self.options, STREAMING).with_schema(_columns_of(schema))
             table = request.options.table
             if table != CHANGES:
                 raise ValueError(f"option 'table' is {table!r}; a stream is of table {CHANGES!r}: say so")
@@ -76,12 +71,6 @@ class NamesrvDataSource(DataSource):
 
 def _columns_of(schema: StructType) -> list[tuple[str, str, bool]]:
     return [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
-
-
-def _filters_are_pushed() -> bool:
-    """Whether ``spark.sql.python.filterPushdown.enabled`` is on; seen from which of its programs Spark plans with."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return _PUSHING in sys.modules or (main is not None and main.name == _PUSHING)
 
 
 def register(spark: SparkSession) -> None:
@@ -98,49 +87,21 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(RouteLogSink)
 
 
-def pin(
-    endpoints: Sequence[Endpoint],
-    seconds: int = DEFAULT_PIN_SECONDS,
-    connecting: Connecting = Connecting(),  # noqa: B008 (frozen)
-    on_cold: OnCold = "fail",
-) -> dict[str, str]:
-    """Pins one revision of each name server for several queries.
+def pin(options: Mapping[str, str]) -> dict[str, str]:
+    """Pins one revision of each name server for several queries. Returns the options with which they read it.
 
     ::
 
-        options = pin(parse_endpoints("10.0.0.1:9876"))
+        options = pin({"endpoints": "10.0.0.1:9876", "pinSeconds": "300"})
         topics = spark.read.format("namesrv").options(**options).load()
         brokers = spark.read.format("namesrv").options(**options, table="brokers").load()
 
-    Args:
-        endpoints: Where the name servers listen.
-        seconds: How long each is kept unless it is read from, 1 to 3600. Call :func:`unpin` if you are done before.
-        connecting: How to connect to them.
-        on_cold: As the option ``onCold``.
-
-    Returns:
-        Options ``endpoints``, ``pins`` and ``onCold``.
-
     Raises:
-        NamesrvError: A name server cannot be reached, or holds as many snapshots as it may.
-        ColdError: A name server is warming up (with ``wait``: still, after ``timeoutSeconds``).
+        NamesrvError: As for a read with these options.
+        ValueError: An option is wrong.
     """
-    from route_pipeline.name_server import pin_warm_snapshot  # noqa: PLC0415
+    from route_pipeline.batch_reader import NamesrvReader  # noqa: PLC0415
 
-    pins = {str(endpoint): pin_warm_snapshot(endpoint, connecting, seconds, on_cold).pin_id for endpoint in endpoints}
-    return {
-        "endpoints": ",".join(pins),
-        "pins": ",".join(f"{endpoint}={pin_id}" for endpoint, pin_id in pins.items()),
-        "onCold": on_cold,
-    }
-
-
-def unpin(
-    options: Mapping[str, str],
-    connecting: Connecting = Connecting(),  # noqa: B008 (frozen)
-) -> None:
-    """Releases what :func:`pin` has pinned. DataFrames of these snapshots cannot be read again."""
-    from route_pipeline.name_server import release_snapshot  # noqa: PLC0415
-
-    for endpoint, pin_id in Options.of(options).pins.items():
-        release_snapshot(endpoint, connecting, pin_id)
+    parts = [one.value for one in NamesrvReader(ReadRequest.of(options)).partitions()]
+    endpoints = ",".join(str(part.endpoint) for part in parts)
+    return {**options, "endpoints": endpoints, "pins": ",".join(f"{part.endpoint}={part.pin_id}" for part in parts)}

@@ -86,7 +86,7 @@ class Ingester:
             NamesrvError: Name servers could not be read; the batches before stay.
             LogError: The log could not be written to.
         """
-        request = ReadRequest.of(self._options)
+        request = ReadRequest(self._options, self._options.connecting())
         log, written = self._log, list[Appended]()
         self._waiting = set()
         planner = Planner(request, lambda: log.now().timestamp(), on_wait=self._wait, waits_for_all=not self._follows)

@@ -23,13 +23,9 @@ from pyspark.sql.types import StructType
 from route_pipeline.log.data_files import Add, BatchRows, ReadRow
 from route_pipeline.log.place import LogError, Place
 from route_pipeline.log.route_log import ConflictError, RouteLog
+from route_pipeline.options import LOG_FORMAT, SinkOptions
 from route_pipeline.schemas import CHANGES, columns_of
 from route_pipeline.spark_errors import text_first
-
-LOG_FORMAT = "namesrv_log"
-"""Name of the sink in Spark."""
-
-_OURS = ("path", "checkpointlocation")
 
 
 @dataclass
@@ -53,15 +49,13 @@ class RouteLogSink(DataSource):
         with text_first(ValueError, LogError):
             if overwrite:
                 raise ValueError("the route log only grows: outputMode must be append")
-            path = self.options.get("path")
-            if path is None:
-                raise ValueError("option 'path' is missing: it is the folder or URL of the route log")
+            options = SinkOptions.of(self.options)
             missing = [column.name for column in columns_of(CHANGES) if column.name not in schema.names]
             if missing:
                 raise ValueError(
                     f"the stream has no column {missing[0]!r}: write the table {CHANGES} of namesrv as it is"
                 )
-            place = Place(path, {name: value for name, value in self.options.items() if name.lower() not in _OURS})
+            place = Place(options.path, options.store)
             RouteLog(place)  # raises its errors before anything is read
         return RouteLogWriter(place)
 

@@ -7,22 +7,23 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
-from namesrv_api.v1 import route_service_pb2
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
-from route_pipeline.options import Connecting, OnCold
+from route_pipeline.options import Connecting
 
 logger = logging.getLogger(__name__)
 
@@ -118,12 +119,29 @@ def waiting_text(endpoint: Endpoint, namesrv: str) -> str:
 class Connection:
     """A connection to one name server."""
 
-    def __init__(self, connecting: Connecting, client: NamesrvClient) -> None:
-        self._client = client
-        self._tls = connecting.tls is not None
-        self._total_seconds = connecting.timeouts.total
+    def __init__(self, endpoint: Endpoint, connecting: Connecting) -> None:
+        """Connects at the first call."""
+        self.total_seconds = connecting.total_seconds
+        self._tls = connecting.tls
+        settings = ConnectionSettings(
+            connect_seconds=connecting.connect_seconds,
+            first_backoff_seconds=0.2,
+            longest_backoff_seconds=2.0,
+            keepalive_seconds=10.0,  # notices a stopped or partitioned name server long before the total time is over
+            service_config=json.dumps(_RETRY_UNAVAILABLE),
+        )
+        self._client = NamesrvClient(
+            endpoint,
+            # For a small call: a few attempts to connect, and the pauses between them.
+            min(connecting.total_seconds, 10 + 4 * connecting.connect_seconds),
+            settings=settings,
+            credentials=grpc.ssl_channel_credentials(connecting.authorities, connecting.key, connecting.certificate)
+            if connecting.tls
+            else None,
+            metadata=(("authorization", f"Bearer {connecting.token}"),) if connecting.token else (),
+        )
 
-    def call(self, name: str, request: Message, hints: Mapping[str, str] | None = None) -> Message:
+    def call(self, name: str, request: Message, hints: Mapping[str, str] | None = None) -> Any:
         """The answer of a small call of RouteService. Raises NamesrvError.
 
         ``hints`` has what the user can do, by reason of the contract.
@@ -133,19 +151,25 @@ class Connection:
 
     def stream(
         self, name: str, request: Message, hints: Mapping[str, str], read: Callable[[bytes], Any] | None = None
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError.
 
         Args:
             hints: What the user can do, by reason of the contract.
             read: Makes a message of its bytes. None: as the contract says.
         """
-        with self._failures(self._total_seconds, hints):
-            yield from self._client.stream(name, request, self._total_seconds, read)
+        with self._failures(self.total_seconds, hints):
+            yield from self._client.stream(name, request, self.total_seconds, read)
 
     def error(self, problem: str) -> NamesrvError:
         """An error for something that this name server sent."""
         return NamesrvError(f"name server {self._client.endpoint} {problem}")
+
+    def name_in(self, header: route_data_pb2.NamesrvHeader) -> str:
+        """The name that the name server gives itself. Raises NamesrvError if it gives none."""
+        if not header.namesrv_name:
+            raise self.error("does not say its name")
+        return header.namesrv_name
 
     @contextmanager
     def _failures(self, seconds: float, hints: Mapping[str, str]) -> Iterator[None]:
@@ -163,27 +187,15 @@ class Connection:
             raise NamesrvError(f"name server {error.endpoint}: {text}", cause) from error
 
 
-@contextmanager
-def connect(endpoint: Endpoint, connecting: Connecting) -> Iterator[Connection]:
-    """Connects to a name server at the first call; the connection is closed when the block is left."""
-    timeouts, tls = connecting.timeouts, connecting.tls
-    settings = ConnectionSettings(
-        connect_seconds=timeouts.connect,
-        first_backoff_seconds=0.2,
-        longest_backoff_seconds=2.0,
-        keepalive_seconds=10.0,  # notices a stopped or partitioned name server long before the total time is over
-        service_config=json.dumps(_RETRY_UNAVAILABLE),
-    )
-    credentials = None if tls is None else grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
-    with NamesrvClient(
-        endpoint, timeouts.call, settings=settings, credentials=credentials, metadata=connecting.metadata
-    ) as client:
-        yield Connection(connecting, client)
+@lru_cache(maxsize=256)
+def connect(endpoint: Endpoint, connecting: Connecting) -> Connection:
+    """The connection of this process to a name server: one, until certificates or the token are others."""
+    return Connection(endpoint, connecting)
 
 
 # Messages of a snapshot as they are read here: their queues left encoded, because there are millions of them.
 
-_OWNER, _FIELD = route_service_pb2.TopicQueues.DESCRIPTOR.name, "queue_datas"
+_OWNER, _FIELD = pb.TopicQueues.DESCRIPTOR.name, "queue_datas"
 
 
 def _with_encoded_queues() -> Any:
@@ -202,18 +214,16 @@ def _with_encoded_queues() -> Any:
                     field.ClearField("type_name")
         pool.Add(proto)
 
-    add(route_service_pb2.DESCRIPTOR)
-    name = route_service_pb2.StreamRouteSnapshotResponse.DESCRIPTOR.full_name
+    add(pb.DESCRIPTOR)
+    name = pb.StreamRouteSnapshotResponse.DESCRIPTOR.full_name
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
-SnapshotResponse: type[route_service_pb2.StreamRouteSnapshotResponse] = _with_encoded_queues()
+SnapshotResponse: type[pb.StreamRouteSnapshotResponse] = _with_encoded_queues()
 """A message of a snapshot. Its ``queue_datas`` stay encoded for the readers of rows; all else is as in the contract."""
 
 
 # The reader of one name server's route snapshot: whole or not at all.
-
-SnapshotMessage = route_service_pb2.StreamRouteSnapshotResponse
 
 _SNAPSHOT_HINTS = {
     "SNAPSHOT_GONE": (
@@ -244,14 +254,47 @@ MAX_QUEUE_ROWS = 50_000_000
 
 
 class SnapshotStream:
-    """The chunks of one snapshot, checked on their way."""
+    """One snapshot, whose header is read, and whose chunks are checked on their way."""
 
-    def __init__(self, connection: Connection, responses: Iterator[SnapshotMessage]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        connecting: Connecting,
+        pin_id: str | None = None,
+        tables: Iterable[pb.RouteTable] = (),
+        *,
+        cold: bool = False,
+    ) -> None:
+        """Starts to read.
+
+        Args:
+            pin_id: The pinned snapshot. None: the tables as they are now.
+            tables: The wanted tables. Empty: all.
+            cold: Whether to read a name server that is warming up.
+
+        Raises:
+            NamesrvError: The name server cannot be reached, refuses, or does not begin with a header.
+            ColdError: It was warming up.
+        """
+        connection = connect(endpoint, connecting)
+        request = pb.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
         self.error = connection.error
-        self._responses = responses
-        self.origin = self._read_header()
+        self._responses = connection.stream(
+            "StreamRouteSnapshot", request, _SNAPSHOT_HINTS, SnapshotResponse.FromString
+        )
+        first = next(self._responses, None)
+        if first is None:
+            raise self.error("ended the snapshot before its header")
+        if first.WhichOneof("content") != "snapshot_header" or not first.HasField("header"):
+            raise self.error("sent a snapshot without a header")
+        header, start = first.header, first.snapshot_header
+        warm = start.warm if start.HasField("warm") else None
+        name = connection.name_in(header)
+        self.origin = Origin(name, header.epoch, header.revision, start.taken_at_millis, warm)
+        if warm is False and not cold:
+            raise cold_error(name, endpoint)
 
-    def chunks(self) -> Iterator[route_service_pb2.SnapshotChunk]:
+    def chunks(self) -> Iterator[pb.SnapshotChunk]:
         """Yields the chunks. They are a whole snapshot only once this has ended without an error.
 
         Queues in them are encoded: ``snapshot_rows`` reads them.
@@ -261,40 +304,27 @@ class SnapshotStream:
                 than is read.
         """
         came: Counter[str] = Counter()
-        for response in self._responses:
-            self._check_origin(response)
-            content = response.WhichOneof("content")
-            if content == "snapshot_end":
-                self._check_counts(came, response.snapshot_end)
-                return
-            if content != "chunk":
-                raise self.error(f"sent {content or 'a message of an unknown kind'} within a snapshot")
-            chunk = response.chunk
-            came["cluster_count"] += len(chunk.clusters)
-            came["topic_count"] += len(chunk.topics)
-            came["queue_data_count"] += sum(len(topic.queue_datas) for topic in chunk.topics)
-            if came["queue_data_count"] > MAX_QUEUE_ROWS:
-                rows = came["queue_data_count"]
-                raise self.error(f"sent {rows:,} rows of queues so far, over the limit of {MAX_QUEUE_ROWS:,}")
-            came["broker_data_count"] += len(chunk.broker_datas)
-            came["live_broker_count"] += len(chunk.live_brokers)
-            yield chunk
+        with closing(self._responses):
+            for response in self._responses:
+                self._check_origin(response)
+                content = response.WhichOneof("content")
+                if content == "snapshot_end":
+                    self._check_counts(came, response.snapshot_end)
+                    return
+                if content != "chunk":
+                    raise self.error(f"sent {content or 'a message of an unknown kind'} within a snapshot")
+                chunk = response.chunk
+                came["cluster_count"] += len(chunk.clusters)
+                came["topic_count"] += len(chunk.topics)
+                came["queue_data_count"] += sum(len(topic.queue_datas) for topic in chunk.topics)
+                came["broker_data_count"] += len(chunk.broker_datas)
+                came["live_broker_count"] += len(chunk.live_brokers)
+                if (rows := came["queue_data_count"]) > MAX_QUEUE_ROWS:
+                    raise self.error(f"sent {rows:,} rows of queues so far, over the limit of {MAX_QUEUE_ROWS:,}")
+                yield chunk
         raise self.error("ended the snapshot before its end marker")
 
-    def _read_header(self) -> Origin:
-        first = next(self._responses, None)
-        if first is None:
-            raise self.error("ended the snapshot before its header")
-        if first.WhichOneof("content") != "snapshot_header" or not first.HasField("header"):
-            raise self.error("sent a snapshot without a header")
-        header = first.header
-        if not header.namesrv_name:
-            raise self.error("does not say its name")
-        start = first.snapshot_header
-        warm = start.warm if start.HasField("warm") else None
-        return Origin(header.namesrv_name, header.epoch, header.revision, start.taken_at_millis, warm)
-
-    def _check_origin(self, response: SnapshotMessage) -> None:
+    def _check_origin(self, response: pb.StreamRouteSnapshotResponse) -> None:
         if not response.HasField("header"):
             return
         header, origin = response.header, self.origin
@@ -304,48 +334,14 @@ class SnapshotStream:
                 f"to {header.namesrv_name}, epoch {header.epoch}, revision {header.revision}"
             )
 
-    def _check_counts(self, came: Counter[str], end: route_service_pb2.SnapshotEnd) -> None:
-        for field in route_service_pb2.SnapshotEnd.DESCRIPTOR.fields:
+    def _check_counts(self, came: Counter[str], end: pb.SnapshotEnd) -> None:
+        for field in pb.SnapshotEnd.DESCRIPTOR.fields:
             said = getattr(end, field.name)
             if came[field.name] != said:
                 raise self.error(f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}")
 
 
-@contextmanager
-def open_snapshot(
-    endpoint: Endpoint,
-    connecting: Connecting,
-    pin_id: str | None = None,
-    tables: Iterable[route_service_pb2.RouteTable] = (),
-    *,
-    cold: bool = False,
-) -> Iterator[SnapshotStream]:
-    """Connects to a name server and starts to read its tables.
-
-    Args:
-        pin_id: The pinned snapshot. None: the tables as they are now.
-        tables: The wanted tables. Empty: all.
-        cold: Whether to read a name server that is warming up.
-
-    Yields:
-        The snapshot, its header read. The connection is closed when the block is left.
-
-    Raises:
-        NamesrvError: The name server cannot be reached, refuses, or does not begin with a header.
-        ColdError: It was warming up.
-    """
-    request = route_service_pb2.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
-    with connect(endpoint, connecting) as connection:
-        responses = connection.stream("StreamRouteSnapshot", request, _SNAPSHOT_HINTS, SnapshotResponse.FromString)
-        snapshot = SnapshotStream(connection, responses)
-        if snapshot.origin.warm is False and not cold:
-            raise cold_error(snapshot.origin.namesrv, endpoint)
-        yield snapshot
-
-
 # The reader of changes between two revisions of one name server: whole or not at all.
-
-ChangesResponse = route_service_pb2.StreamRouteChangesResponse
 
 _CHANGES_HINTS = {
     "REVISION_COMPACTED": "changes were missed: start again from a snapshot, as the option onCompacted=resync does",
@@ -366,19 +362,19 @@ class Span:
     """... up to and with this one."""
 
 
-def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iterator[ChangesResponse]:
+def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iterator[pb.StreamRouteChangesResponse]:
     """Yields messages with changes, by ascending revision; they are all only if this ends without an error.
 
     Raises:
         NamesrvError: The name server cannot be reached, refuses, sends a revision that was not asked for, or breaks
             off before it has reached the last one.
     """
-    request = route_service_pb2.StreamRouteChangesRequest(
-        after=route_service_pb2.ResumePoint(epoch=span.epoch, revision=span.after), up_to_revision=span.up_to
+    request = pb.StreamRouteChangesRequest(
+        after=pb.ResumePoint(epoch=span.epoch, revision=span.after), up_to_revision=span.up_to
     )
-    with connect(endpoint, connecting) as connection:
-        revision = span.after
-        for response in connection.stream("StreamRouteChanges", request, _CHANGES_HINTS):
+    connection, revision = connect(endpoint, connecting), span.after
+    with closing(connection.stream("StreamRouteChanges", request, _CHANGES_HINTS)) as responses:
+        for response in responses:
             if response.header.epoch != span.epoch or not revision <= response.header.revision <= span.up_to:
                 raise connection.error(
                     f"was asked for changes of epoch {span.epoch} after {revision} up to {span.up_to}, "
@@ -390,7 +386,7 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iter
                     raise connection.error(f"ended the changes at revision {revision}, not {span.up_to}")
                 return
             yield response
-        raise connection.error(f"ended the changes before it reached revision {span.up_to}")
+    raise connection.error(f"ended the changes before it reached revision {span.up_to}")
 
 
 # The state of a name server before it is read: where it is in its history, and a pin to read from.
@@ -430,28 +426,16 @@ class Pin:
 
     namesrv: str
     """Name that the name server gives itself."""
-    epoch: str
-    """Its process lifetime."""
-    revision: int
-    """Revision of the snapshot."""
     pin_id: str
     """Identifies the pin to the name server."""
-    warm: bool
-    """Whether the name server was warm."""
 
 
 def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
     """Asks a name server where it is. Raises NamesrvError if it cannot be reached, or refuses."""
-    with connect(endpoint, connecting) as connection:
-        status = _status(connection)
-        header = status.header
-        if not header.namesrv_name:
-            raise connection.error("does not say its name")
-    return NamesrvState(header.namesrv_name, header.epoch, header.revision, status.compacted_revision, status.warm)
-
-
-def _status(connection: Connection) -> pb.GetNamesrvStatusResponse:
-    return cast("pb.GetNamesrvStatusResponse", connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest()))
+    connection = connect(endpoint, connecting)
+    status = connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
+    header, name = status.header, connection.name_in(status.header)
+    return NamesrvState(name, header.epoch, header.revision, status.compacted_revision, status.warm)
 
 
 WARM_POLL_SECONDS = 1.0
@@ -473,76 +457,52 @@ def wait_until_warm(
         NamesrvError: It cannot be reached, or refuses.
         ColdError: It is still warming up after ``timeoutSeconds``.
     """
-    until = time.monotonic() + connecting.timeouts.total
+    until = time.monotonic() + connecting.total_seconds
     told = False
     while not (state := ask_state(endpoint, connecting)).warm:
         if not told:
             on_wait(endpoint, state.namesrv)
             told = True
         if time.monotonic() > until:
-            raise cold_error(state.namesrv, endpoint, connecting.timeouts.total)
+            raise cold_error(state.namesrv, endpoint, connecting.total_seconds)
         time.sleep(WARM_POLL_SECONDS)
     return state
 
 
-def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, follow: bool = False) -> Pin:
-    """Has a name server hold its tables as they are now.
+def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, cold: bool, follow: bool = False) -> Pin:
+    """Has a name server hold its tables as they are now. Where other reads must end first, it waits: they take seconds.
 
     Args:
         seconds: How long the pin is kept unless it is read from.
+        cold: Whether it may be warming up.
         follow: Whether the changes after the snapshot are read as well.
 
     Raises:
         NamesrvError: It cannot be reached, or holds as many snapshots as it may, also after a minute.
+        ColdError: It is warming up.
     """
     request = pb.PinRouteSnapshotRequest(lease_millis=seconds * 1000, follow=follow)
-    with connect(endpoint, connecting) as connection:
-        answer = _pin_patiently(connection, request, min(PIN_WAIT_SECONDS, connecting.timeouts.total))
-        header = answer.header
-        if not header.namesrv_name:
-            raise connection.error("does not say its name")
-        # A name server with the first form of the contract does not say it here.
-        warm = answer.warm if answer.HasField("warm") else _status(connection).warm
-    return Pin(header.namesrv_name, header.epoch, header.revision, answer.pin_id, warm)
-
-
-def pin_warm_snapshot(
-    endpoint: Endpoint, connecting: Connecting, seconds: int, on_cold: OnCold = "fail", *, follow: bool = False
-) -> Pin:
-    """Has a name server hold its tables, if it is warm or may be cold.
-
-    Raises:
-        NamesrvError: As :func:`pin_snapshot`.
-        ColdError: It is warming up; with ``wait``, also after ``timeoutSeconds``.
-    """
-    if on_cold == "wait":
-        wait_until_warm(endpoint, connecting)
-    pin = pin_snapshot(endpoint, connecting, seconds, follow=follow)
-    if not pin.warm and on_cold != "read":
-        release_snapshot(endpoint, connecting, pin.pin_id)
-        raise cold_error(pin.namesrv, endpoint)
-    return pin
-
-
-def _pin_patiently(
-    connection: Connection, request: pb.PinRouteSnapshotRequest, seconds: float
-) -> pb.PinRouteSnapshotResponse:
-    """Pins, and tries again where other reads must end first: they take seconds."""
-    until = time.monotonic() + seconds
+    connection = connect(endpoint, connecting)
+    until = time.monotonic() + min(PIN_WAIT_SECONDS, connecting.total_seconds)
     while True:
         try:
-            return cast("pb.PinRouteSnapshotResponse", connection.call("PinRouteSnapshot", request, _PIN_HINTS))
+            answer = connection.call("PinRouteSnapshot", request, _PIN_HINTS)
+            break
         except NamesrvError as error:
             pause = _RANDOM.uniform(0.2, 1.0)
             if error.reason != "LIMIT_EXCEEDED" or time.monotonic() + pause > until:
                 raise
             time.sleep(pause)
+    pin = Pin(connection.name_in(answer.header), answer.pin_id)
+    if not answer.warm and not cold:
+        release_snapshot(endpoint, connecting, pin.pin_id)
+        raise cold_error(pin.namesrv, endpoint)
+    return pin
 
 
 def release_snapshot(endpoint: Endpoint, connecting: Connecting, pin_id: str) -> None:
     """Lets a pin go. A failure is logged: its lease ends anyway."""
     try:
-        with connect(endpoint, connecting) as connection:
-            connection.call("ReleaseRouteSnapshot", pb.ReleaseRouteSnapshotRequest(pin_id=pin_id))
+        connect(endpoint, connecting).call("ReleaseRouteSnapshot", pb.ReleaseRouteSnapshotRequest(pin_id=pin_id))
     except NamesrvError as error:
         logger.debug("not released: %s", error)

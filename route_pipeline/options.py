@@ -1,4 +1,4 @@
-"""The options of the data source ``namesrv`` and of the ingest, checked before anything is read: at ``load()``.
+"""The options of the data source, the ingest and the sink, checked before anything is read: at ``load()``.
 
 Imports neither Arrow nor gRPC: Spark's first Python process, which makes the source, would wait for them. It does wait
 for pydantic, 0.2 s.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-# A filter of rows: the options ``topics`` and ``clusters``, and what Spark pushes down.
-
-TOPIC, CLUSTER, BROKER = "topic", "cluster_name", "broker_name"
-"""Columns that a filter may be on."""
-
-
 @dataclass(frozen=True, slots=True)
 class RowFilter:
     """Rows by topic and cluster. Rows that are of no topic, as a broker's, are chosen by cluster alone."""
@@ -49,114 +43,49 @@ class RowFilter:
     clusters: frozenset[str] = frozenset()
     """Wanted clusters; all if there are none."""
 
-    brokers: frozenset[str] = frozenset()
-    """Wanted broker groups; all if there are none."""
-
     @classmethod
     def of(cls, topics: tuple[str, ...], clusters: tuple[str, ...]) -> RowFilter:
         """A filter from names. Topic names may end with ``*``."""
-        return cls(
-            frozenset(topic for topic in topics if not topic.endswith("*")),
-            tuple(topic[:-1] for topic in topics if topic.endswith("*")),
-            frozenset(clusters),
-        )
+        prefixes = tuple(topic[:-1] for topic in topics if topic.endswith("*"))
+        return cls(frozenset(topic for topic in topics if not topic.endswith("*")), prefixes, frozenset(clusters))
 
     def wants_topic(self, topic: str) -> bool:
         if not self.topics and not self.topic_prefixes:
             return True
         return topic in self.topics or topic.startswith(self.topic_prefixes)
 
-    def wants_group(self, cluster_name: str, broker_name: str | None) -> bool:
-        """Whether rows of a broker group of a cluster are wanted. None: of a row that has no group."""
-        if self.clusters and cluster_name not in self.clusters:
-            return False
-        return not self.brokers or broker_name is None or broker_name in self.brokers
-
-    def narrowed(self, column: str, values: Iterable[str]) -> RowFilter:
-        """The filter of rows that have one of some values in a column, too.
-
-        An unknown column, or values that it wants none of, leave the filter as it is: Spark checks every row again.
-        """
-        if column == TOPIC:
-            topics = frozenset(value for value in values if self.wants_topic(value))
-            return replace(self, topics=topics, topic_prefixes=()) if topics else self
-        known = {CLUSTER: self.clusters, BROKER: self.brokers}.get(column)
-        if known is None:
-            return self
-        wanted = frozenset(value for value in values if not known or value in known)
-        if not wanted:
-            return self
-        return replace(self, clusters=wanted) if column == CLUSTER else replace(self, brokers=wanted)
-
-    def beginning(self, column: str, prefix: str) -> RowFilter:
-        """The filter of rows whose topic begins with a prefix, too, if none was asked for by now."""
-        if column != TOPIC or not prefix or self.topics or self.topic_prefixes:
-            return self
-        return replace(self, topic_prefixes=(prefix,))
+    def wants_cluster(self, cluster_name: str) -> bool:
+        return not self.clusters or cluster_name in self.clusters
 
 
 EVERYTHING = RowFilter()
 """All rows."""
 
 
-# How to connect to a name server: records that travel to Spark's executors.
-#
-# No gRPC is imported here: to check options must not wait for it.
-
-
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait for a name server, in seconds."""
+class Connecting:
+    """How to connect to every name server of a read. Travels to Spark's executors, certificates and all."""
 
-    connect: float = 5.0
+    connect_seconds: float = 5.0
     """For one attempt to connect; a name server is a network hop away."""
-    total: float = 300.0
+    total_seconds: float = 300.0
     """For a whole stream, with what the reader does in between; ten million rows take less than a minute."""
-
-    @property
-    def call(self) -> float:
-        """For a small call: a few attempts to connect, and the pauses between them."""
-        return min(self.total, 10 + 4 * self.connect)
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """How to prove the name server, and oneself to it."""
-
-    ca: bytes | None = None
+    tls: bool = False
+    authorities: bytes | None = None
     """PEM certificates to trust. None: those of the machine."""
     certificate: bytes | None = None
     """PEM certificate chain of this client, or None."""
     key: bytes | None = field(default=None, repr=False)
     """PEM private key of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connecting:
-    """How to connect to every name server of a read. Travels to Spark's executors, certificates and all."""
-
-    timeouts: Timeouts = Timeouts()
-    tls: Tls | None = None
-    """None: plain text."""
     token: str | None = field(default=None, repr=False)
     """Sent as ``authorization: Bearer ...`` with each call. None: nothing is sent."""
 
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
-
-# The options themselves, and a read that they ask for.
-
-FORMAT = "namesrv"
-"""Name of the data source in Spark."""
+FORMAT, LOG_FORMAT = "namesrv", "namesrv_log"
+"""Names of the data source and of the sink in Spark."""
 
 MAX_TIMEOUT_SECONDS = 86_400.0
 """Longest timeout: a day. What takes longer hangs."""
-
-DEFAULT_PIN_SECONDS = 60
-"""Name servers extend a pin while it is read from. So this is how long a plan may wait for its tasks, and how long a
-DataFrame can be read again."""
 
 OnCold = Literal["fail", "wait", "read"]
 """What to do about a name server that is warming up: fail, wait until it is warm, or read it anyway."""
@@ -192,37 +121,17 @@ _Endpoints = Annotated[tuple[Endpoint, ...], PlainValidator(parse_endpoints)]
 _Names = Annotated[tuple[str, ...], PlainValidator(_split)]
 _Pins = Annotated[Mapping[Endpoint, str], PlainValidator(_parse_pins)]
 _Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS, allow_inf_nan=False)]
-_Token = Annotated[str, AfterValidator(_check_token)]
 
 BATCH: Mapping[str, str] = {}
 STREAMING = {"onLost": "continue", "onCold": "wait"}
 """The defaults of a stream that differ. A name server that is lost or cold stops no other."""
 
 
-class Options(BaseModel):
-    """The options, parsed. Their names in Spark are in camel case."""
+class _Given(BaseModel):
+    """Options that a user gives, parsed. Their names in Spark are in camel case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
-
-    endpoints: _Endpoints  # name servers as host:port,host:port
-    table: Literal["topic_queues", "brokers", "clusters", "changes"] = "topic_queues"
-    topics: _Names = ()  # names, or prefixes with a final * (default: all)
-    clusters: _Names = ()  # default: all
-    columns: _Names = ()  # the only columns to return (default: all)
-    pins: _Pins = {}  # pinned snapshots as host:port=id,... (default: each plan pins anew)
-    pin_seconds: Annotated[int, Field(ge=1, le=3600)] = DEFAULT_PIN_SECONDS  # how long unread snapshots are kept
-    on_lost: Literal["fail", "continue"] = "fail"  # if a name server does not answer although others do
-    on_cold: OnCold = "fail"
-    on_compacted: Literal["fail", "resync"] = "fail"  # streams, if changes were missed
-    max_revisions_per_trigger: Annotated[int, Field(ge=1, le=2**62)] | None = None  # streams, of one name server
-    tls: bool = False
-    tls_ca_file: Path | None = None  # PEM (default: the machine's authorities)
-    tls_cert_file: Path | None = None  # PEM, of this client
-    tls_key_file: Path | None = None  # PEM, of this client
-    token: _Token | None = Field(default=None, repr=False)
-    token_file: Path | None = None
-    connect_timeout_seconds: _Seconds = Timeouts().connect
-    timeout_seconds: _Seconds = Timeouts().total
+    format: ClassVar[str]
 
     @classmethod
     def of(cls, given: Mapping[str, str], defaults: Mapping[str, str] = BATCH) -> Self:
@@ -239,15 +148,53 @@ class Options(BaseModel):
         try:
             return cls.model_validate({**defaults, **values})
         except ValidationError as error:
-            raise ValueError("; ".join(map(_problem, error.errors()))) from None  # its own text has the token
+            raise ValueError("; ".join(map(cls._problem, error.errors()))) from None  # its own text has the token
+
+    @classmethod
+    def _problem(cls, item: ErrorDetails) -> str:
+        """What is wrong with an option, in words that name it."""
+        message = item["msg"].removeprefix("Value error, ")
+        if not item["loc"]:  # it is about several options, which its text names
+            return message
+        name = str(item["loc"][0])
+        if item["type"] == "extra_forbidden":
+            hint = _did_you_mean(name, [to_camel(known) for known in cls.model_fields])
+            return f"option {name!r:.80} is unknown to {cls.format}{hint}"
+        if item["type"] == "missing":
+            return f"option {name!r} is missing"
+        if item["type"] == "value_error":
+            return f"option {name!r}: {message}"
+        return f"option {name!r} is {item['input']!r:.80}: {message}"
+
+
+class Options(_Given):
+    """The options of the data source and of the ingest."""
+
+    format = FORMAT
+
+    endpoints: _Endpoints  # name servers as host:port,host:port
+    table: Literal["topic_queues", "brokers", "clusters", "changes"] = "topic_queues"
+    topics: _Names = ()  # names, or prefixes with a final * (default: all)
+    clusters: _Names = ()  # default: all
+    pins: _Pins = {}  # pinned snapshots as host:port=id,... (default: each plan pins anew)
+    # How long unread snapshots are kept. Name servers extend a pin while it is read from. So this is how long a plan
+    # may wait for its tasks, and how long a DataFrame can be read again.
+    pin_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    on_lost: Literal["fail", "continue"] = "fail"  # if a name server does not answer although others do
+    on_cold: OnCold = "fail"
+    on_compacted: Literal["fail", "resync"] = "fail"  # streams, if changes were missed
+    max_revisions_per_trigger: Annotated[int, Field(ge=1, le=2**62)] | None = None  # streams, of one name server
+    tls: bool = False
+    tls_ca_file: Path | None = None  # PEM (default: the machine's authorities)
+    tls_cert_file: Path | None = None  # PEM, of this client
+    tls_key_file: Path | None = None  # PEM, of this client
+    token: Annotated[str, AfterValidator(_check_token)] | None = Field(default=None, repr=False)
+    token_file: Path | None = None
+    connect_timeout_seconds: _Seconds = Connecting().connect_seconds
+    timeout_seconds: _Seconds = Connecting().total_seconds
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        there = [column.name for column in columns_of(self.table)]
-        for name in self.columns:
-            if name not in there:
-                hint = _did_you_mean(name, there)
-                raise ValueError(f"option 'columns' has {name!r:.80}, which is no column of table {self.table}{hint}")
         if self.pins and set(self.pins) != set(self.endpoints):
             raise ValueError("option 'pins' does not name the same addresses as option 'endpoints'")
         if self.pins and self.table == CHANGES:
@@ -264,10 +211,8 @@ class Options(BaseModel):
 
     def connecting(self) -> Connecting:
         """How to connect, with what the files hold now. Raises ValueError, with the options of a wrong file."""
-        timeouts = Timeouts(self.connect_timeout_seconds, self.timeout_seconds)
-        if not self.tls:
-            return Connecting(timeouts)
-        authorities, pair, token = None, None, self.token
+        authorities, token = None, self.token
+        pair: tuple[bytes | None, bytes | None] = (None, None)
         if self.tls_ca_file:
             with _naming("option 'tlsCaFile'"):
                 authorities = read_authorities(self.tls_ca_file)
@@ -277,23 +222,21 @@ class Options(BaseModel):
         if self.token_file:
             with _naming("option 'tokenFile'"):
                 token = read_token(self.token_file)
-        return Connecting(timeouts, Tls(authorities, *(pair or ())), token)
+        return Connecting(self.connect_timeout_seconds, self.timeout_seconds, self.tls, authorities, *pair, token)
 
 
-def _problem(item: ErrorDetails) -> str:
-    """What is wrong with an option, in words that name it."""
-    message = item["msg"].removeprefix("Value error, ")
-    if not item["loc"]:  # it is about several options, which its text names
-        return message
-    name = str(item["loc"][0])
-    if item["type"] == "extra_forbidden":
-        hint = _did_you_mean(name, [to_camel(known) for known in Options.model_fields])
-        return f"option {name!r:.80} is unknown to {FORMAT}{hint}"
-    if item["type"] == "missing":
-        return f"option {name!r} is missing"
-    if item["type"] == "value_error":
-        return f"option {name!r}: {message}"
-    return f"option {name!r} is {item['input']!r:.80}: {message}"
+class SinkOptions(_Given):
+    """The options of the sink. All others are of the store, which checks them."""
+
+    model_config = ConfigDict(extra="allow")
+    format = LOG_FORMAT
+
+    path: str  # folder or URL of the route log
+    checkpoint_location: str | None = None  # Spark's own
+
+    @property
+    def store(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
 
 
 def _did_you_mean(name: str, there: Collection[str]) -> str:
@@ -316,35 +259,27 @@ class ReadRequest:
 
     options: Options
     connecting: Connecting
-    wanted: RowFilter
-    """Which rows."""
-    columns: tuple[str, ...]
-    """Which columns, in order. Empty: all."""
-    may_be_null: frozenset[str] = frozenset()
-    """Columns that a schema of the user's declares nullable, though they are never null."""
+    columns: tuple[tuple[str, bool], ...] = ()
+    """Which columns, in order, and whether their schema calls them nullable. Empty: all."""
 
     @classmethod
-    def of(cls, options: Options) -> ReadRequest:
-        """A read of what the options name. Reads their files. Raises ValueError."""
-        columns = tuple(one.name for one in columns_of(options.table) if one.name in options.columns)
-        return cls(options, options.connecting(), RowFilter.of(options.topics, options.clusters), columns)
+    def of(cls, given: Mapping[str, str], defaults: Mapping[str, str] = BATCH) -> ReadRequest:
+        """A read of what options name. Reads their files. Raises ValueError."""
+        options = Options.of(given, defaults)
+        return cls(options, options.connecting())
 
-    @classmethod
-    def of_options(cls, given: Mapping[str, str], *, streaming: bool = False) -> ReadRequest:
-        """A read of what Spark's options name. Raises ValueError."""
-        return cls.of(Options.of(given, STREAMING if streaming else BATCH))
+    @property
+    def wanted(self) -> RowFilter:
+        return RowFilter.of(self.options.topics, self.options.clusters)
 
     def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that were asked for, in their order, as Spark expects them."""
         if not self.columns:
             return rows
-        rows = rows.select(self.columns)
-        if not self.may_be_null:
-            return rows
+        rows = rows.select([name for name, _ in self.columns])
         schema = rows.schema
-        for number, name in enumerate(schema.names):
-            if name in self.may_be_null:
-                schema = schema.set(number, schema.field(number).with_nullable(True))
+        for number, (_, nullable) in enumerate(self.columns):
+            schema = schema.set(number, schema.field(number).with_nullable(nullable))
         return rows.from_arrays(rows.columns, schema=schema)
 
     def with_schema(self, schema: Sequence[tuple[str, str, bool]]) -> ReadRequest:
@@ -356,24 +291,17 @@ class ReadRequest:
         Raises:
             ValueError: It has a column that the table does not have, or has with another type.
         """
-        there = {column.name: column for column in columns_of(self.options.table)}
-        relaxed = set()
+        table = self.options.table
+        there = {column.name: column for column in columns_of(table)}
         for name, kind, nullable in schema:
-            column = there.get(name)
-            if column is None:
+            if name not in there:
                 hint = _did_you_mean(name, there)
-                raise ValueError(f"the schema has {name!r:.80}, which is no column of table {self.options.table}{hint}")
-            declared = column.type.lower().replace(" ", "")
+                raise ValueError(f"the schema has {name!r:.80}, which is no column of table {table}{hint}")
+            declared = there[name].type.lower().replace(" ", "")
             if kind != declared:
                 raise ValueError(
-                    f"the schema has {name} as {kind}, but in table {self.options.table} it is {declared}: "
-                    "read it so, and cast it"
+                    f"the schema has {name} as {kind}, but in table {table} it is {declared}: read it so, and cast it"
                 )
-            if column.nullable and not nullable:
-                raise ValueError(f"the schema has {name} as not null, but in table {self.options.table} it may be null")
-            if nullable and not column.nullable:
-                relaxed.add(name)
-        names = tuple(name for name, _, _ in schema)
-        if not names or (names == tuple(there) and not relaxed):
-            return self
-        return replace(self, columns=names, may_be_null=frozenset(relaxed))
+            if there[name].nullable and not nullable:
+                raise ValueError(f"the schema has {name} as not null, but in table {table} it may be null")
+        return replace(self, columns=tuple((name, nullable) for name, _, nullable in schema))

@@ -297,11 +297,12 @@ class Planner:
         return [*parts, ChangesPart(endpoint, state.namesrv, span, to.snapshot, to.read_at)]
 
     def _snapshot(self, endpoint: Endpoint, to: Position) -> SnapshotPart:
-        pin = pin_snapshot(endpoint, self._request.connecting, self._request.options.pin_seconds, follow=True)
+        # It may be cold: it may have been restarted since the batch was planned.
+        options = self._request.options
+        cold = options.on_cold == "read"
+        pin = pin_snapshot(endpoint, self._request.connecting, options.pin_seconds, cold=cold, follow=True)
         part = SnapshotPart(endpoint, pin.pin_id, to.snapshot)
         self._pins.append(part)
-        if not pin.warm and self._request.options.on_cold != "read":
-            raise cold_error(pin.namesrv, endpoint)  # it was restarted since the batch was planned
         return part
 
     def _reader_row(

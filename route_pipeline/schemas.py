@@ -6,7 +6,6 @@ Neither Spark nor Arrow is imported here: to check options and to declare a tabl
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 STRING = "STRING"
@@ -45,8 +44,6 @@ ORIGIN_COLUMNS = (
 )
 """The origin of a row: the first columns of the tables of a snapshot."""
 
-_PUSHED = "filters reach the reader only with spark.sql.python.filterPushdown.enabled, else use the option topics"
-
 TOPIC_QUEUES = "topic_queues"
 BROKERS = "brokers"
 CLUSTERS = "clusters"
@@ -58,7 +55,7 @@ _STATIC_MAPPING = Column(
 
 ROW_COLUMNS = {
     TOPIC_QUEUES: (
-        Column("topic", STRING, f"topic name; {_PUSHED}"),
+        Column("topic", STRING, "topic name; the option topics reads fewer"),
         Column("cluster_name", STRING, "cluster of the broker group"),
         Column("broker_name", STRING, "broker group that holds the queues"),
         Column("read_queue_nums", INTEGER, "queues that can be read from"),
@@ -106,7 +103,7 @@ CHANGE_COLUMNS = (
     Column("op", STRING, "put or remove; in reads: snapshot, changes, lost, back, hole or kept"),
     Column("from_snapshot", BOOLEAN, "row of a snapshot: what was there, not what changed"),
     Column("key", STRING, "key within the table: names joined by /"),
-    Column("topic", STRING, f"topic name; {_PUSHED}", nullable=True),
+    Column("topic", STRING, "topic name; the option topics reads fewer", nullable=True),
     Column("cluster_name", STRING, "cluster", nullable=True),
     Column("broker_name", STRING, "broker group", nullable=True),
     Column("broker_id", LONG, "0 is the master, above 0 a slave", nullable=True),
@@ -151,6 +148,6 @@ def columns_of(table: str) -> tuple[Column, ...]:
     return CHANGE_COLUMNS if table == CHANGES else (*ORIGIN_COLUMNS, *ROW_COLUMNS[table])
 
 
-def spark_ddl(table: str, names: Collection[str] = ()) -> str:
-    """The schema of a table, or of some of its columns, for Spark, with the comments. Raises KeyError."""
-    return ", ".join(column.ddl for column in columns_of(table) if not names or column.name in names)
+def spark_ddl(table: str) -> str:
+    """The schema of a table for Spark, with the comments. Raises KeyError."""
+    return ", ".join(column.ddl for column in columns_of(table))

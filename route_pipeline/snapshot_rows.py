@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.endpoints import Endpoint
 from route_pipeline.arrow_schemas import INTEGER, STRING, arrow_schema
-from route_pipeline.name_server import Origin, SnapshotStream, open_snapshot
+from route_pipeline.name_server import Origin, SnapshotStream
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import (
     BROKERS,
@@ -67,10 +67,9 @@ class QueueColumns(dict[bytes, int]):
             raise ValueError(f"a queue of topic {topic.topic!r} that cannot be decoded") from error
         rows = pa.array(numbers, INTEGER)
         taken = dict(zip(COLUMNS, (pa.array(names, STRING), *(c.take(rows) for c in self._decoded())), strict=True))
-        if not wanted.clusters and not wanted.brokers:
+        if not wanted.clusters:
             return taken
-        of_rows = (self._queues[number] for number in numbers)
-        mask = pa.array([wanted.wants_group(queue.cluster_name, queue.broker_name) for queue in of_rows], pa.bool_())
+        mask = pa.array([wanted.wants_cluster(self._queues[number].cluster_name) for number in numbers], pa.bool_())
         return {name: column.filter(mask) for name, column in taken.items()}
 
     def _decoded(self) -> list[pa.Array]:
@@ -153,22 +152,24 @@ def read_table(
         NamesrvError: The snapshot could not be read whole.
     """
     brokers, queues = BrokerRows(), QueueColumns()
-    with open_snapshot(endpoint, connecting, pin_id, _TABLES_OF[table], cold=cold) as snapshot:
-        batches = _Batches(table, snapshot.origin)
-        for chunk in snapshot.chunks():
-            if table == TOPIC_QUEUES and chunk.topics:
-                yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, wanted).values()))
-            elif table == CLUSTERS and chunk.clusters:
-                rows = _cluster_rows(chunk)
-                yield batches.of_rows(
-                    row for row in rows if wanted.wants_group(row["cluster_name"], row["broker_name"])
-                )
-            elif table == BROKERS:
-                brokers.add(chunk)
-                if brokers.count > MAX_ROWS_ABOUT_BROKERS:
-                    sent = f"{brokers.count:,} rows about brokers"
-                    raise snapshot.error(f"sent {sent} so far, over the limit of {MAX_ROWS_ABOUT_BROKERS:,}")
-    rows = [row for row in brokers.rows() if wanted.wants_group(row["cluster_name"], row["broker_name"])]
+    snapshot = SnapshotStream(endpoint, connecting, pin_id, _TABLES_OF[table], cold=cold)
+    batches = _Batches(table, snapshot.origin)
+    for chunk in snapshot.chunks():
+        if table == TOPIC_QUEUES and chunk.topics:
+            yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, wanted).values()))
+        elif table == CLUSTERS and chunk.clusters:
+            yield batches.of_rows(
+                {"cluster_name": cluster.cluster_name, "broker_name": broker_name}
+                for cluster in chunk.clusters
+                if wanted.wants_cluster(cluster.cluster_name)
+                for broker_name in cluster.broker_names
+            )
+        elif table == BROKERS:
+            brokers.add(chunk)
+            if brokers.count > MAX_ROWS_ABOUT_BROKERS:
+                sent = f"{brokers.count:,} rows about brokers"
+                raise snapshot.error(f"sent {sent} so far, over the limit of {MAX_ROWS_ABOUT_BROKERS:,}")
+    rows = [row for row in brokers.rows() if wanted.wants_cluster(row["cluster_name"])]
     for start in range(0, len(rows), MAX_BROKER_ROWS):
         yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
 
@@ -254,14 +255,6 @@ class _Batches:
     def of_arrays(self, arrays: list[pa.Array]) -> pa.RecordBatch:
         origin = [pa.repeat(value, len(arrays[0])) for value in self._origin]
         return pa.RecordBatch.from_arrays(origin + arrays, schema=self._schema)
-
-
-def _cluster_rows(chunk: route_service_pb2.SnapshotChunk) -> list[_Row]:
-    return [
-        {"cluster_name": cluster.cluster_name, "broker_name": broker_name}
-        for cluster in chunk.clusters
-        for broker_name in cluster.broker_names
-    ]
 
 
 def live_columns(live: route_data_pb2.BrokerLiveInfo) -> dict[str, Any]:

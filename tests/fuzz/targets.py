@@ -210,7 +210,7 @@ def _offset(data: bytes, _: Path) -> None:
 def _options(text: str) -> None:
     """Options in lines, ``name=value``."""
     lines = (line.partition("=") for line in text.split("\n"))
-    ReadRequest.of_options({name: value for name, _, value in lines})
+    ReadRequest.of({name: value for name, _, value in lines})
 
 
 def _page_token(text: str) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def reader(*addresses: object, **options: str) -> NamesrvReader:
-    return NamesrvReader(ReadRequest.of_options({"endpoints": ",".join(map(str, addresses)), **QUICK, **options}))
+    return NamesrvReader(ReadRequest.of({"endpoints": ",".join(map(str, addresses)), **QUICK, **options}))
 
 
 def test_of_three_name_servers_the_one_that_answers_is_read_where_that_was_asked_for() -> None:

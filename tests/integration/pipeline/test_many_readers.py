@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from namesrv.core.pins import MAX_PINNED_REVISIONS
 from namesrv_common.endpoints import Endpoint
 from route_pipeline.data_source import NamesrvDataSource
-from route_pipeline.options import ReadRequest
+from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.positions import INITIAL
 from route_pipeline.stream_reader import NamesrvStreamReader
 from tests.support.metrics_page import samples
@@ -58,7 +58,7 @@ def notebook(endpoint: Endpoint) -> set[int]:
 
 def ingest(endpoint: Endpoint) -> int:
     """Begins with a snapshot again and again, as after restarts of the name server. Returns how often it did."""
-    request = ReadRequest.of_options({"endpoints": str(endpoint), "table": "changes"}, streaming=True)
+    request = ReadRequest.of({"endpoints": str(endpoint), "table": "changes"}, STREAMING)
     for _ in range(LOADS):
         reader = NamesrvStreamReader(request)
         (part,) = reader.partitions(INITIAL, reader.latestOffset(INITIAL, ReadAllAvailable()))

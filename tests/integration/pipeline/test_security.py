@@ -47,7 +47,7 @@ def with_certificates(place: Place) -> Iterator[NamesrvProcess]:
 def rows(endpoint: object, **options: str) -> int:
     """How many rows the table of topics has: a plan is made, and each of its parts is read."""
     quick = {"connectTimeoutSeconds": "1", "timeoutSeconds": "20"}
-    reader = NamesrvReader(ReadRequest.of_options({"endpoints": str(endpoint), **quick, **options}))
+    reader = NamesrvReader(ReadRequest.of({"endpoints": str(endpoint), **quick, **options}))
     return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
 
 
@@ -125,7 +125,7 @@ def test_a_certificate_that_is_missing_or_not_trusted_is_told_with_its_options(
 def test_a_key_of_another_certificate_is_refused_before_anything_is_called(place: Place) -> None:
     pair = Files(place.callers["client"].certificate, place.callers["broker"].key)
     with pytest.raises(ValueError, match=r"options 'tlsCertFile' and 'tlsKeyFile': .* does not belong to the cert"):
-        ReadRequest.of_options({"endpoints": "a:1", **tls(place), **showing(pair)})
+        ReadRequest.of({"endpoints": "a:1", **tls(place), **showing(pair)})
 
 
 def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path: Path) -> None:

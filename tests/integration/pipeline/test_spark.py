@@ -155,8 +155,8 @@ def test_a_batch_that_spark_hands_over_again_is_in_the_log_once(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"path": None}, "option 'path' is missing"),
-        ({"columns": "namesrv,epoch"}, "the stream has no column"),
+        ({"path": ""}, "option 'path' is missing"),
+        ({"schema": "namesrv string, epoch string"}, "the stream has no column"),
         ({"path": "ftp://host/log"}, "is no path and no URL of a bucket"),
     ],
 )
@@ -164,17 +164,15 @@ def test_a_stream_that_cannot_be_a_log_is_refused_in_its_first_line(
     spark: SparkSession,
     pair: tuple[FakeNamesrv, FakeNamesrv],
     tmp_path: Path,
-    change: dict[str, str | None],
+    change: dict[str, str],
     problem: str,
 ) -> None:
-    options = {"endpoints": str(pair[0].endpoint), "table": "changes"}
-    if columns := change.pop("columns", None):
-        options["columns"] = columns
-    changes = spark.readStream.format("namesrv").options(**options).load()
+    source = spark.readStream.format("namesrv").options(endpoints=str(pair[0].endpoint), table="changes")
+    changes = (source.schema(change["schema"]) if "schema" in change else source).load()
     writer = changes.writeStream.format("namesrv_log").option("checkpointLocation", str(tmp_path / "checkpoint"))
     path = change.get("path", str(tmp_path / "log"))
     with pytest.raises((AnalysisException, StreamingQueryException)) as caught:
-        (writer.start() if path is None else writer.start(path)).awaitTermination()
+        (writer.start(path) if path else writer.start()).awaitTermination()
     assert problem in str(caught.value)
 
 

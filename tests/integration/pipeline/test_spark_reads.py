@@ -1,4 +1,4 @@
-"""Reads by a real Spark of what the unit tests see without one: filters, columns and progress."""
+"""Reads by a real Spark of what the unit tests see without one: progress of a stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tests.support.fakes.snapshot_name_server import (
@@ -24,7 +24,6 @@ from tests.support.spark_session import spark
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture
@@ -37,27 +36,6 @@ def fake(spark: SparkSession) -> Iterator[FakeNamesrv]:
     )
     with serving(snapshot(*chunks)) as serves:
         yield serves
-
-
-def rows_from_python(frame: DataFrame) -> int:
-    """How many rows Spark was handed when it computed a frame without a shuffle."""
-    plan = frame._jdf.queryExecution().executedPlan()
-    frame._jdf.collectToPython()
-    return int(plan.collectLeaves().head().metrics().get("numOutputRows").get().value())
-
-
-@pytest.mark.parametrize(("pushed", "handed_on"), [("true", 1), ("false", 3)])
-def test_filters_and_columns_reach_the_reader_where_spark_hands_them_on(
-    spark: SparkSession, fake: FakeNamesrv, pushed: str, handed_on: int
-) -> None:
-    spark.conf.set(PUSHDOWN, pushed)
-    try:
-        routes = spark.read.format("namesrv").options(endpoints=str(fake.endpoint), columns="topic,perm").load()
-        asked = routes.where("topic = 'Other' and perm > 1")
-        assert [row.asDict() for row in asked.collect()] == [{"topic": "Other", "perm": 6}]
-        assert rows_from_python(asked) == handed_on
-    finally:
-        spark.conf.unset(PUSHDOWN)
 
 
 def test_the_progress_of_a_stream_says_how_far_behind_it_is(

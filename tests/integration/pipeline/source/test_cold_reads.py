@@ -17,7 +17,7 @@ from route_pipeline import name_server
 from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.data_source import NamesrvDataSource, pin
 from route_pipeline.name_server import ColdError
-from route_pipeline.options import ReadRequest
+from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.planner import Planner
 from route_pipeline.positions import INITIAL
 from route_pipeline.stream_reader import NamesrvStreamReader
@@ -50,7 +50,7 @@ def rows_of(reader: NamesrvReader) -> list[dict[str, Any]]:
 
 def request(*fakes: FakeNamesrv, **options: str) -> ReadRequest:
     asked = {"endpoints": ",".join(str(fake.endpoint) for fake in fakes), "table": "changes", **options}
-    return ReadRequest.of_options(asked, streaming=True)
+    return ReadRequest.of(asked, STREAMING)
 
 
 def stream(*fakes: FakeNamesrv, **options: str) -> NamesrvStreamReader:
@@ -85,16 +85,11 @@ def test_a_cold_name_server_is_read_where_that_was_asked_for(fake: FakeNamesrv) 
 
 def test_a_pin_of_a_cold_name_server_is_refused_when_it_is_made_and_when_it_is_read(fake: FakeNamesrv) -> None:
     with pytest.raises(ColdError):
-        pin([fake.endpoint])
-    options = pin([fake.endpoint], on_cold="read")
+        pin({"endpoints": str(fake.endpoint)})
+    options = pin({"endpoints": str(fake.endpoint), "onCold": "read"})
     assert len(rows_of(batch(fake, **options))) == 1
     with pytest.raises(ColdError):
         rows_of(batch(fake, **{**options, "onCold": "fail"}))
-
-
-def test_an_older_name_server_is_asked_for_its_status(fake: FakeNamesrv) -> None:
-    fake.warm = None
-    assert len(rows_of(batch(fake))) == 1
 
 
 def test_reads_say_whether_a_snapshot_is_of_a_warm_name_server(fake: FakeNamesrv) -> None:

@@ -25,7 +25,7 @@ from pyspark.util import handle_worker_exception
 from route_pipeline import name_server, schemas, spark_errors
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.change_rows import SnapshotPart
-from route_pipeline.data_source import NamesrvDataSource, pin, unpin
+from route_pipeline.data_source import NamesrvDataSource, pin
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
 from route_pipeline.positions import INITIAL
@@ -54,16 +54,10 @@ def test_a_plan_pins_each_name_server_and_reads_it_by_one_task() -> None:
 
 def test_given_pins_are_read_and_no_others_made() -> None:
     with serving(snapshot()) as fake:
-        options = pin([fake.endpoint], 30)
+        options = pin({"endpoints": str(fake.endpoint), "pinSeconds": "30"})
         (part,) = data_source(**options).reader(StructType()).partitions()
         assert fake.pins == [30_000]
     assert part.value == SnapshotPart(fake.endpoint, "pin-1")
-
-
-def test_given_pins_can_be_released() -> None:
-    with serving(snapshot()) as fake:
-        unpin(pin([fake.endpoint]))
-        assert (fake.pins, fake.released) == ([60_000], ["pin-1"])
 
 
 def test_a_plan_waits_while_all_snapshots_are_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,14 +103,14 @@ def test_the_table_of_changes_is_read_from_the_oldest_one_that_is_left() -> None
 
 
 def test_options_are_read_whatever_their_case() -> None:
-    request = ReadRequest.of_options(
+    request = ReadRequest.of(
         CaseInsensitiveDict(
             {"ENDPOINTS": "a:1", "Table": "brokers", "timeoutseconds": "2.5", "connectTimeoutSeconds": "1"}
         )
     )
 
-    timeouts = request.connecting.timeouts
-    assert (request.options.table, timeouts.total, timeouts.connect) == ("brokers", 2.5, 1.0)
+    connecting = request.connecting
+    assert (request.options.table, connecting.total_seconds, connecting.connect_seconds) == ("brokers", 2.5, 1.0)
 
 
 TLS = {"endpoints": "a:1", "tls": "true"}

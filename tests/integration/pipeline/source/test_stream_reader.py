@@ -19,7 +19,7 @@ from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import NamesrvError, Span
-from route_pipeline.options import ReadRequest
+from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.planner import ReaderRowPart
 from route_pipeline.positions import OffsetError
 from route_pipeline.quality import problems_of
@@ -51,7 +51,7 @@ def fake(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> FakeNamesrv:
 def reader_of(*fakes: FakeNamesrv, **options: str) -> NamesrvStreamReader:
     endpoints = ",".join(str(fake.endpoint) for fake in fakes)
     request = {"endpoints": endpoints, "table": "changes", "connectTimeoutSeconds": "1", **options}
-    return NamesrvStreamReader(ReadRequest.of_options(CaseInsensitiveDict(request), streaming=True), clock=lambda: NOW)
+    return NamesrvStreamReader(ReadRequest.of(CaseInsensitiveDict(request), STREAMING), clock=lambda: NOW)
 
 
 def offset(

@@ -17,7 +17,7 @@ from namesrv_common.grpc_errors import RichError
 from route_pipeline import name_server, schemas, snapshot_rows
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError
-from route_pipeline.options import Connecting, RowFilter, Timeouts
+from route_pipeline.options import Connecting, RowFilter
 from route_pipeline.snapshot_rows import MAX_BROKER_ROWS, read_table
 from tests.support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
@@ -34,7 +34,7 @@ from tests.support.fakes.snapshot_name_server import (
     topics_chunk,
 )
 
-QUICK = Connecting(Timeouts(connect=2, total=20))
+QUICK = Connecting(connect_seconds=2, total_seconds=20)
 TWO_TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b", 4, 2, 4)], Other=[queue("broker-a")])
 
 
@@ -170,8 +170,21 @@ def test_a_snapshot_that_is_gone_tells_what_to_do() -> None:
 
 def test_the_token_goes_with_the_call() -> None:
     with serving(snapshot()) as fake:
-        list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(QUICK.timeouts, token="s3cret")))
+        list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(2, 20, token="s3cret")))
         assert [each["authorization"] for each in fake.metadata] == ["Bearer s3cret"]
+
+
+def test_all_reads_of_a_process_share_one_connection() -> None:
+    peers: set[str] = set()
+
+    def noting(context: grpc.ServicerContext) -> Iterable[Response]:
+        peers.add(context.peer())
+        return [header(), end_of([])]
+
+    with serving(noting) as fake:
+        for _ in range(3):
+            list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK))
+    assert len(peers) == 1
 
 
 @pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
@@ -270,7 +283,7 @@ def test_a_name_server_that_says_nothing_more_is_given_up_at_the_total_timeout()
     with serving(stalled) as fake:
         try:
             with pytest.raises(NamesrvError, match=r"DEADLINE_EXCEEDED.*longer than 0\.3 s"):
-                list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(Timeouts(connect=2, total=0.3))))
+                list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(connect_seconds=2, total_seconds=0.3)))
         finally:
             released.set()
 
