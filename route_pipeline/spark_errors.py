@@ -16,10 +16,9 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 """The errors that Spark raises in the driver when it or a job fails."""
 
 _MAX_LENGTH = 500
-_PY4J_PREFIX = "An error occurred while calling "
-_CAUSE_PREFIX = "Caused by: "
 # The line of a Python trace that names an error of the pipeline, wherever it is inside the text of Java's.
 _OURS = re.compile(r"^(?:\S*: )*route_pipeline\.[\w.]+: (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 
 def one_line(error: BaseException) -> str:
@@ -29,40 +28,12 @@ def one_line(error: BaseException) -> str:
     trace, or the first line of Spark's text.
     """
     text = str(error)
-    ours = _OURS.search(text)
-    if ours:
+    if ours := _OURS.search(text):
         return ours[1].strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].startswith(_PY4J_PREFIX):
-        lines = [_innermost_cause(lines)]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        lines = [*_CAUSE.findall(text)[-1:], *lines[1:]]
     return lines[0].removeprefix(": ")[:_MAX_LENGTH] if lines else type(error).__name__
-
-
-_REMEDIES = {
-    "UnknownHostException": "set SPARK_LOCAL_IP to an address of this machine",
-    "LoginException": "Spark needs a user id that has a name: run it as a named user",
-}
-"""What to do about a cause, by a word in it."""
-
-_THROWN = re.compile(r'^(?:Caused by: |Exception in thread "[^"]*" )(.+)$', re.MULTILINE)
-
-
-def java_problem(said: str) -> str:
-    """Returns why Java ended before Spark ran, by what it has written: its innermost cause, and what to do."""
-    lines = _THROWN.findall(said) or [line.strip() for line in said.splitlines() if line.strip()]
-    cause = lines[-1][:_MAX_LENGTH] if lines else "Java ended and wrote nothing"
-    remedy = next((remedy for word, remedy in _REMEDIES.items() if word in said), None)
-    return cause if remedy is None else f"{cause}; {remedy}"
-
-
-def _innermost_cause(trace: list[str]) -> str:
-    """The last cause that a Java trace names, or else the exception that it begins with."""
-    causes = [line.removeprefix(_CAUSE_PREFIX) for line in trace if line.startswith(_CAUSE_PREFIX)]
-    return causes[-1] if causes else trace[1]
-
-
-_HIDE = "SPARK_HIDE_TRACEBACK"
-"""Variable that a worker of Spark looks at when it reports an error; it ends afterwards."""
 
 
 @contextmanager
@@ -70,13 +41,13 @@ def text_first(*kinds: type[Exception]) -> Iterator[None]:
     """Has Spark begin with the text of an error of these kinds, and end with its traceback.
 
     A worker of Spark reports the traceback, and the text is its last line. If it is told to hide the traceback, it
-    reports the text and the notes of the error. The traceback is then such a note.
+    reports the text and the notes of the error. The traceback is then such a note. The worker ends afterwards.
     """
     try:
         yield
     except kinds as error:
         if _is_worker():
-            os.environ[_HIDE] = "1"
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
             error.add_note(f"\n{''.join(traceback.format_exception(error, chain=False)).rstrip()}")
         raise
 

