@@ -26,8 +26,8 @@ from route_pipeline.log.place import LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.name_server import NamesrvError, waiting_text
 from route_pipeline.options import MAX_TIMEOUT_SECONDS, Connecting, Options
-from route_pipeline.questions import ENGINES, Questions, questions, store_history, views_of
-from route_pipeline.report_data import CLOCKS, collect_charts, collect_report
+from route_pipeline.questions import CLOCKS, ENGINES, Questions, questions, store_history, views_of
+from route_pipeline.report_data import collect_charts, collect_report
 
 # Options and arguments that several commands of ``route-pipeline`` share.
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from route_pipeline.charts import bars, lines, shares
-from route_pipeline.report_data import BROKERS, QUEUES, TOPICS, Charts, ReportData, sides_of
+from route_pipeline.charts import bars, lines
+from route_pipeline.report_data import Charts, ReportData, sides_of
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5em auto; max-width: 62em; padding: 0 1em; color: #222; }
@@ -29,23 +29,17 @@ svg { display: block; font-size: 12px; }
 @media (max-width: 600px) { td { white-space: nowrap; max-width: none; } }
 """
 
-_CLOCKS = {"wall": "by the clocks of the name servers", "ingest": "by the time of the ingest"}
-
 
 def html_report(data: ReportData, charts: Charts) -> str:
-    titles = {"Topics over time": TOPICS, "Write queues over time": QUEUES, "Live brokers over time": BROKERS}
-    over_time = "".join(lines(title, what, charts.over_time[what]) for title, what in titles.items())
-    convergence = {_CLOCKS[clock]: seconds for clock, seconds in charts.convergence.items()}
+    over_time = [lines(f"{what.capitalize()} over time", what, series) for what, series in charts.over_time.items()]
     sections = {
         "What changed in the last day": _changed(data),
         "Where name servers disagree": _disagree(data),
         "Who flapped in the last day": _flapped(data),
         "Name servers": _name_servers(data),
-        "Over time": over_time or _NONE,
+        "Over time": "".join(over_time) or _NONE,
         "Changes by broker group": bars("Versions of rows that ended", "ended versions", charts.churn) or _NONE,
         "Removals by reason": bars("Rows that were removed, by table and reason", "removals", charts.removals) or _NONE,
-        "Time to agreement between name servers": shares("Disagreements that had ended, by their length", convergence)
-        or "<p>No disagreement has ended.</p>",
     }
     head = (
         "<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'>"
@@ -64,10 +58,10 @@ def _answer(text: str, *, bad: bool = False) -> str:
 
 
 def _changed(data: ReportData) -> str:
-    if not data.counts:
+    if not data.changed:
         return _answer("Nothing.")
     headings = ("what", "came", "changed", "went")
-    counts = _table(headings, [(one["table_name"], one["came"], one["changed"], one["went"]) for one in data.counts])
+    counts = _table(headings, [(one["table_name"], one["came"], one["changed"], one["went"]) for one in data.changed])
     rows = [
         (one["moment"], one["table_name"], one["key"], one["kind"], one["why"], ", ".join(one["namesrvs"]))
         for one in data.latest

@@ -23,9 +23,6 @@ Row = dict[str, Any]
 Clock = Literal["wall", "ingest"]
 """By which clock: that of each name server, or that of the machine that wrote the log."""
 
-MAX_EVENTS = 1_000
-"""Most events of one answer, the latest ones."""
-
 _SQL = Path(__file__).with_name("sql")
 _WORDS = {"duckdb": {"row": "row", "temporary": ""}, "spark": {"row": "struct", "temporary": "temporary"}}
 _WORDS["trino"] = _WORDS["duckdb"]
@@ -52,7 +49,7 @@ _ROUTE_AT = {
 }
 
 _SETTINGS = "set timezone = 'UTC'; set enable_progress_bar = false; set autoinstall_known_extensions = false"
-_CLOCKS: dict[Clock, dict[str, str]] = {
+CLOCKS: dict[Clock, dict[str, str]] = {
     "wall": {"began": "valid_from", "ended": "valid_to", "stamp": "changed_at"},
     "ingest": {"began": "seen_from", "ended": "seen_to", "stamp": "ingested_at"},
 }
@@ -62,29 +59,6 @@ _CONTENT = (
     "data_version_counter, data_version_state_version, heartbeat_timeout_millis, unconfirmed, filter_servers, "
     "static_mapping)"
 )
-_NAME_SERVERS = """
-with latest as (
-  select *, row_number() over (partition by namesrv order by batch desc,
-    array_position(['kept', 'back', 'changes', 'snapshot', 'lost', 'hole'], op) desc) as place
-  from log where kind = 'reads' and epoch <> ''
-), spans as (
-  select namesrv, min(known_from) as known_from, max(known_to) as known_to from known group by namesrv
-)
-select namesrv, epoch, revision, ingested_at, known_from, known_to,
-  op in ('lost', 'hole') or (op = 'kept' and reason <> 'up') as lost
-from latest left join spans using (namesrv) where place = 1 order by namesrv
-"""
-_WHO_CHANGED = f"""
-with queues as (
-  from history where topic = $topic and table_name = 'topic_queues'
-), holders as (
-  select distinct namesrv, cluster_name, broker_name from queues
-)
-from queues union all by name
-select h.* from history h semi join holders using (namesrv, cluster_name, broker_name)
-where h.topic is null and h.table_name in ('broker_groups', 'brokers')
-order by valid_from desc, valid_from_revision desc limit {MAX_EVENTS}
-"""
 _CLOCK_LEADS = """
 select namesrv, max(epoch_us(changed_at) - epoch_us(ingested_at)) / 1e6 as seconds
 from main.log where kind = 'changes' group by namesrv order by namesrv
@@ -107,7 +81,7 @@ def views_of(table: str, engine: str, log: str | None = None) -> str:
     return f"{_SETTINGS_OF[engine]}{head}\n\n{views}\n{_ROUTE_AT[engine].format(query=query)}\n"
 
 
-def _text(name: str, words: Mapping[str, str]) -> str:
+def _text(name: str, words: Mapping[str, str] = {}) -> str:
     text = (_SQL / name).read_text(encoding="utf-8")
     for word, value in words.items():
         text = text.replace(f"{{{word}}}", value)
@@ -136,9 +110,13 @@ class Questions:
         except (duckdb.IOException, duckdb.InvalidInputException) as error:
             raise LogError(f"the log cannot be read: {str(error).splitlines()[0]}") from None
 
+    def run(self, name: str, words: Mapping[str, str] = {}) -> None:
+        """Makes the views and tables of a file of SQL."""
+        self._connection.execute(_text(name, words))
+
     def name_servers(self) -> list[Row]:
         """Each name server with the interval that the log knows, and how far it has been read."""
-        return self.ask(_NAME_SERVERS)
+        return self.ask(_text("name_servers.sql"))
 
     def route_at(self, topic: str, at: datetime) -> list[Row]:
         """A topic's route at a time, which has a time zone; a row for each name server and group.
@@ -150,7 +128,7 @@ class Questions:
 
     def who_changed(self, topic: str) -> list[Row]:
         """What happened to a topic, and to the groups that ever had queues of it and their brokers, oldest first."""
-        found = self.ask(_WHO_CHANGED, {"topic": topic})
+        found = self.ask(_text("who_changed.sql"), {"topic": topic})
         return sorted(
             found, key=lambda row: (row["valid_from"], row["valid_from_revision"], row["namesrv"], row["key"])
         )
@@ -158,8 +136,8 @@ class Questions:
     def divergence(self, clock: Clock, min_seconds: float = 0.0) -> list[Row]:
         """The disagreements that lasted so long or still last, these first, then the longest ones."""
         self.narrow()
-        words = {**_CLOCKS[clock], "content": _CONTENT}
-        self._connection.execute(_text("divergence.sql", words))
+        words = {**CLOCKS[clock], "content": _CONTENT}
+        self.run("divergence.sql", words)
         return self.ask(
             "from disagreements where until is null or seconds >= $least "
             "order by until is null desc, seconds desc, since, key",
@@ -173,7 +151,7 @@ class Questions:
     def narrow(self) -> None:
         """Has ``history`` be of the rows that changed or differ; ``quiet`` has the other ones."""
         if not self._is_narrow:
-            self._connection.execute(_text("narrow.sql", {"content": _CONTENT}))
+            self.run("narrow.sql", {"content": _CONTENT})
             self._connection.execute(views_of("", "duckdb", ""))
             self._connection.execute("create temporary table versions as from history")
             self._is_narrow = True

@@ -57,7 +57,7 @@ def test_the_last_day_ends_with_the_last_ingest_and_a_first_read_is_no_news() ->
         data = collect_report(Questions(connection, "create view log as from given;"))
 
     assert data.until == NOON
-    assert data.counts == [{"table_name": "brokers", "came": 1, "changed": 1, "went": 2}]
+    assert data.changed == [{"table_name": "brokers", "came": 1, "changed": 1, "went": 2}]
     assert [tuple(one.values()) for one in data.latest[:3]] == [
         (at(0), "brokers", "y", "went", "EXPIRED", ["ns-b"]),
         (at(-0.25), "brokers", "y", "changed", "", ["ns-a", "ns-b"]),

@@ -373,9 +373,8 @@ def test_charts_end_where_the_name_servers_are(asked: Questions) -> None:
     ends = {what: {name: line[-1][1] for name, line in lines.items()} for what, lines in charts.over_time.items()}
     assert ends["topics"] == {one["namesrv"]: one["topics"] for one in data.namesrvs}
     assert ends["brokers"] == {one["namesrv"]: one["brokers"] for one in data.namesrvs}
-    assert [name for name, _ in charts.churn] == ["broker-10911"]
-    assert ("topic_queues: GROUP_GONE", 2) in charts.removals
-    assert len(charts.convergence["wall"]) == 3
+    assert [row["name"] for row in charts.churn] == ["broker-10911"]
+    assert {"name": "topic_queues: GROUP_GONE", "number": 2} in charts.removals
 
 
 def test_compaction_changes_no_answer_and_the_history_can_be_stored(life: Life) -> None:
