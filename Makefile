@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+SITE_TOOLS := $(VENV)/.docs
 GENERATED := $(VENV)/.generated
 # uv selects from uv.lock, and pip installs from the index that it is configured with. The selection is complete, so
 # pip has nothing to resolve.
@@ -35,7 +36,7 @@ APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help install setup engine protos demo demo-rocketmq test test-rest unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose bench bench-figures guard wheel images dist lock clean
+.PHONY: help install setup engine protos demo demo-rocketmq test test-rest unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose docs bench bench-figures guard wheel images dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -148,6 +149,14 @@ lint-engine:
 lint-prose: setup  ## Check links of pages, spelling and style of pages and comments, the style where Vale is found or Go can compile it
 	$(BIN)/python docs/tools/lint_prose.py
 
+docs: setup $(SITE_TOOLS)  ## Build the documentation site into build/site, with all links checked
+	$(BIN)/python docs/tools/build_site.py
+
+$(SITE_TOOLS): uv.lock
+	$(BIN)/$(EXPORT) --only-group docs -o $(VENV)/docs.txt
+	$(BIN)/$(HASHED) --quiet -r $(VENV)/docs.txt
+	@touch $@
+
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
 
@@ -171,4 +180,4 @@ lock:  ## Renew uv.lock from pyproject.toml, with the newest versions; and the v
 	$(BIN)/uv lock --upgrade $(PUBLIC)
 
 clean:  ## Remove everything that was made here
-	rm -rf $(VENV) gen dist build .bench .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) gen dist build .bench .cache .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
