@@ -100,9 +100,9 @@ class Pins:
                 is idle.
         """
         self.drop_expired()
-        self._take(owner, revision, 0 if follows else FOLLOWERS_PERCENT)
         held = (pin.snapshot for pin in self._pins.values() if pin.snapshot.revision == revision)
         snapshot = next(held, None) or take_snapshot()
+        self._take(owner, revision, 0 if follows else FOLLOWERS_PERCENT)
         if snapshot.warm != warm:  # a warm-up may end without a change of the routes
             snapshot = replace(snapshot, warm=warm)
         pin_id, now = self._new_pin_id(), self._monotonic()

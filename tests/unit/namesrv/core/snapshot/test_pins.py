@@ -11,6 +11,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins
+from namesrv.core.snapshot import RouteSnapshot
 from namesrv_common.server.shares import MACHINE, Sharer
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
@@ -215,6 +216,15 @@ def test_what_ended_is_freed_by_the_scan_though_nobody_calls(fleet: PinnedFleet)
     assert rows() is not None
     fleet.pins.drop_expired()
     assert (rows(), len(fleet.pins)) == (None, 0)
+
+
+def test_a_snapshot_that_cannot_be_taken_holds_no_share(fleet: PinnedFleet) -> None:
+    def fails() -> RouteSnapshot:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        fleet.pins.pin(fleet.state.revision, fails, LEASE)
+    assert fleet.used == [0, 0]
 
 
 def test_shares_of_pins_come_back_however_they_end(fleet: PinnedFleet) -> None:
