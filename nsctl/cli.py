@@ -14,7 +14,7 @@ from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
 from nsctl.commands.drained import drained
 from nsctl.console.command import console
-from nsctl.session import PROGRAM, Agent, Agents, Called, Context, Namesrv, add_command
+from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Called, Context, Namesrv, Show
 
 app = typer.Typer(
     help="Shows, explains and changes what name servers hold.",
@@ -71,23 +71,23 @@ _ACTS: dict[str, Callable[..., None]] = {
     "console": console,
 }
 for _name, _command in _SHOWS.items():
-    add_command(app, _name, _command)
+    app.command(_name, cls=Show)(_command)
 for _name, _command in _ACTS.items():
-    add_command(app, _name, _command, acts=True)
-add_command(kv, "list", change.kv_list)
-add_command(kv, "get", change.kv_get)
-add_command(kv, "export", backup.kv_export, acts=True)
-add_command(kv, "put", change.kv_put, acts=True)
-add_command(kv, "delete", change.kv_delete, acts=True)
-add_command(config, "show", change.config_show)
-add_command(config, "set", change.config_set, acts=True)
-add_command(guard, "confirm-loss", change.confirm_loss, acts=True)
-add_command(backup_app, "save", backup.save, acts=True)
-add_command(backup_app, "restore", backup.bring_back, acts=True)
-add_command(agent_app, "status", agents.status, agents=Agents)
-add_command(agent_app, "events", agents.events, agents=Agents)
-add_command(agent_app, "role", agents.role, acts=True, agents=Agent)
-add_command(agent_app, "permission", agents.permission, acts=True, agents=Agent)
+    app.command(_name, cls=Act)(_command)
+kv.command("list", cls=Show)(change.kv_list)
+kv.command("get", cls=Show)(change.kv_get)
+kv.command("export", cls=Act)(backup.kv_export)
+kv.command("put", cls=Act)(change.kv_put)
+kv.command("delete", cls=Act)(change.kv_delete)
+config.command("show", cls=Show)(change.config_show)
+config.command("set", cls=Act)(change.config_set)
+guard.command("confirm-loss", cls=Act)(change.confirm_loss)
+backup_app.command("save", cls=Act)(backup.save)
+backup_app.command("restore", cls=Act)(backup.bring_back)
+agent_app.command("status", cls=AgentShow)(agents.status)
+agent_app.command("events", cls=AgentShow)(agents.events)
+agent_app.command("role", cls=AgentAct)(agents.role)
+agent_app.command("permission", cls=AgentAct)(agents.permission)
 app.add_typer(agent_app, name="agent")
 app.add_typer(backup_app, name="backup")
 app.add_typer(kv, name="kv")

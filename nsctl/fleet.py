@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
-from broker_agent_api.v1 import broker_agent_service_pb2
-from google.protobuf.descriptor import ServiceDescriptor
+from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 
 from namesrv_common.client.channels import ClientSecurity
-from namesrv_common.client.namesrv_client import SERVICES, ConnectionSettings, NamesrvClient
+from namesrv_common.client.namesrv_client import Client, ConnectionSettings, NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 
 AnswerT = TypeVar("AnswerT")
-
-AGENT_SERVICES: tuple[ServiceDescriptor, ...] = (
-    broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"],
-)
-"""What is called of an agent."""
+ClientT = TypeVar("ClientT", bound=Client)
 
 CONNECTION = ConnectionSettings(longest_backoff_seconds=5.0)
 """Lets commands such as ``--follow`` find a restarted name server within seconds instead of two minutes."""
 
 
+class AgentClient(Client):
+    """One agent: ``client.agent.GetAgentStatus(request)`` makes a call within the client's timeout."""
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float, security: ClientSecurity | None) -> None:
+        super().__init__(endpoint, timeout_seconds, security, settings=CONNECTION)
+        self.agent = BrokerAgentServiceStub(self.channel)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[AnswerT]):
-    """What one of several name servers said."""
+    """What one of several name servers or agents said."""
 
     endpoint: Endpoint
     value: AnswerT | None
@@ -36,22 +39,13 @@ class Answer(Generic[AnswerT]):
     error: CallError | None
 
 
-class NameServers:
+class Fleet(Generic[ClientT]):
     """The name servers, or agents, that a command is about."""
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        timeout_seconds: float,
-        security: ClientSecurity | None = None,
-        services: Sequence[ServiceDescriptor] = SERVICES,
-    ) -> None:
-        self.all = tuple(
-            NamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION, services=services)
-            for endpoint in endpoints
-        )
+    def __init__(self, clients: Iterable[ClientT]) -> None:
+        self.all = tuple(clients)
 
-    def first(self, ask: Callable[[NamesrvClient], AnswerT]) -> AnswerT:
+    def first(self, ask: Callable[[ClientT], AnswerT]) -> AnswerT:
         """The answer of the first one that gives one.
 
         Raises:
@@ -68,10 +62,10 @@ class NameServers:
         assert failed is not None, "there is at least one name server"
         raise failed
 
-    def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
+    def each(self, ask: Callable[[ClientT], AnswerT]) -> list[Answer[AnswerT]]:
         """Every one's answer, asked at the same time, in the order they were named."""
 
-        def answer(server: NamesrvClient) -> Answer[AnswerT]:
+        def answer(server: ClientT) -> Answer[AnswerT]:
             try:
                 return Answer(server.endpoint, ask(server), None)
             except CallError as error:
@@ -80,7 +74,17 @@ class NameServers:
         with ThreadPoolExecutor(len(self.all)) as pool:
             return list(pool.map(answer, self.all))
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Closes all connections."""
         for server in self.all:
             server.close()
+
+
+def name_servers_at(
+    endpoints: Iterable[Endpoint], timeout_seconds: float, security: ClientSecurity | None
+) -> Fleet[NamesrvClient]:
+    """The name servers at these endpoints, connected at the first call."""
+    return Fleet(NamesrvClient(one, timeout_seconds, security, settings=CONNECTION) for one in endpoints)

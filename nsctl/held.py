@@ -123,7 +123,7 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
     lives: list[route_data_pb2.BrokerLiveInfo] = []
     groups: dict[GroupKey, route_data_pb2.BrokerData] = {}
     topics: list[pb.TopicQueues] = []
-    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
+    for message in server.stream(server.route.StreamRouteSnapshot, request, server.timeout_seconds):
         if message.HasField("snapshot_header"):
             theirs, ended = message.snapshot_header.taken_at_millis / 1000, time.time()
         lives += message.chunk.live_brokers
@@ -157,8 +157,8 @@ def clock_of(server: NamesrvClient) -> Clock:
 def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
     """Reads what brokers report, in short, by broker."""
     found: dict[BrokerKey, Reported] = {}
-    for page in server.pages("GetRouteDigest", pb.GetRouteDigestRequest(page_size=2_000)):
-        for one in page.brokers:  # type: ignore[attr-defined]
+    for page in server.pages(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000)):
+        for one in page.brokers:
             key = BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr)
             found[key] = Reported(one.data_version.counter, one.digest)
         check_count(server.endpoint, "digests", len(found), MAX_BROKERS)
@@ -170,14 +170,14 @@ def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
 
 def all_intents(server: NamesrvClient) -> list[admin_service_pb2.Intent]:
     """Reads the intents in force at a name server, oldest first."""
-    pages = server.pages("ListIntents", admin_service_pb2.ListIntentsRequest(page_size=1_000))
-    return [one for page in pages for one in page.intents]  # type: ignore[attr-defined]
+    pages = server.pages(server.admin.ListIntents, admin_service_pb2.ListIntentsRequest(page_size=1_000))
+    return [one for page in pages for one in page.intents]
 
 
 def kv_configs(server: NamesrvClient, namespace: str) -> list[admin_service_pb2.KvConfig]:
     """Reads the keys of a namespace with their values; without one, the namespaces."""
-    pages = server.pages("ListKvConfigs", admin_service_pb2.ListKvConfigsRequest(namespace=namespace))
-    return [one for page in pages for one in page.kv_configs]  # type: ignore[attr-defined]
+    pages = server.pages(server.admin.ListKvConfigs, admin_service_pb2.ListKvConfigsRequest(namespace=namespace))
+    return [one for page in pages for one in page.kv_configs]
 
 
 def kv_config(server: NamesrvClient) -> dict[KvKey, str]:
@@ -188,8 +188,7 @@ def kv_config(server: NamesrvClient) -> dict[KvKey, str]:
 
 def changeable_settings(server: NamesrvClient) -> dict[SettingKey, str]:
     """Reads the settings of a name server that can be changed over the wire."""
-    told = server.call("GetNamesrvConfig", admin_service_pb2.GetNamesrvConfigRequest())
-    assert isinstance(told, admin_service_pb2.GetNamesrvConfigResponse)
+    told = server.admin.GetNamesrvConfig(admin_service_pb2.GetNamesrvConfigRequest())
     return {SettingKey(entry.key): entry.value for entry in told.entries if entry.updatable}
 
 
@@ -197,8 +196,7 @@ def entries(
     server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
 ) -> Iterator[admin_service_pb2.AuditEntry]:
     """Reads entries of the journal of a name server, newest first."""
-    for page in server.pages("ListAuditEntries", request):
-        assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
+    for page in server.pages(server.admin.ListAuditEntries, request):
         yield from page.entries
 
 
@@ -250,8 +248,7 @@ def read(
         most_entries: Entries of the journal at most.
         journal_seconds: Age of the oldest entry of the journal; None for any.
     """
-    status = server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
-    assert isinstance(status, pb.GetNamesrvStatusResponse)
+    status = server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())
     refusals: list[str] = []
 
     def unless_refused(ask: Callable[[], AnswerT]) -> AnswerT | None:
@@ -263,9 +260,8 @@ def read(
             refusals.append(f"{error.reason}: {error.error.message}")
             return None
 
-    diagnostics: Any = unless_refused(
-        lambda: server.call("GetDiagnostics", diagnostics_service_pb2.GetDiagnosticsRequest())
-    )
+    about_process = diagnostics_service_pb2.GetDiagnosticsRequest()
+    diagnostics = unless_refused(lambda: server.diagnostics.GetDiagnostics(about_process))
     if known is not None and point(known.status) == point(status):
         fresh = tables(server, LIVES)
         same = known.tables._replace(clock=fresh.clock, lives=fresh.lives)

@@ -53,6 +53,10 @@ _ODD_KEY = re.compile(
 ReadT = TypeVar("ReadT")
 
 
+class RocketmqError(CallError):
+    """A program of RocketMQ answered with an error, or did not answer."""
+
+
 class _NotFound(Exception):
     """It has no such topic or namespace."""
 
@@ -139,8 +143,8 @@ class _Connection:
             read += piece
         return bytes(read)
 
-    def _failed(self, problem: str) -> CallError:
-        return CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem))
+    def _failed(self, problem: str) -> RocketmqError:
+        return RocketmqError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem))
 
 
 def _of_tls(error: OSError) -> str:

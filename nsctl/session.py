@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import typer
-from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
+from typer.core import TyperCommand
 
-from namesrv_common.client.channels import ClientSecurity
-from namesrv_common.client.namesrv_client import SERVICES, NamesrvClient
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import say
 from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers
 from nsctl.contexts import agents as agent_endpoints
-from nsctl.fleet import AGENT_SERVICES, Answer, AnswerT, NameServers
+from nsctl.fleet import AgentClient, Answer, AnswerT, Fleet, name_servers_at
 from nsctl.output import Format, Row, row, show
 from nsctl.probe import Silence, why_silent
+from nsctl.rocketmq import RocketmqError
 
 # Exit codes of the commands.
 
@@ -73,16 +74,6 @@ TlsServerName = Annotated[
     str | None,
     typer.Option("--tls-server-name", envvar="NSCTL_TLS_SERVER_NAME", help="Name that certificates must have."),
 ]
-CALLED = {
-    "namesrv": Namesrv,
-    "context": Context,
-    "tls_ca": TlsCa,
-    "tls_cert": TlsCert,
-    "tls_key": TlsKey,
-    "token_file": TokenFile,
-    "tls_server_name": TlsServerName,
-}
-"""Options that say which name servers a command calls, and how."""
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's listener for operators, HOST:PORT.")]
 Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' listeners for operators, HOST:PORT.")]
 AgentServerName = Annotated[
@@ -109,26 +100,26 @@ class Called(NamedTuple):
     context: str | None = None
 
 
-class Session:
-    """The options, connections and output of a command."""
+class Session(typer.Context):
+    """One run of a command, and its context for typer: the options, connections and output."""
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        timeout_seconds: float,
-        form: Format,
-        security: ClientSecurity | None = None,
-        services: Sequence[ServiceDescriptor] = SERVICES,
-        *,
-        watch: float | None = None,
-    ) -> None:
-        self.servers = NameServers(endpoints, timeout_seconds, security, services)
-        self.security = security
-        self.timeout_seconds = timeout_seconds
-        self.form = form
-        self.watch = watch
-        """Pause in seconds after which the command runs again, or None if it runs once."""
-        self.exit_code = 0
+    servers: Fleet[NamesrvClient] = Fleet(())
+    security: ClientSecurity | None = None
+    timeout_seconds = DEFAULT_TIMEOUT_SECONDS
+    form = Format.TABLE
+    watch: float | None = None
+    """Pause in seconds after which the command runs again, or None if it runs once."""
+    exit_code = 0
+
+    def open(self, endpoints: Sequence[Endpoint]) -> None:
+        """Makes clients of name servers, which are closed with this context."""
+        self.servers = self.with_resource(name_servers_at(endpoints, self.timeout_seconds, self.security))
+
+    def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
+        """Makes clients of agents; the caller closes them."""
+        with _usage_errors():
+            endpoints = agent_endpoints(named)
+        return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in endpoints)
 
     def rocketmq_tls(self, authorities: Path | None) -> ssl.SSLContext | None:
         """Returns how to call a program of RocketMQ, which is shown the same certificate as the name servers.
@@ -142,10 +133,14 @@ class Session:
             context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
         except CertificateError as error:
             raise typer.BadParameter(str(error)) from error
-        files = None if self.security is None else self.security.files
-        if files is not None and files.certificate is not None:
-            context.load_cert_chain(files.certificate, files.key)
+        if self.files is not None and self.files.certificate is not None:
+            context.load_cert_chain(self.files.certificate, self.files.key)
         return context
+
+    @property
+    def files(self) -> ClientFiles | None:
+        """Certificates and authorities of calls. None means no TLS."""
+        return None if self.security is None else self.security.files
 
     def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
         """Shows rows as the user wants them."""
@@ -174,107 +169,149 @@ class Session:
             self.note(str(error))
             self.found(REFUSED)
             return
-        of_grpc = error.endpoint in {server.endpoint for server in self.servers.all}
-        files = None if self.security is None else self.security.files
-        why = why_silent(error, files, self.timeout_seconds) if of_grpc else Silence.GONE
+        is_rocketmq = isinstance(error, RocketmqError)
+        why = Silence.GONE if is_rocketmq else why_silent(error, self.files, self.timeout_seconds)
         said = f"{error.endpoint}: {why.said(error, self.timeout_seconds)}: {why.do}"
         self.note(str(error) if why in {Silence.GONE, Silence.ERROR} else said)
         self.found(REFUSED if why is Silence.ERROR else UNREACHABLE)
 
-    def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
-        """Asks all; reports those that failed."""
-        answers = self.servers.each(ask)
+    def answered(self, answers: Iterable[Answer[AnswerT]]) -> dict[str, AnswerT]:
+        """The answers by endpoint. Reports the name servers or agents that failed."""
+        found: dict[str, AnswerT] = {}
         for answer in answers:
             if answer.error is not None:
                 self.failed(answer.error)
-        return answers
-
-    def rows_of_pages(self, call: str, request: Message, field: str) -> list[Row]:
-        """Asks all for the pages of a list; the rows of those that answered, and reports those that failed."""
-
-        def ask(server: NamesrvClient) -> list[Row]:
-            pages = server.pages(call, request)
-            return [{"endpoint": str(server.endpoint), **row(one)} for page in pages for one in getattr(page, field)]
-
-        return [row for answer in self.each(ask) for row in answer.value or ()]
-
-
-def add_command(
-    app: typer.Typer, name: str, run: Callable[..., None], *, acts: bool = False, agents: Any = None
-) -> None:
-    """Adds a command that is given a Session first, and the options that every command has last.
-
-    Args:
-        app: The program, or a part of it.
-        run: What it does; its docstring is the help text, its other parameters are the command's own.
-        acts: Whether it changes something; only what does not can be repeated with ``--watch``.
-        agents: ``Agent`` or ``Agents`` if that is whom it asks, named by its first argument; else name servers.
-    """
-    signature = inspect.signature(run, eval_str=True)
-    own = [parameter for key, parameter in signature.parameters.items() if key != "session"]
-
-    def command(**values: Any) -> None:
-        before: Called = values.pop("program").find_root().obj or Called()
-        namesrv, asked = values.pop("namesrv", None) or before.namesrv, values.pop("agents", None)
-        context = values.pop("context") or before.context
-        output, timeout, watch = values.pop("output"), values.pop("timeout"), values.pop("watch", None)
-        tls = {key: values.pop(key, None) for key in TLS_KEYS}
-        if agents is not None and namesrv is not None:
-            say(PROGRAM, "--namesrv is for name servers, and this command asks agents: name them as AGENT")
-            raise typer.Exit(USAGE)
-        try:
-            files = client_files(tls, namesrv, context, os.environ)
-            if agents is None:
-                endpoints, services = name_servers(namesrv, context, os.environ), SERVICES
             else:
-                endpoints, services = agent_endpoints([asked] if isinstance(asked, str) else asked), AGENT_SERVICES
-                # These values of a context are for name servers: an agent must not see their token.
-                token = tls["token_file"] and expanded(tls["token_file"])
-                files = files and replace(files, token=token, server_name=tls["tls_server_name"])
-            security = None if files is None else ClientSecurity(files)
-        except (ContextError, CertificateError) as error:
-            say(PROGRAM, str(error))
-            raise typer.Exit(USAGE) from error
-        session = Session(endpoints, timeout, output, security, services, watch=watch)
-        try:
-            _run(session, lambda: run(session, **values))
-        finally:
-            session.servers.close()
-        raise typer.Exit(session.exit_code)
+                found[str(answer.endpoint)] = cast("AnswerT", answer.value)
+        return found
 
-    called = dict(CALLED)
-    parameters = [inspect.Parameter("program", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-    if agents is not None:
-        parameters.append(inspect.Parameter("agents", inspect.Parameter.KEYWORD_ONLY, annotation=agents))
-        del called["namesrv"]
-        called |= {"token_file": AgentTokenFile, "tls_server_name": AgentServerName}
-    parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    parameters += options(called)
-    parameters += options({"output": Output}, Format.TABLE) + options({"timeout": Timeout}, DEFAULT_TIMEOUT_SECONDS)
-    parameters += [] if acts else options({"watch": Watch})
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command(name, help=inspect.getdoc(run))(command)
+    def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> dict[str, AnswerT]:
+        """Asks all name servers; the answers by endpoint. Reports those that failed."""
+        return self.answered(self.servers.each(ask))
+
+    def rows(self, ask: Callable[[NamesrvClient], Iterable[Message]]) -> list[Row]:
+        """Asks all name servers for messages; a row for each message. Reports those that failed."""
+        found = self.each(lambda server: [row(message) for message in ask(server)])
+        return [{"endpoint": endpoint, **one} for endpoint, rows in found.items() for one in rows]
 
 
-def options(annotations: Mapping[str, Any], default: object = None) -> list[inspect.Parameter]:
-    """Parameters of a command, by name."""
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, annotation in annotations.items()
-    ]
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Ends the command with one line if it is not clear whom to call, or how."""
+    try:
+        yield
+    except (ContextError, CertificateError) as error:
+        say(PROGRAM, str(error))
+        raise typer.Exit(USAGE) from error
 
 
-def _run(session: Session, run: Callable[[], None]) -> None:
-    while True:
-        try:
-            run()
-        except CallError as error:
-            session.failed(error)
-        if session.watch is None:
-            return
-        try:
-            time.sleep(session.watch)
-        except KeyboardInterrupt:
-            return
-        session.exit_code = 0
+def _open_name_servers(
+    session: Session,
+    *,
+    namesrv: Namesrv = None,
+    context: Context = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    token_file: TokenFile = None,
+    tls_server_name: TlsServerName = None,
+    output: Output = Format.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    watch: Watch = None,
+) -> None:
+    before: Called = session.find_root().obj or Called()
+    namesrv, context = namesrv or before.namesrv, context or before.context
+    session.timeout_seconds, session.form, session.watch = timeout, output, watch
+    with _usage_errors():
+        flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
+        files = client_files(flags, namesrv, context, os.environ)
+        endpoints = name_servers(namesrv, context, os.environ)
+        session.security = None if files is None else ClientSecurity(files)
+    session.open(endpoints)
+
+
+def _prepare_for_agents(
+    session: Session,
+    *,
+    context: Context = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    token_file: AgentTokenFile = None,
+    tls_server_name: AgentServerName = None,
+    output: Output = Format.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    watch: Watch = None,
+) -> None:
+    before: Called = session.find_root().obj or Called()
+    session.timeout_seconds, session.form, session.watch = timeout, output, watch
+    if before.namesrv is not None:
+        session.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
+        raise typer.Exit(USAGE)
+    with _usage_errors():
+        flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
+        files = client_files(flags, None, context or before.context, os.environ)
+        if files is not None:
+            # These values of a context are for name servers: an agent must not see their token.
+            token = None if token_file is None else expanded(token_file)
+            files = replace(files, token=token, server_name=tls_server_name)
+            session.security = ClientSecurity(files)
+
+
+def _options_of(prepare: Callable[..., None]) -> TyperCommand:
+    """The options of a function, and a callback that calls it with their values."""
+    app = typer.Typer(add_completion=False)
+    app.command()(prepare)
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+class Act(TyperCommand):
+    """A command about name servers. The options of every command follow its own."""
+
+    context_class = Session
+    prepared: ClassVar[TyperCommand] = _options_of(_open_name_servers)
+    is_repeatable: ClassVar[bool] = False
+    """Whether ``--watch`` repeats it: no command that changes something has that."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params += [one for one in self.prepared.params if self.is_repeatable or one.name != "watch"]
+
+    def invoke(self, ctx: Any) -> None:
+        """Prepares the session and runs the command, again and again with ``--watch``."""
+        session: Session = ctx
+        shared = {one.name: session.params.pop(one.name, None) for one in self.prepared.params if one.name}
+        assert self.prepared.callback is not None
+        self.prepared.callback(**shared)
+        while True:
+            try:
+                super().invoke(session)
+            except CallError as error:
+                session.failed(error)
+            if session.watch is None:
+                raise typer.Exit(session.exit_code)
+            try:
+                time.sleep(session.watch)
+            except KeyboardInterrupt:
+                raise typer.Exit(session.exit_code) from None
+            session.exit_code = 0
+
+
+class Show(Act):
+    """A command that changes nothing, so that it can be repeated."""
+
+    is_repeatable = True
+
+
+class AgentAct(Act):
+    """A command about agents, which are among its own arguments."""
+
+    prepared = _options_of(_prepare_for_agents)
+
+
+class AgentShow(AgentAct):
+    """A command about agents that changes nothing."""
+
+    is_repeatable = True

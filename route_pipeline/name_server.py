@@ -16,11 +16,10 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient
+from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient, RequestT, ResponseT, Streaming
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_pipeline.options import Connecting
@@ -116,6 +115,9 @@ def waiting_text(endpoint: Endpoint, namesrv: str) -> str:
     return f"name server {namesrv} at {endpoint} is warming up"
 
 
+_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
+
+
 class Connection:
     """A connection to one name server."""
 
@@ -140,26 +142,35 @@ class Connection:
             else None,
             metadata=(("authorization", f"Bearer {connecting.token}"),) if connecting.token else (),
         )
+        self.route = self._client.route
+        self.stream_snapshot: grpc.UnaryStreamMultiCallable[
+            pb.StreamRouteSnapshotRequest, pb.StreamRouteSnapshotResponse
+        ] = self._client.channel.unary_stream(
+            f"/{_SERVICE}/StreamRouteSnapshot",
+            pb.StreamRouteSnapshotRequest.SerializeToString,
+            SnapshotResponse.FromString,
+        )
+        """The call of a snapshot whose queues stay encoded."""
 
-    def call(self, name: str, request: Message, hints: Mapping[str, str] | None = None) -> Any:
+    def call(
+        self, method: Callable[[RequestT], ResponseT], request: RequestT, hints: Mapping[str, str] | None = None
+    ) -> ResponseT:
         """The answer of a small call of RouteService. Raises NamesrvError.
 
         ``hints`` has what the user can do, by reason of the contract.
         """
         with self._failures(self._client.timeout_seconds, hints or {}):
-            return self._client.call(name, request)
+            return method(request)
 
     def stream(
-        self, name: str, request: Message, hints: Mapping[str, str], read: Callable[[bytes], Any] | None = None
-    ) -> Generator[Any, None, None]:
+        self, method: Streaming[RequestT, ResponseT], request: RequestT, hints: Mapping[str, str]
+    ) -> Generator[ResponseT, None, None]:
         """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError.
 
-        Args:
-            hints: What the user can do, by reason of the contract.
-            read: Makes a message of its bytes. None: as the contract says.
+        ``hints`` has what the user can do, by reason of the contract.
         """
         with self._failures(self.total_seconds, hints):
-            yield from self._client.stream(name, request, self.total_seconds, read)
+            yield from self._client.stream(method, request, self.total_seconds)
 
     def error(self, problem: str) -> NamesrvError:
         """An error for something that this name server sent."""
@@ -279,9 +290,7 @@ class SnapshotStream:
         connection = connect(endpoint, connecting)
         request = pb.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
         self.error = connection.error
-        self._responses = connection.stream(
-            "StreamRouteSnapshot", request, _SNAPSHOT_HINTS, SnapshotResponse.FromString
-        )
+        self._responses = connection.stream(connection.stream_snapshot, request, _SNAPSHOT_HINTS)
         first = next(self._responses, None)
         if first is None:
             raise self.error("ended the snapshot before its header")
@@ -373,7 +382,7 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iter
         after=pb.ResumePoint(epoch=span.epoch, revision=span.after), up_to_revision=span.up_to
     )
     connection, revision = connect(endpoint, connecting), span.after
-    with closing(connection.stream("StreamRouteChanges", request, _CHANGES_HINTS)) as responses:
+    with closing(connection.stream(connection.route.StreamRouteChanges, request, _CHANGES_HINTS)) as responses:
         for response in responses:
             if response.header.epoch != span.epoch or not revision <= response.header.revision <= span.up_to:
                 raise connection.error(
@@ -433,7 +442,7 @@ class Pin:
 def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
     """Asks a name server where it is. Raises NamesrvError if it cannot be reached, or refuses."""
     connection = connect(endpoint, connecting)
-    status = connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
+    status = connection.call(connection.route.GetNamesrvStatus, pb.GetNamesrvStatusRequest())
     header, name = status.header, connection.name_in(status.header)
     return NamesrvState(name, header.epoch, header.revision, status.compacted_revision, status.warm)
 
@@ -486,7 +495,7 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, co
     until = time.monotonic() + min(PIN_WAIT_SECONDS, connecting.total_seconds)
     while True:
         try:
-            answer = connection.call("PinRouteSnapshot", request, _PIN_HINTS)
+            answer = connection.call(connection.route.PinRouteSnapshot, request, _PIN_HINTS)
             break
         except NamesrvError as error:
             pause = _RANDOM.uniform(0.2, 1.0)
@@ -503,6 +512,7 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, co
 def release_snapshot(endpoint: Endpoint, connecting: Connecting, pin_id: str) -> None:
     """Lets a pin go. A failure is logged: its lease ends anyway."""
     try:
-        connect(endpoint, connecting).call("ReleaseRouteSnapshot", pb.ReleaseRouteSnapshotRequest(pin_id=pin_id))
+        connection = connect(endpoint, connecting)
+        connection.call(connection.route.ReleaseRouteSnapshot, pb.ReleaseRouteSnapshotRequest(pin_id=pin_id))
     except NamesrvError as error:
         logger.debug("not released: %s", error)

@@ -1,30 +1,28 @@
-"""A client of name servers for threads: calls by name, pages of lists, and streams within bounds."""
+"""A client of name servers for threads: typed calls, pages of lists, and streams within bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import grpc
-from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
-from namesrv_api.v1 import admin_service_pb2, route_service_pb2
-from namesrv_internal.v1 import diagnostics_service_pb2
+from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
 from namesrv_common.client.channels import ClientSecurity, Options, open_channel, with_common
 from namesrv_common.client.intake import Intake, IntakeLimits, TooMuchSent, rows_in
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, FailedCall, RichError
 
-SERVICES: tuple[ServiceDescriptor, ...] = (
-    route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
-    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
-    diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
-)
-"""What programs that read and administer call of a name server."""
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+SentT = TypeVar("SentT")
+SentT_contra = TypeVar("SentT_contra", contravariant=True)
+ReceivedT = TypeVar("ReceivedT", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,16 @@ def _too_much(endpoint: Endpoint, problem: str) -> CallError:
 Metadata = tuple[tuple[str, str], ...]
 
 
-class NamesrvClient:
-    """One name server, or an agent. Every call raises CallError where it fails."""
+class Streaming(Protocol[SentT_contra, ReceivedT]):
+    """A call of a stub that answers with a stream."""
+
+    def __call__(
+        self, sent: SentT_contra, /, *, timeout: float | None, metadata: Metadata
+    ) -> grpc.CallIterator[ReceivedT]: ...
+
+
+class Client:
+    """A connection to a server. Calls of stubs over ``channel``, and the methods here, raise CallError."""
 
     def __init__(
         self,
@@ -119,7 +125,6 @@ class NamesrvClient:
         security: ClientSecurity | None = None,
         *,
         settings: ConnectionSettings = PLAIN,
-        services: Sequence[ServiceDescriptor] = SERVICES,
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Metadata = (),
     ) -> None:
@@ -137,55 +142,47 @@ class NamesrvClient:
             self._connection = open_channel(endpoint, settings.options, security)
         else:
             self._connection = grpc.secure_channel(str(endpoint), credentials, with_common(settings.options))
-        self._methods = {method.name: method for service in services for method in service.methods}
-        self._calls: dict[tuple[str, object], Any] = {}
-
-    def call(self, name: str, request: Message) -> Message:
-        try:
-            answer = self._made(name)(request, timeout=self.timeout_seconds, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise self._failure(error) from error
-        return cast("Message", answer)
+        self.channel = cast("grpc.Channel", _Calls(self._connection, endpoint, timeout_seconds, metadata))
+        """For stubs, whose calls with one answer get the client's timeout and metadata."""
 
     def stream(
-        self,
-        name: str,
-        request: Message,
-        timeout_seconds: float | None,
-        read: Callable[[bytes], Any] | None = None,
-    ) -> Generator[Any, None, None]:
+        self, method: Streaming[SentT, ResponseT], sent: SentT, timeout_seconds: float | None
+    ) -> Generator[ResponseT, None, None]:
         """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
 
         Args:
+            sent: The request, or an iterator of requests.
             timeout_seconds: Time for the whole stream. None means no limit.
-            read: Parses a response. By default as the contract says.
         """
-        call = self._made(name, read)(request, timeout=timeout_seconds, metadata=self._metadata)
-        intake = None if timeout_seconds is None else Intake(name, STREAM_LIMITS)
+        call = method(sent, timeout=timeout_seconds, metadata=self._metadata)
+        intake = None if timeout_seconds is None else Intake(_name_of(sent), STREAM_LIMITS)
         try:
-            for encoded_bytes, answer in call:
+            for answer in call:
                 if intake is not None:
                     with _bounds(self.endpoint):
-                        intake.take(encoded_bytes, rows_in(answer) if isinstance(answer, Message) else 0)
+                        intake.take(answer.ByteSize(), rows_in(answer))
                 yield answer
         except grpc.RpcError as error:
-            raise self._failure(error) from error
+            raise _failure(self.endpoint, error) from error
         finally:
-            call.cancel()
+            call.cancel()  # type: ignore[no-untyped-call]
 
-    def pages(self, name: str, request: Message) -> Iterator[Message]:
+    def pages(
+        self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
+    ) -> Iterator[ResponseT]:
         """All pages of a list; the request's page token is overwritten."""
-        intake, count = Intake(name, LIST_LIMITS), 0
+        name, count = _name_of(request), 0
+        intake, asked = Intake(name, LIST_LIMITS), cast("Any", request)
         while True:
-            answer: Any = self.call(name, request)
+            answer = method(request)
             count += 1
             check_count(self.endpoint, f"pages of {name}", count, MAX_PAGES)
             with _bounds(self.endpoint):
                 intake.take(answer.ByteSize(), rows_in(answer))
             yield answer
-            if not answer.next_page_token:
+            asked.page_token = cast("Any", answer).next_page_token
+            if not asked.page_token:
                 return
-            request.page_token = answer.next_page_token  # type: ignore[attr-defined]
 
     def close(self) -> None:
         self._connection.close()
@@ -196,24 +193,46 @@ class NamesrvClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _made(self, name: str, read: Callable[[bytes], Any] | None = None) -> Any:
-        """What makes a call of the contract. Each answer of a stream comes with its encoded size."""
-        key = (name, read)
-        if key not in self._calls:
-            method = self._methods[name]
-            path = f"/{method.containing_service.full_name}/{name}"
-            parse = read or GetMessageClass(method.output_type).FromString
-            if method.server_streaming:
-                self._calls[key] = self._connection.unary_stream(
-                    path, _encoded, lambda encoded: (len(encoded), parse(encoded))
-                )
-            else:
-                self._calls[key] = self._connection.unary_unary(path, _encoded, parse)
-        return self._calls[key]
 
-    def _failure(self, error: grpc.RpcError) -> CallError:
-        return CallError(self.endpoint, RichError.of(cast("FailedCall", error)))
+class NamesrvClient(Client):
+    """One name server: ``client.admin.GetKvConfig(request)`` makes a call within the client's timeout."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.route = RouteServiceStub(self.channel)
+        self.admin = AdminServiceStub(self.channel)
+        self.diagnostics = DiagnosticsServiceStub(self.channel)
 
 
-def _encoded(request: Message) -> bytes:
-    return request.SerializeToString()
+class _Calls:
+    """What stubs use of a channel: their calls with one answer raise CallError.
+
+    An interceptor of gRPC would register each call anew, which ends the process after the channel is closed.
+    """
+
+    def __init__(self, channel: grpc.Channel, endpoint: Endpoint, timeout_seconds: float, metadata: Metadata) -> None:
+        self.unary_stream = channel.unary_stream
+        self.stream_stream = channel.stream_stream
+        self._channel = channel
+        self._endpoint = endpoint
+        self._timeout_seconds = timeout_seconds
+        self._metadata = metadata
+
+    def unary_unary(self, *args: Any, **kwargs: Any) -> Callable[[Message], Message]:
+        call = self._channel.unary_unary(*args, **kwargs)
+
+        def answer(request: Message) -> Message:
+            try:
+                return cast("Message", call(request, timeout=self._timeout_seconds, metadata=self._metadata))
+            except grpc.RpcError as error:
+                raise _failure(self._endpoint, error) from error
+
+        return answer
+
+
+def _failure(endpoint: Endpoint, error: grpc.RpcError) -> CallError:
+    return CallError(endpoint, RichError.of(cast("FailedCall", error)))
+
+
+def _name_of(request: object) -> str:
+    return type(request).__name__.removesuffix("Request")

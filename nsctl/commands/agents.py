@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
-from google.protobuf.message import Message
 
 from nsctl.commands.change import DryRun
+from nsctl.fleet import AgentClient, Fleet
 from nsctl.output import PERMISSIONS, Row, row
-from nsctl.session import FOUND, Session
+from nsctl.session import FOUND, Agent, Agents, Session
 
 _STATUS = (
     "agent",
@@ -26,27 +27,30 @@ _STATUS = (
 )
 
 
-def status(session: Session) -> None:
+def status(session: Session, agents: Agents) -> None:
     """How agents stand with each of their name servers; exit code 1 if one is not registered somewhere."""
-    rows = [one for agent, found in _statuses(session) for one in _status_rows(agent, found)]
+    with session.agents(agents) as fleet:
+        rows = [one for agent, found in _statuses(session, fleet).items() for one in _status_rows(agent, found)]
     if not all(one["registered"] for one in rows):
         session.found(FOUND)
     session.show(rows, _STATUS)
 
 
-def events(session: Session) -> None:
+def events(session: Session, agents: Agents) -> None:
     """What name servers said to agents lately, apart from answers: channels, takeovers, lost registrations."""
-    rows = [
-        {"agent": agent, "name_server": target.endpoint, **row(event)}
-        for agent, found in _statuses(session)
-        for target in found.targets
-        for event in target.events
-    ]
+    with session.agents(agents) as fleet:
+        rows = [
+            {"agent": agent, "name_server": target.endpoint, **row(event)}
+            for agent, found in _statuses(session, fleet).items()
+            for target in found.targets
+            for event in target.events
+        ]
     session.show(sorted(rows, key=lambda one: str(one["at"])), ("agent", "at", "name_server", "event=kind", "detail"))
 
 
 def role(
     session: Session,
+    agent: Agent,
     broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="0 makes it the master, above 0 a slave.")],
     state_version: Annotated[
         int | None, typer.Option(min=0, help="State version of the new role. By default one above the present version.")
@@ -55,55 +59,54 @@ def role(
 ) -> None:
     """Makes an agent's broker a master or a slave, until its next start."""
     request = agent_pb.ChangeBrokerRoleRequest(broker_id=broker_id, state_version=state_version)
-    _change(session, "ChangeBrokerRole", request, lambda found: found.broker_id, broker_id, dry_run=dry_run)
+    change = None if dry_run else (lambda client: client.agent.ChangeBrokerRole(request).accepted_count)
+    _change(session, agent, lambda found: found.broker_id, broker_id, change)
 
 
 def permission(
     session: Session,
+    agent: Agent,
     perm: Annotated[int, typer.Argument(metavar="PERM", min=0, max=7, help="Sum of read 4, write 2, inherit 1.")],
     dry_run: DryRun = False,
 ) -> None:
     """Changes what an agent's broker allows, until its next start (mqadmin updateBrokerConfig brokerPermission)."""
     request = agent_pb.UpdateBrokerPermissionRequest(broker_permission=perm)
-    _change(
-        session,
-        "UpdateBrokerPermission",
-        request,
-        lambda found: PERMISSIONS[found.broker_permission],
-        PERMISSIONS[perm],
-        dry_run=dry_run,
-    )
+    change = None if dry_run else (lambda client: client.agent.UpdateBrokerPermission(request).accepted_count)
+    _change(session, agent, lambda found: PERMISSIONS[found.broker_permission], PERMISSIONS[perm], change)
 
 
-def _change(session: Session, call: str, request: Message, was: Any, to: object, *, dry_run: bool) -> None:
-    """Shows what it is, makes the call unless it is a dry run, and how many name servers took it."""
+def _change(
+    session: Session,
+    agent: str,
+    was: Callable[[agent_pb.GetAgentStatusResponse], object],
+    to: object,
+    change: Callable[[AgentClient], int] | None,
+) -> None:
+    """Shows what it is, makes the change unless it is a dry run, and how many name servers took it."""
     rows = []
-    for agent, found in _statuses(session):
-        shown: dict[str, Any] = {
-            "agent": agent,
-            "broker": found.broker_name,
-            "was": was(found),
-            "to": to,
-            "result": "would be done",
-            "name_servers": len(found.targets),
-        }
-        if not dry_run:
-            [answer] = session.each(lambda server: server.call(call, request))
-            shown["result"] = "done" if answer.error is None else f"failed: {answer.error.reason}"
-            shown["accepted"] = getattr(answer.value, "accepted_count", None)
-        rows.append(shown)
-    columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if dry_run else ("accepted",)))
+    with session.agents([agent]) as fleet:
+        for name, found in _statuses(session, fleet).items():
+            shown: dict[str, Any] = {
+                "agent": name,
+                "broker": found.broker_name,
+                "was": was(found),
+                "to": to,
+                "result": "would be done",
+                "name_servers": len(found.targets),
+            }
+            if change is not None:
+                [answer] = answers = fleet.each(change)
+                session.answered(answers)
+                shown["result"] = "done" if answer.error is None else f"failed: {answer.error.reason}"
+                shown["accepted"] = answer.value
+            rows.append(shown)
+    columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if change is None else ("accepted",)))
     session.show(rows, columns)
 
 
-def _statuses(session: Session) -> list[tuple[str, agent_pb.GetAgentStatusResponse]]:
+def _statuses(session: Session, fleet: Fleet[AgentClient]) -> dict[str, agent_pb.GetAgentStatusResponse]:
     """The status of agents that answer. Standard error names the others."""
-    answers = session.each(lambda server: server.call("GetAgentStatus", agent_pb.GetAgentStatusRequest()))
-    return [
-        (str(answer.endpoint), answer.value)
-        for answer in answers
-        if isinstance(answer.value, agent_pb.GetAgentStatusResponse)
-    ]
+    return session.answered(fleet.each(lambda client: client.agent.GetAgentStatus(agent_pb.GetAgentStatusRequest())))
 
 
 def _status_rows(agent: str, found: agent_pb.GetAgentStatusResponse) -> list[Row]:

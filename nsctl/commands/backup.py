@@ -136,8 +136,7 @@ def read_file(file: Path, wanted_format: int) -> dict[str, Any]:
 
 def _calls(server: NamesrvClient) -> tuple[list[dict[str, Any]], dict[str, list[Any]]]:
     """The calls that make what operators made of a name server so again, and the settings and intents left out."""
-    config = server.call("GetNamesrvConfig", pb.GetNamesrvConfigRequest())
-    assert isinstance(config, pb.GetNamesrvConfigResponse)
+    config = server.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest())
     requests: list[Message] = [
         pb.PutKvConfigRequest(namespace=namespace, key=key, value=value)
         for (namespace, key), value in kv_config(server).items()
@@ -207,7 +206,7 @@ def _made_so(server: NamesrvClient, requests: list[tuple[str, Any]]) -> Iterator
         names = [value for field, value in request.ListFields() if field.name in SUBJECTS]
         what = " ".join([call, *names])
         try:
-            answer = server.call(call, request)
+            answer = getattr(server.admin, call)(request)  # one of REQUESTS
         except CallError as error:
             yield what, error
             if error.unreachable and not error.error.reason:

@@ -99,8 +99,7 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
     topics = list(_topics_of(server, name, cluster)) if lives else []
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=HISTORY)
     try:
-        page = server.call("ListAuditEntries", request)
-        assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
+        page = server.admin.ListAuditEntries(request)
         intents = [
             row(intent)
             for intent in all_intents(server)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.client.namesrv_client import NamesrvClient, RequestT
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import REPLY_SUFFIX, is_application
 from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, registered
-from nsctl.fleet import Answer
 from nsctl.health import INTENT_WORDS, caller_of
+from nsctl.held import all_intents, kv_configs
 from nsctl.output import For, Format, Row, millis_from_now, row
 from nsctl.session import REFUSED, Session
 
@@ -68,13 +67,16 @@ def drain(
             force=force,
         )
 
+    def wipe(server: NamesrvClient, request: pb.WipeWritePermOfBrokerRequest) -> Message:
+        return server.admin.WipeWritePermOfBroker(request)
+
     named = groups_named(broker, cluster)
     if isinstance(named, Named):
-        _on_all(session, [request(named)], "topics=wipe_topic_count")
+        _on_all(session, [request(named)], wipe, "topics=wipe_topic_count")
         return
     groups = registered(session, named)
-    effects = session.each(lambda server: effect(server, groups)) if groups else []
-    losing = {str(one.endpoint): one.value.losing for one in effects if one.value is not None and one.value.losing}
+    effects = session.each(lambda server: effect(server, groups)) if groups else {}
+    losing = {endpoint: found.losing for endpoint, found in effects.items() if found.losing}
     needs_force = bool(losing) and not force
     if dry_run and groups:
         _show_effects(session, effects, "would need --force" if needs_force else "would be done")
@@ -86,7 +88,7 @@ def drain(
         session.note(hint if groups else f"no broker group matches {named.text}")
         session.found(REFUSED)
     elif not dry_run:
-        _on_all(session, [request(Named(*group)) for group in groups], "topics=wipe_topic_count")
+        _on_all(session, [request(Named(*group)) for group in groups], wipe, "topics=wipe_topic_count")
 
 
 def restore(
@@ -103,9 +105,12 @@ def restore(
             broker_name=group.broker, cluster_name=group.cluster, comment=why, validate_only=dry_run
         )
 
+    def add(server: NamesrvClient, request: pb.AddWritePermOfBrokerRequest) -> Message:
+        return server.admin.AddWritePermOfBroker(request)
+
     named = groups_named(broker, cluster)
     if isinstance(named, Named):
-        _on_all(session, [request(named)], "topics=add_topic_count")
+        _on_all(session, [request(named)], add, "topics=add_topic_count")
         return
     groups = drained(session, named)
     if not groups:
@@ -114,7 +119,7 @@ def restore(
     elif dry_run:
         _show_effects(session, session.each(lambda server: effect(server, groups)), "would be done")
     else:
-        _on_all(session, [request(Named(*group)) for group in groups], "topics=add_topic_count")
+        _on_all(session, [request(Named(*group)) for group in groups], add, "topics=add_topic_count")
 
 
 def delete_topic(
@@ -138,7 +143,8 @@ def delete_topic(
         ends_at_millis=millis_from_now(duration),
         force=force,
     )
-    _on_all(session, [request], "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing")
+    counts = "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing"
+    _on_all(session, [request], lambda server, request: server.admin.DeleteTopic(request), *counts)
 
 
 def release_topic(
@@ -149,7 +155,8 @@ def release_topic(
 ) -> None:
     """Lifts the hold of a topic that was deleted with --hold."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
-    _on_all(session, [request], "groups=restored_queue_data_count")
+    counts = "groups=restored_queue_data_count"
+    _on_all(session, [request], lambda server, request: server.admin.ReleaseTopicHold(request), counts)
 
 
 def confirm_loss(
@@ -161,12 +168,13 @@ def confirm_loss(
 ) -> None:
     """Removes lost brokers that the mass-loss guard keeps in the routes."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
-    _on_all(session, [request], "brokers=removed_broker_count")
+    counts = "brokers=removed_broker_count"
+    _on_all(session, [request], lambda server, request: server.admin.ConfirmBrokerLoss(request), counts)
 
 
 def intents(session: Session) -> None:
     """Lists the drains and holds in force, at each name server."""
-    rows = session.rows_of_pages("ListIntents", pb.ListIntentsRequest(page_size=1_000), "intents")
+    rows = session.rows(all_intents)
     session.show(rows if session.form is Format.JSON else list(map(in_words, rows)), ("endpoint", *INTENT))
 
 
@@ -184,9 +192,8 @@ def kv_get(
     """Shows a value of the KV configuration, at each name server."""
     request = pb.GetKvConfigRequest(namespace=namespace, key=key)
     rows = [
-        {"endpoint": str(answer.endpoint), "value": answer.value.value}
-        for answer in session.each(lambda server: server.call("GetKvConfig", request))
-        if isinstance(answer.value, pb.GetKvConfigResponse)
+        {"endpoint": endpoint, "value": answer.value}
+        for endpoint, answer in session.each(lambda server: server.admin.GetKvConfig(request)).items()
     ]
     session.show(rows, ("endpoint", "value"))
 
@@ -206,7 +213,7 @@ def kv_put(
         raise typer.BadParameter("--if-value and --if-absent exclude each other")
     expected = pb.KvExpectation(value=if_value) if if_absent or if_value is not None else None
     request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, expected=expected, validate_only=dry_run)
-    _on_all(session, [request], "previous_value")
+    _on_all(session, [request], lambda server, request: server.admin.PutKvConfig(request), "previous_value")
 
 
 def kv_delete(
@@ -220,7 +227,7 @@ def kv_delete(
     """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
     expected = None if if_value is None else pb.KvExpectation(value=if_value)
     request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, expected=expected, validate_only=dry_run)
-    _on_all(session, [request], "removed")
+    _on_all(session, [request], lambda server, request: server.admin.DeleteKvConfig(request), "removed")
 
 
 def kv_list(
@@ -231,7 +238,7 @@ def kv_list(
 ) -> None:
     """Lists the KV configuration of each name server."""
     columns = ("namespace", "key", "value") if namespace else ("namespace",)
-    rows = session.rows_of_pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace), "kv_configs")
+    rows = session.rows(lambda server: kv_configs(server, namespace))
     session.show(rows, ("endpoint", *columns))
 
 
@@ -240,7 +247,7 @@ def config_show(
     contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings whose name contains this.")] = "",
 ) -> None:
     """Shows the settings in force at each name server (mqadmin getNamesrvConfig)."""
-    settings = _settings(session, pb.GetNamesrvConfigRequest())
+    settings = session.rows(lambda server: server.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest()).entries)
     rows = [one for one in settings if contains.casefold() in one["key"].casefold()]
     session.show(rows, ("endpoint", *SETTING, "updatable"))
 
@@ -256,16 +263,8 @@ def config_set(
         if not equals:
             raise typer.BadParameter(f"{key!r} is not SETTING=VALUE")
     request = pb.UpdateNamesrvConfigRequest(values={key: value for key, _, value in pairs}, validate_only=dry_run)
-    session.show(_settings(session, request), ("endpoint", *SETTING))
-
-
-def _settings(session: Session, request: Message) -> list[Row]:
-    return [
-        {"endpoint": str(answer.endpoint), **row(entry)}
-        for answer in session.each(lambda server: server.call(_call_of(request), request))
-        if answer.value is not None
-        for entry in answer.value.entries  # type: ignore[attr-defined]
-    ]
+    rows = session.rows(lambda server: server.admin.UpdateNamesrvConfig(request).entries)
+    session.show(rows, ("endpoint", *SETTING))
 
 
 def note_in_use(session: Session, results: Sequence[str]) -> None:
@@ -297,23 +296,18 @@ def awaited(request: Any, answer: Any) -> str:
     return ""
 
 
-def _call_of(request: Message) -> str:
-    return request.DESCRIPTOR.name.removesuffix("Request")
-
-
-def _call(server: NamesrvClient, request: Message) -> Message:
-    return server.call(_call_of(request), request)
-
-
-def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
+def _on_all(
+    session: Session, requests: Sequence[RequestT], call: Callable[[NamesrvClient, RequestT], Message], *counts: str
+) -> None:
     """Makes changes at all name servers, each about one group or one thing, and shows the result at each."""
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for request in requests:
-        for answer in session.servers.each(partial(_call, request=request)):
+        about: Any = request
+        for answer in session.servers.each(lambda server: call(server, request)):  # noqa: B023 - called at once
             shown: dict[str, Any] = {"endpoint": str(answer.endpoint)}
             if len(requests) > 1:
-                shown |= {"cluster": request.cluster_name, "broker": request.broker_name}
+                shown |= {"cluster": about.cluster_name, "broker": about.broker_name}
             rows.append(shown)
             if answer.value is None:
                 assert answer.error is not None
@@ -341,20 +335,19 @@ def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
     note_in_use(session, [str(one["result"]) for one in rows])
 
 
-def _show_effects(session: Session, effects: Sequence[Answer[Effect]], result: str) -> None:
+def _show_effects(session: Session, effects: Mapping[str, Effect], result: str) -> None:
     """Shows the groups that a pattern matches, with their topics at each name server."""
     rows: list[Row] = [
         {
-            "endpoint": str(answer.endpoint),
+            "endpoint": endpoint,
             "cluster": group.cluster,
             "broker": group.broker,
             "result": result,
             "topic_count": len(topics),
             "topics": topics,
         }
-        for answer in effects
-        if answer.value is not None
-        for group, topics in answer.value.topics.items()
+        for endpoint, found in effects.items()
+        for group, topics in found.topics.items()
     ]
     columns = ("endpoint", "cluster", "broker", "result", "topic_count", "topics")
     if session.form is Format.TABLE:

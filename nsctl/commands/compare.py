@@ -54,8 +54,7 @@ KEYS: Mapping[str, Any] = {
 
 def diff(session: Session) -> None:
     """Do all name servers agree? Says what differs, and since when; exit code 1 if anything does."""
-    answers = {str(one.endpoint): one.value for one in session.each(lambda server: read(server, wanted=[LIVES]))}
-    helds = {name: held for name, held in answers.items() if held is not None}
+    helds = session.each(lambda server: read(server, wanted=[LIVES]))
     if len(helds) < len(session.servers.all):
         session.note("only those that answered are compared")
     if any(one.refusal for one in helds.values()):

@@ -367,7 +367,7 @@ def disagreeing(kinds: Iterable[str]) -> Iterator[Finding]:
 
 def doctor(session: Session) -> None:
     """Looks for what is wrong with the fleet and says what to do; exit code 1 for a problem, 5 for a warning."""
-    files = None if session.security is None else session.security.files
+    files = session.files
     found: list[tuple[str, Finding]] = []
     helds: list[Held] = []
     for answer in session.servers.each(

@@ -128,7 +128,7 @@ def _address(session: Session, named: Named, given: str | None, *, yes: bool) ->
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     answers = session.each(lambda server: _masters(server, named))
-    found = sorted({address for answer in answers for address in answer.value or ()})
+    found = sorted(set().union(*answers.values()))
     if len(found) != 1:
         told = f"has several: {', '.join(found)}" if found else "has none that is registered"
         session.note(f"{named.broker} is asked at its master, and {told}; name it with --broker-addr HOST:PORT")

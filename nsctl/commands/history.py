@@ -39,15 +39,12 @@ def explain(
         request = admin_service_pb2.ExplainTopicRouteRequest(
             topic=topic, broker_name=named.broker, cluster_name=named.cluster, zone_name=zone
         )
-    rows: list[Row] = []
-    for answer in session.each(lambda server: server.call("ExplainTopicRoute", request)):
-        value = answer.value
-        if isinstance(value, admin_service_pb2.ExplainTopicRouteResponse):
-            rows += [
-                {"name_server": value.header.namesrv_name, **row(why)}
-                for why in value.explanations
-                if not isinstance(named, GroupPattern) or named.matches((why.cluster_name, why.broker_name))
-            ]
+    rows = [
+        {"name_server": answer.header.namesrv_name, **row(why)}
+        for answer in session.each(lambda server: server.admin.ExplainTopicRoute(request)).values()
+        for why in answer.explanations
+        if not isinstance(named, GroupPattern) or named.matches((why.cluster_name, why.broker_name))
+    ]
     nobody = broker is None and all(one.get("state") == "TOPIC_UNREPORTED" for one in rows)
     if session.form is not Format.TABLE or (rows and not nobody):
         columns = ("name_server", "cluster=cluster_name", "broker=broker_name", "state", "since", "why=explanation")
@@ -82,7 +79,7 @@ def history(
     if follow:
         follow_journals(session, wanted, partial(_show_new, session, json_lines=json_lines))
         return
-    found = in_order(answer.value or () for answer in session.each(lambda server: newest_rows(server, wanted)))
+    found = in_order(session.each(lambda server: newest_rows(server, wanted)).values())
     if json_lines:
         _show_lines(found)
     else:
@@ -203,8 +200,7 @@ class _Followed:
 
     def look(self) -> list[Row]:
         """Entries that are new since the look before, oldest first; at first the newest ones. Raises CallError."""
-        status = self._server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
-        assert isinstance(status, pb.GetNamesrvStatusResponse)
+        status = self._server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())
         now = Position(status.header.epoch, status.header.revision)
         if self.seen is None:
             rows = newest_rows(self._server, self._wanted)

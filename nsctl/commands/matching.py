@@ -61,7 +61,7 @@ def _matching(
     session: Session, pattern: GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]]
 ) -> list[GroupKey]:
     answers = session.each(lambda server: list(ask(server)))
-    return sorted({group for answer in answers for group in answer.value or () if pattern.matches(group)})
+    return sorted({group for groups in answers.values() for group in groups if pattern.matches(group)})
 
 
 class Effect(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -26,17 +27,16 @@ GROUP = (
 )
 QUEUES = ("read_queues=read_queue_nums", "write_queues=write_queue_nums", "permission")
 
+SILENT: Row = {"state": "unreachable"}
+
 
 def status(session: Session) -> None:
     """Shows the state of each name server: warm-up, guard, revision, counts."""
     rows: list[Row] = []
-    for answer in session.servers.each(lambda server: server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())):
-        if not isinstance(answer.value, pb.GetNamesrvStatusResponse):
-            assert answer.error is not None
-            session.failed(answer.error)
-            rows.append({"endpoint": str(answer.endpoint), "state": "unreachable"})
-            continue
-        rows.append({"endpoint": str(answer.endpoint), "state": _state(answer.value), **row(answer.value)})
+    found = session.each(lambda server: server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest()))
+    for endpoint in (str(server.endpoint) for server in session.servers.all):
+        told = {"state": _state(found[endpoint]), **row(found[endpoint])} if endpoint in found else SILENT
+        rows.append({"endpoint": endpoint, **told})
     columns = (
         "endpoint",
         "name=header.namesrv_name",
@@ -74,8 +74,8 @@ def topics(
 
     def ask(server: NamesrvClient) -> list[Row]:
         named_after = tables(server, GROUPS).named
-        pages = server.pages("ListTopics", request)
-        names = [name for page in pages for name in page.topics if contains in name]  # type: ignore[attr-defined]
+        pages = server.pages(server.route.ListTopics, request)
+        names = [name for page in pages for name in page.topics if contains in name]
         kinds = {name: str(kind_of(name, named_after)) for name in application_first(names, named_after)}
         return [{"topic": name, "kind": kind} for name, kind in kinds.items()]
 
@@ -92,8 +92,7 @@ def route(
 ) -> None:
     """Shows the route of a topic (mqadmin topicRoute)."""
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone)
-    answer = session.servers.first(lambda server: server.call("GetTopicRoute", request))
-    assert isinstance(answer, pb.GetTopicRouteResponse)
+    answer = session.servers.first(lambda server: server.route.GetTopicRoute(request))
     session.show(
         route_rows(answer.route),
         (*GROUP[:2], *QUEUES, *GROUP[2:]),
@@ -121,8 +120,7 @@ def _show_changes(
     session: Session, server: NamesrvClient, request: pb.WatchTopicRoutesRequest, limit: int | None
 ) -> None:
     shown = 0
-    for message in server.stream("WatchTopicRoutes", request, None):
-        assert isinstance(message, pb.WatchTopicRoutesResponse)
+    for message in server.stream(server.route.WatchTopicRoutes, iter([request]), None):
         for change in message.changes:
             at, revision, told = iso(time.time_ns() // 1_000_000), message.header.revision, row(change)
             if session.form is Format.TABLE:
@@ -142,6 +140,11 @@ def _show_changes(
 
 def watchers(session: Session) -> None:
     """Lists watches at each name server, with their topics, revision and delay."""
-    rows = session.rows_of_pages("ListWatchers", admin_service_pb2.ListWatchersRequest(), "watchers")
+
+    def ask(server: NamesrvClient) -> Iterator[admin_service_pb2.Watcher]:
+        for page in server.pages(server.admin.ListWatchers, admin_service_pb2.ListWatchersRequest()):
+            yield from page.watchers
+
+    rows = session.rows(ask)
     columns = ("endpoint", "peer", "call", "topics=topic_count", "prefixes=topic_prefixes", "revision", "events_behind")
     session.show(rows, (*columns, "opened_at"))

@@ -18,7 +18,7 @@ from namesrv_common.process.sighup import reload_on_hangup
 from namesrv_common.server.grpcio_server import bound_socket
 from nsctl.console.observer import CALL_SECONDS, Observer
 from nsctl.console.pages import Pages
-from nsctl.fleet import NameServers
+from nsctl.fleet import name_servers_at
 from nsctl.session import Session
 
 HEADERS = {
@@ -43,13 +43,12 @@ class _Server(uvicorn.Server):
 
 async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> None:
     """Serves the page until SIGTERM or SIGINT. Raises OSError if it cannot listen."""
-    with bound_socket(listen) as listener:
+    endpoints = [server.endpoint for server in session.servers.all]
+    with bound_socket(listen) as listener, name_servers_at(endpoints, CALL_SECONDS, session.security) as servers:
         configure_logs("text", "info")
         reload_on_hangup()
         stop, log, at = stop_event(), structlog.get_logger("nsctl.console"), Endpoint(*listener.getsockname()[:2])
-        files = None if session.security is None else session.security.files
-        servers = NameServers([one.endpoint for one in session.servers.all], CALL_SECONDS, session.security).all
-        observers = [Observer(server, files) for server in servers]
+        observers = [Observer(server, session.files) for server in servers.all]
         pages = Pages(observers)
         # Another site's name must not be pointed at loopback (DNS rebinding). A proxy has a name of its own.
         hosts = ["*"] if behind_proxy else ["localhost", "127.0.0.1", "::1", "[::1]", listen.host]
@@ -60,7 +59,7 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         server = _Server(config)
         serving, stopped = create_task(server.serve([listener])), create_task(stop.wait())
         background = [create_task(work) for work in (pages.compare(), *(one.run() for one in observers))]
-        log.info("console_started", page=f"http://{at}/", namesrv=[str(server.endpoint) for server in servers])
+        log.info("console_started", page=f"http://{at}/", namesrv=[str(endpoint) for endpoint in endpoints])
         if behind_proxy:
             log.warning("behind_proxy", advice="the proxy must authenticate: the page asks nobody who they are")
         await asyncio.wait({serving, stopped, *background}, return_when=asyncio.FIRST_COMPLETED)
@@ -70,5 +69,3 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
             if work.done():
                 work.result()  # raises: without it, the page would show old state
             work.cancel()
-        for client in servers:
-            client.close()

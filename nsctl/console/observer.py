@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
@@ -18,6 +17,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_silence, examined
 from nsctl.commands.findings import Code, Finding
+from nsctl.fleet import AnswerT
 from nsctl.held import BrokerKey, Held, point, read
 from nsctl.writable import lacks_writable_queue
 
@@ -72,9 +72,9 @@ class Observer:
             self.seen = await asyncio.get_running_loop().run_in_executor(self._thread, self.observed)
             await asyncio.sleep(POLL_SECONDS)
 
-    async def ask(self, call: str, request: Message) -> Message:
+    async def ask(self, call: Callable[[NamesrvClient], AnswerT]) -> AnswerT:
         """Makes a call for a page. Raises CallError."""
-        return await asyncio.to_thread(self.server.call, call, request)
+        return await asyncio.to_thread(call, self.server)
 
     def observed(self) -> Observation:
         """Asks the name server, and returns how it is now. Blocks."""
@@ -87,8 +87,7 @@ class Observer:
             return replace(self.seen, silence=Finding(Code.SERVER_ERROR, what, "see which program listens there"))
 
     def _asked(self) -> Observation:
-        status = self.server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
-        assert isinstance(status, pb.GetNamesrvStatusResponse)
+        status = self.server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())
         seen = replace(self.seen, status=status, answered_at_millis=time.time_ns() // 1_000_000, silence=None)
         began = time.monotonic()
         is_known = seen.held is not None and point(seen.held.status) == point(status)

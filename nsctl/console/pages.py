@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from google.protobuf.message import Message
 from jinja2 import Environment, PackageLoader
 from namesrv_api.v1 import admin_service_pb2 as admin
 from namesrv_api.v1.admin_service_pb2 import RouteExplanation as Why
@@ -22,10 +21,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_intents
 from nsctl.console import rows
 from nsctl.console.observer import Observation, Observer
+from nsctl.fleet import AnswerT
 from nsctl.output import row
 from nsctl.writable import GroupKey
 
@@ -110,7 +111,9 @@ class Pages:
     async def topic(self, request: Request) -> Response:
         """The route of a topic, and why it is so: once for name servers that say the same."""
         name, routes = _text(request, "name"), dict[str, rows.Row]()
-        answers, problems = await self._ask("ExplainTopicRoute", admin.ExplainTopicRouteRequest(topic=name))
+        answers, problems = await self._ask(
+            lambda server: server.admin.ExplainTopicRoute(admin.ExplainTopicRouteRequest(topic=name))
+        )
         entries, _, _ = await self._entries(topic=name, page_size=OF_ONE)
         for view, answer in answers:
             groups = [_explained(one) for one in answer.explanations]
@@ -148,7 +151,9 @@ class Pages:
 
     async def _entries(self, **wanted: Any) -> tuple[list[rows.Row], list[str], int | None]:
         """Entries of all journals, newest first, the errors, and the time before which the next page is, if any."""
-        answers, problems = await self._ask("ListAuditEntries", admin.ListAuditEntriesRequest(**wanted))
+        answers, problems = await self._ask(
+            lambda server: server.admin.ListAuditEntries(admin.ListAuditEntriesRequest(**wanted))
+        )
         found = [(view.name, entry) for view, answer in answers for entry in answer.entries]
         # What is older than the end of a page that was not the last one may lack entries.
         end = max((one.entries[-1].applied_at_millis for _, one in answers if one.next_page_token), default=0)
@@ -156,14 +161,16 @@ class Pages:
         whole = [pair for pair in found if pair[1].applied_at_millis > end]
         return rows.as_one(whole or found), problems, end + bool(whole) if end else None
 
-    async def _ask(self, call: str, request: Message) -> tuple[list[tuple[Observation, Any]], list[str]]:
+    async def _ask(
+        self, call: Callable[[NamesrvClient], AnswerT]
+    ) -> tuple[list[tuple[Observation, AnswerT]], list[str]]:
         """The answers of those name servers that answer in time, and the problems of the others."""
 
-        async def answer(observer: Observer) -> Message | str:
+        async def answer(observer: Observer) -> AnswerT | str:
             if observer.seen.silence:
                 return "is unreachable"
             try:
-                return await asyncio.wait_for(observer.ask(call, request), ANSWER_SECONDS)
+                return await asyncio.wait_for(observer.ask(call), ANSWER_SECONDS)
             except TimeoutError:
                 return f"did not answer within {ANSWER_SECONDS:g} s"
             except CallError as error:

@@ -96,60 +96,63 @@ def endpoint(fake: Fake) -> Endpoint:
     return fake.endpoint
 
 
-Ask = Callable[[str, Message], list[Message]]
-"""Makes a call of any kind."""
+Ask = Callable[[Message], list[Message]]
+"""Makes the call of a request, of any kind."""
 
 
 @pytest.fixture
 def ask(endpoint: Endpoint) -> Ask:
     """Answers of a call or a stream; of a list, all pages."""
 
-    def answers(name: str, message: Message) -> list[Message]:
+    def answers(message: Message) -> list[Message]:
         with NamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT) as client:
-            if name.startswith("Stream"):
-                return list(client.stream(name, message, TIMEOUT))
-            return list(client.pages(name, message)) if name.startswith("List") else [client.call(name, message)]
+            if isinstance(message, pb.StreamRouteSnapshotRequest):
+                return [*client.stream(client.route.StreamRouteSnapshot, message, TIMEOUT)]
+            if isinstance(message, pb.ListTopicsRequest):
+                return [*client.pages(client.route.ListTopics, message)]
+            stub: object = client.admin if message.DESCRIPTOR.file == admin_service_pb2.DESCRIPTOR else client.route
+            return [getattr(stub, message.DESCRIPTOR.name.removesuffix("Request"))(message)]
 
     return answers
 
 
-def failure(ask: Ask, name: str, message: Message) -> CallError:
+def failure(ask: Ask, message: Message) -> CallError:
     with pytest.raises(CallError) as caught:
-        ask(name, message)
+        ask(message)
     return caught.value
 
 
-def test_a_call_by_its_name_gives_the_answer_of_the_contract(ask: Ask) -> None:
-    (answer,) = ask("GetNamesrvStatus", NOTHING)
+def test_a_call_gives_the_answer_of_the_contract(ask: Ask) -> None:
+    (answer,) = ask(NOTHING)
     assert isinstance(answer, pb.GetNamesrvStatusResponse)
     assert answer.header.namesrv_name == "ns-a"
 
 
 def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(ask: Ask) -> None:
-    found = ask("ListTopics", pb.ListTopicsRequest())
+    found = ask(pb.ListTopicsRequest())
     assert [list(page.topics) for page in found if isinstance(page, pb.ListTopicsResponse)] == PAGES
 
 
 def test_a_refusal_has_the_endpoint_and_all_that_the_name_server_said(ask: Ask, endpoint: Endpoint) -> None:
-    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="T"))
+    error = failure(ask, pb.GetTopicRouteRequest(topic="T"))
     assert (error.endpoint, error.error) == (endpoint, REFUSAL)
     assert str(error) == f"{endpoint}: LIMIT_EXCEEDED: too many"
     assert not error.unreachable
 
 
 def test_a_late_answer_is_no_answer(ask: Ask) -> None:
-    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="late"))
+    error = failure(ask, pb.GetTopicRouteRequest(topic="late"))
     assert error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED
     assert error.unreachable
 
 
 def test_a_call_that_the_server_cancels_is_a_failure_and_cancels_nobody(ask: Ask) -> None:
-    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="cancelled"))
+    error = failure(ask, pb.GetTopicRouteRequest(topic="cancelled"))
     assert error.error.code is grpc.StatusCode.CANCELLED
 
 
 def test_a_stream_is_read_to_its_end(ask: Ask) -> None:
-    first, last = ask("StreamRouteSnapshot", EVERYTHING)
+    first, last = ask(EVERYTHING)
     assert isinstance(first, pb.StreamRouteSnapshotResponse)
     assert isinstance(last, pb.StreamRouteSnapshotResponse)
     assert first.snapshot_header.taken_at_millis == 7
@@ -157,13 +160,13 @@ def test_a_stream_is_read_to_its_end(ask: Ask) -> None:
 
 
 def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
-    error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="p"))
+    error = failure(ask, pb.StreamRouteSnapshotRequest(pin_id="p"))
     assert (error.error.code, error.error.message) == (grpc.StatusCode.INTERNAL, "broke off")
 
 
 def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
     with mock.patch.object(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
-        error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="endless"))
+        error = failure(ask, pb.StreamRouteSnapshotRequest(pin_id="endless"))
     problem = "sends too much: StreamRouteSnapshot has 1,100 rows so far, over the limit of 1,000"
     assert str(error) == f"{endpoint}: INTERNAL: {problem}"
     assert error.unreachable
@@ -172,20 +175,20 @@ def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, end
 
 def test_a_list_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake) -> None:
     with mock.patch.object(namesrv_client, "LIST_LIMITS", IntakeLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
-        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+        error = failure(ask, pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: ListTopics has 12 rows so far, over the limit of 10"
     assert fake.pages_sent == 6
 
 
 def test_a_list_of_pages_without_end_is_given_up(ask: Ask, fake: Fake) -> None:
     with mock.patch.object(namesrv_client, "MAX_PAGES", 3):
-        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+        error = failure(ask, pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: 4 pages of ListTopics so far, over the limit of 3"
     assert fake.pages_sent == 4
 
 
 def test_a_call_that_nobody_implements_says_so(ask: Ask) -> None:
-    error = failure(ask, "GetBrokerClusterInfo", pb.GetBrokerClusterInfoRequest())
+    error = failure(ask, pb.GetBrokerClusterInfoRequest())
     assert error.reason == "UNIMPLEMENTED"
     assert error.unreachable
 
@@ -193,37 +196,41 @@ def test_a_call_that_nobody_implements_says_so(ask: Ask) -> None:
 def test_nobody_at_the_endpoint_is_unreachable() -> None:
     nobody = Endpoint("127.0.0.1", 1)
     with NamesrvClient(nobody, TIMEOUT) as client, pytest.raises(CallError) as caught:
-        client.call("GetNamesrvStatus", NOTHING)
+        client.route.GetNamesrvStatus(NOTHING)
     assert (caught.value.error.code, caught.value.unreachable) == (grpc.StatusCode.UNAVAILABLE, True)
 
 
 def test_a_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
     follow = pb.StreamRouteSnapshotRequest(follow=True)
-    with NamesrvClient(endpoint, TIMEOUT) as client, closing(client.stream("StreamRouteSnapshot", follow, None)) as it:
-        next(it)
+    with (
+        NamesrvClient(endpoint, TIMEOUT) as client,
+        closing(client.stream(client.route.StreamRouteSnapshot, follow, None)) as messages,
+    ):
+        next(messages)
     assert fake.ended.wait(TIMEOUT)
 
 
 def test_bytes_that_are_no_message_are_a_failure(ask: Ask) -> None:
-    error = failure(ask, "GetNamesrvConfig", admin_service_pb2.GetNamesrvConfigRequest())
+    error = failure(ask, admin_service_pb2.GetNamesrvConfigRequest())
     assert error.error.code is grpc.StatusCode.INTERNAL
 
 
 def test_an_answer_that_is_too_large_once_it_is_unpacked_is_a_failure(ask: Ask) -> None:
-    error = failure(ask, "GetKvConfig", admin_service_pb2.GetKvConfigRequest())
+    error = failure(ask, admin_service_pb2.GetKvConfigRequest())
     assert error.error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "larger than max" in error.error.message
 
 
-def test_answers_can_be_read_by_another_class(endpoint: Endpoint) -> None:
-    with NamesrvClient(endpoint, TIMEOUT) as client:
-        first, _ = client.stream("StreamRouteSnapshot", EVERYTHING, TIMEOUT, len)
-    assert first == pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=7)).ByteSize()
+def test_a_call_after_the_close_is_a_defect_and_no_answer(endpoint: Endpoint) -> None:
+    client = NamesrvClient(endpoint, TIMEOUT)
+    client.close()
+    with pytest.raises(ValueError, match="closed channel"):
+        client.route.GetNamesrvStatus(NOTHING)
 
 
 def test_metadata_goes_with_every_call(fake: Fake, endpoint: Endpoint) -> None:
     with NamesrvClient(endpoint, TIMEOUT, metadata=(("authorization", "Bearer secret"),)) as client:
-        client.call("GetNamesrvStatus", NOTHING)
+        client.route.GetNamesrvStatus(NOTHING)
     assert fake.metadata[-1]["authorization"] == "Bearer secret"
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import cast
 
 import grpc
 import pytest
 import typer
-from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from typer.core import TyperCommand
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands import history
 from nsctl.commands.history import Wanted, follow_journals
+from nsctl.fleet import Fleet
 from nsctl.output import Format, Row
 from nsctl.session import REFUSED, UNREACHABLE, Session
 
@@ -32,6 +34,8 @@ class FakeNameServer:
 
     def __init__(self, name: str = "127.0.0.1:9876") -> None:
         self.endpoint = Endpoint.parse(name)
+        self.route = SimpleNamespace(GetNamesrvStatus=self._status, StreamRouteSnapshot=None)
+        self.admin = SimpleNamespace(ListAuditEntries=None)
         self.epoch, self.revision = "1-a", 0
         self.entries: list[admin_service_pb2.AuditEntry] = []
         """Oldest first."""
@@ -57,19 +61,16 @@ class FakeNameServer:
         if forgets:
             self.entries.clear()
 
-    def call(self, name: str, _request: Message) -> pb.GetNamesrvStatusResponse:
-        assert name == "GetNamesrvStatus"
+    def _status(self, _request: pb.GetNamesrvStatusRequest) -> pb.GetNamesrvStatusResponse:
         self._answer()
         return pb.GetNamesrvStatusResponse(
             header=route_data_pb2.NamesrvHeader(epoch=self.epoch, revision=self.revision)
         )
 
-    def stream(self, name: str, *_: object) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        assert name == "StreamRouteSnapshot"
+    def stream(self, *_: object) -> Iterator[pb.StreamRouteSnapshotResponse]:
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=NOW_MILLIS))
 
-    def pages(self, name: str, request: admin_service_pb2.ListAuditEntriesRequest) -> Iterator[object]:
-        assert name == "ListAuditEntries"
+    def pages(self, _: object, request: admin_service_pb2.ListAuditEntriesRequest) -> Iterator[object]:
         self._answer()
         self.asked.append(request)
         after = (request.after_epoch, request.after_revision)
@@ -84,8 +85,9 @@ class FakeNameServer:
 
 
 def session_of(*servers: FakeNameServer, form: Format = Format.TABLE, watch: float | None = None) -> Session:
-    session = Session([], 1.0, form, watch=watch)
-    session.servers.all = tuple(cast("NamesrvClient", server) for server in servers)
+    session = Session(TyperCommand("history"))
+    session.form, session.watch = form, watch
+    session.servers = Fleet(cast("NamesrvClient", server) for server in servers)
     return session
 
 

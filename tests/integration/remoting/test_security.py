@@ -77,7 +77,7 @@ def test_over_tls_too_each_mistake_is_told_with_what_to_do(place: Place) -> None
         ):
             security = None if files is None else ClientSecurity(files)
             with NamesrvClient(endpoint, 5.0, security) as client, pytest.raises(CallError):
-                client.call("GetNamesrvStatus", route_service_pb2.GetNamesrvStatusRequest())
+                client.route.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest())
             eventually(partial(ended, process, problem))
         pair = place.authority.sign("ended", ["x.example"], begins=-3 * DAY, ends=-DAY)
         distrusting = ssl.create_default_context()

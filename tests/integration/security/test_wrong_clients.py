@@ -214,7 +214,7 @@ def test_a_certificate_that_does_not_fit_is_said_on_both_sides(mutual: tuple[Nam
             NamesrvClient(server.endpoint, 5.0, ClientSecurity(files)) as client,
             pytest.raises(CallError, match=hint),
         ):
-            client.call("GetNamesrvStatus", route_service_pb2.GetNamesrvStatusRequest())
+            client.route.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest())
         return any(problem in line["problem"] for line in server.events(event))
 
     eventually(told)  # gRPC may cut a connection before it has said why
@@ -237,7 +237,7 @@ def test_who_has_tls_and_who_has_none_is_said_on_both_sides(
         NamesrvClient(server.endpoint, 5.0, security) as client,
         pytest.raises(CallError, match=hint),
     ):
-        client.call("GetNamesrvStatus", route_service_pb2.GetNamesrvStatusRequest())
+        client.route.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest())
     event = "client_speaks_tls" if with_tls else "client_speaks_no_tls"
     problem = "set tls_cert and tls_key here, or take tls_ca from the client" if with_tls else "speaks no TLS"
     assert problem in server.wait_for(event)["problem"]

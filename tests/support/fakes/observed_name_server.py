@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -25,10 +25,35 @@ NOW = 1_700_000_000.0
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
 
 
+class FakeStub:
+    """Plays a stub: every call of it is answered by one function, which gets the name of the call."""
+
+    def __init__(self, answer: Callable[[str, Any], Any]) -> None:
+        self._answer = answer
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda request, **_: self._answer(name, request)
+
+
+class FakeStream:
+    """Plays the answer of a streaming call."""
+
+    def __init__(self, messages: Iterator[Message]) -> None:
+        self._messages = messages
+
+    def __iter__(self) -> Iterator[Message]:
+        return self._messages
+
+    def cancel(self) -> None:
+        """Nothing to do."""
+
+
 class FakeNameServer(NamesrvClient):
     """Plays a name server: a broker, topics, a revision, and what is wrong with it."""
 
     def __init__(self) -> None:
+        self.route = self.admin = self.diagnostics = cast("Any", FakeStub(self._answer))
+        self._metadata = ()
         self.endpoint = Endpoint.parse("127.0.0.1:9876")
         self.timeout_seconds = 3.0
         self.revision = 1
@@ -42,10 +67,13 @@ class FakeNameServer(NamesrvClient):
     def fail(self, code: grpc.StatusCode, *calls: str, reason: str = "") -> None:
         self.failures = {call: CallError(self.endpoint, RichError(code, "tried: no answer", reason)) for call in calls}
 
-    def call(self, name: str, request: Message) -> Message:
-        self._begin(name)
+    def _answer(self, name: str, request: Any) -> Any:
+        self.calls.append(name)
+        if name in self.failures:
+            raise self.failures[name]
         header = route_data_pb2.NamesrvHeader(namesrv_name="ns-a", epoch="1", revision=self.revision)
-        answers: dict[str, Message] = {
+        answers: dict[str, Any] = {
+            "StreamRouteSnapshot": FakeStream(self._snapshot(request)),
             "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, **self.status),
             "GetDiagnostics": diagnostics_service_pb2.GetDiagnosticsResponse(),
             "GetRouteDigest": pb.GetRouteDigestResponse(header=header),
@@ -56,9 +84,7 @@ class FakeNameServer(NamesrvClient):
         }
         return answers[name]
 
-    def stream(self, name: str, request: Message, *_: object) -> Generator[Any, None, None]:
-        self._begin(name)
-        assert isinstance(request, pb.StreamRouteSnapshotRequest)
+    def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[pb.StreamRouteSnapshotResponse]:
         taken_at_millis = int(time.time() * 1000)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=taken_at_millis))
         chunk = pb.SnapshotChunk(live_brokers=[live(heard_at=taken_at_millis / 1000)])
@@ -69,11 +95,6 @@ class FakeNameServer(NamesrvClient):
                 of_topic = chunk.topics.add(topic=topic)
                 of_topic.queue_datas.add(cluster_name="east", broker_name="broker-a", write_queue_nums=4, perm=perm)
         yield pb.StreamRouteSnapshotResponse(chunk=chunk)
-
-    def _begin(self, name: str) -> None:
-        self.calls.append(name)
-        if name in self.failures:
-            raise self.failures[name]
 
 
 def entry(summary: str, at: float = NOW, **fields: object) -> admin.AuditEntry:

@@ -12,15 +12,21 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from namesrv_api.v1 import registration_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2, route_service_pb2
+from namesrv_internal.v1 import diagnostics_service_pb2
 
 from broker_agent.registration import MAX_REGISTRATION_BYTES
-from namesrv_common.client.namesrv_client import SERVICES
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 
 HANG_SECONDS = 60.0
+SERVICES: tuple[ServiceDescriptor, ...] = (
+    route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
+    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+    diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
+)
+"""What programs that read and administer call of a name server."""
 REGISTRATION_SERVICE = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"]
 OPTIONS = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
 

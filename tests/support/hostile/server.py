@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from namesrv_common.client.namesrv_client import SERVICES
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from nsctl.fleet import AGENT_SERVICES
-from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
+from tests.support.fakes.scripted_namesrv import SERVICES, ScriptedNamesrv, refuse
 from tests.support.hostile.text import HOSTILE
 
 
@@ -66,7 +65,7 @@ def refused(_method: MethodDescriptor, context: grpc.ServicerContext) -> Message
 
 
 class _HostileServer(ScriptedNamesrv):
-    services = (*SERVICES, *AGENT_SERVICES)
+    services = (*SERVICES, broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"])
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()

@@ -21,12 +21,13 @@ class FalseNameServer:
 
     endpoint = Endpoint("127.0.0.1", 9876)
     timeout_seconds = 1.0
+    route = mock.Mock()
 
     def stream(self, *_: object) -> Iterator[pb.StreamRouteSnapshotResponse]:
         lives = [route_data_pb2.BrokerLiveInfo(broker_addr=str(number)) for number in range(3)]
         yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(live_brokers=lives))
 
-    def pages(self, _name: str, _request: object) -> Iterator[object]:
+    def pages(self, *_: object) -> Iterator[object]:
         yield pb.GetRouteDigestResponse(brokers=[pb.BrokerDigest(broker_id=number) for number in range(3)])
 
 
