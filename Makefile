@@ -140,8 +140,7 @@ lint-python: setup
 	$(BIN)/uv lock --quiet --check --offline
 	$(BIN)/buf lint protos
 	$(BIN)/python .ci/check_breaking.py
-	$(BIN)/python docs/tools/generate_clients.py --check
-	$(BIN)/python docs/tools/generate_limits.py --check
+	@for page in clients limits settings; do $(BIN)/python docs/tools/generate_$$page.py --check || exit 1; done
 
 lint-engine:
 	sh engine/lint.sh

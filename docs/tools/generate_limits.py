@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 """Writes docs/limits.md: the text of limits.intro.md, and each limit with its value and the docstring in the code.
 
-``--check`` writes nothing, and fails if the page differs. A limit without a docstring or comment fails, too.
+A limit without a docstring or comment fails.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from broker_agent import broker_outer_api, listener, namesrv_list, registration
 from broker_agent.clients import limits as client_limits
-from broker_agent.topics import json_files, table, topic_service
+from broker_agent.topics import json_files, topic_service
+from broker_agent.topics import table as topic_table
+from docs.tools.generated_page import table, write_or_check
 from namesrv import limits, runtime_settings
 from namesrv.app import administration
 from namesrv.core import changes, pins
@@ -27,9 +27,6 @@ from namesrv_common.client import channels, namesrv_client
 from namesrv_common.server import metrics_http, permits
 from route_client import cache
 
-INTRODUCTION = Path(__file__).parents[1] / "limits.intro.md"
-PAGE = INTRODUCTION.with_name("limits.md")
-SOURCE = "<!-- Written by docs/tools/generate_limits.py from limits.intro.md and docstrings: edit those. -->\n\n"
 SETTINGS = (
     "caller_share_percent",
     "slow_reader_timeout_millis",
@@ -48,7 +45,7 @@ SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
     "## The broker agent's clients": (r"[A-Z]\w*", (client_limits,)),
     "## The broker agent's operators": (
         r"MAX_\w*|KEEPALIVE_SECONDS|CONNECTION_AGE_GRACE_SECONDS",
-        (listener, table, json_files, topic_service, registration, broker_outer_api, namesrv_list),
+        (listener, topic_table, json_files, topic_service, registration, broker_outer_api, namesrv_list),
     ),
     "## Answers of servers": (r"MAX_\w*", (channels, namesrv_client, cache)),
 }
@@ -85,28 +82,16 @@ def shown(name: str, value: float) -> str:
 
 
 def rendered() -> str:
-    """The whole page."""
-    page = [SOURCE + INTRODUCTION.read_text(encoding="utf-8")]
+    """The page after its introduction."""
     fields = NamesrvSettings.model_fields
-    page.append("\n## Settings\n\n| setting | default | meaning |\n|---|---|---|\n")
-    page += [f"| `{one}` | {fields[one].default:,} | {fields[one].description} |\n" for one in SETTINGS]
+    rows = [(f"`{one}`", f"{fields[one].default:,}", str(fields[one].description)) for one in SETTINGS]
+    text = f"## Settings\n\n{table(('setting', 'default', 'meaning'), rows)}"
     for heading, (name, modules) in SECTIONS.items():
-        page.append(f"\n{heading}\n\n| limit | value | meaning |\n|---|---|---|\n")
-        for module in modules:
-            for one, text in documented(module, name):
-                page.append(f"| `{one}` | {shown(one, vars(module)[one])} | {text.replace('|', chr(92) + '|')} |\n")
-    return "".join(page)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="fail if the page differs, instead of writing it")
-    page = rendered()
-    if not parser.parse_args().check:
-        PAGE.write_text(page, encoding="utf-8")
-    elif page != PAGE.read_text(encoding="utf-8"):
-        sys.exit(f"{PAGE.name} is out of date: run docs/tools/generate_limits.py")
+        limits = [(module, *one) for module in modules for one in documented(module, name)]
+        rows = [(f"`{one}`", shown(one, vars(module)[one]), text) for module, one, text in limits]
+        text += f"\n{heading}\n\n{table(('limit', 'value', 'meaning'), rows)}"
+    return text
 
 
 if __name__ == "__main__":
-    main()
+    write_or_check("limits", rendered())
