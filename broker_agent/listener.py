@@ -147,7 +147,7 @@ class AgentServer(LoopListener):
                 self._health.set(name, _Status.NOT_SERVING)
             for service, part in services:
                 methods = methods_of(service, (part,))
-                handlers.add_calls(server, service, _InThreads(part, methods, self._threads, streams))
+                handlers.add_service(server, service, (_InThreads(part, methods, self._threads, streams),))
 
         self._listen(_options(), SLOW_READER_SECONDS, add_services, MAX_WAITING_CALLS)
 

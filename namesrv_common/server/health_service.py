@@ -45,7 +45,7 @@ class HealthService:
         self._wake()
 
     def add_to(self, server: grpc.aio.Server, handlers: CallHandlers) -> None:
-        handlers.add_calls(server, SERVICE, self)
+        handlers.add_service(server, SERVICE, (self,))
 
     # The calls, by their names in the wire contract.
 

@@ -103,24 +103,10 @@ Behaviour = Callable[[Any, Context], Any]
 """Either of them: what answers a call."""
 
 
-class NotComposed(TypeError):
-    """Parts do not make a service: a defect that ends the start of a program."""
-
-
 def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[MethodDescriptor]:
     """The calls of a service that some of its parts, or classes of parts, answer."""
     parts = tuple(parts)
     return [method for method in service.methods if any(hasattr(part, method.name) for part in parts)]
-
-
-def part_of(method: MethodDescriptor, parts: Collection[object]) -> object:
-    """Returns the one part that answers a call. Raises NotComposed if there is none, or several."""
-    found = [part for part in parts if hasattr(part, method.name)]
-    if len(found) != 1:
-        names = ", ".join(type(part).__name__ for part in found or parts)
-        problem = "more than one part answers" if found else "no part answers"
-        raise NotComposed(f"{problem} {method.full_name}: {names}")
-    return found[0]
 
 
 # The error that a call ends with after an exception: one rule for every listener of a program.
@@ -283,30 +269,15 @@ class CallHandlers:
         self._large_requests = large_requests or OneInATurn()
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
-        """Adds a service to a server of any engine. Raises NotComposed unless exactly one part answers each call."""
-        self._add(server, service, self.of(service, parts))
-
-    def add_calls(self, server: grpc.aio.Server, service: ServiceDescriptor, part: object) -> None:
-        """Adds those calls of a service that a part answers; there are no others then."""
-        self._add(server, service, self._of(methods_of(service, (part,)), (part,)))
-
-    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """The handlers of a service by the names of its calls. Raises NotComposed."""
-        return self._of(service.methods, parts)
-
-    @staticmethod
-    def _add(
-        server: grpc.aio.Server, service: ServiceDescriptor, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
-    ) -> None:
+        """Adds those calls of a service that its parts answer to a server of any engine."""
+        handlers = self.of(service, parts)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
         # Some engines serve only what is registered in this way too; grpcio takes it as the quicker path.
         server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
 
-    def _of(
-        self, methods: Sequence[MethodDescriptor], parts: Iterable[object]
-    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        parts = tuple(parts)
-        return {method.name: self._handler(method, part_of(method, parts)) for method in methods}
+    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """The handlers of a service by the names of its calls."""
+        return {method.name: self._handler(method, part) for part in parts for method in methods_of(service, (part,))}
 
     def _handler(self, method: MethodDescriptor, part: object) -> grpc.RpcMethodHandler[Any, Any]:
         gate, behaviour = self._gate_of(method), getattr(part, method.name)
