@@ -105,7 +105,7 @@ class AgentMetrics(Collector):
         yield from _of_targets(self._outer_api.targets)
         ends = GaugeMetricFamily(
             "broker_agent_certificate_not_after_seconds",
-            "When a certificate ends, seconds since the Unix epoch.",
+            "Expiry of a certificate, seconds since the Unix epoch.",
             labels=["use"],
         )
         for use, validity in self._certificates().items():
@@ -113,32 +113,34 @@ class AgentMetrics(Collector):
         yield ends
         clients = self._clients
         for name, text, value in (
-            ("broker_up", "1 unless the probe has found the broker dead.", self._probe.is_up),
-            ("topics", "Topics that would be registered now.", len(self._topic_configs.table.topics)),
+            ("broker_up", "0 if the probe found the broker dead.", self._probe.is_up),
+            ("topics", "Topics to register.", len(self._topic_configs.table.topics)),
             (
                 "topics_broken",
-                "1 while topics.json or a topic in it is broken.",
+                "1 while topics.json is broken or has invalid topics.",
                 self._topic_configs.problem is not None,
             ),
             ("client_channels", "Open client channels.", len(clients.channels)),
             ("producer_groups", "Producer groups.", len(clients.producers.groups())),
-            ("producers", "Clients in producer groups, each once a group.", clients.producers.membership_count),
+            ("producers", "Members of producer groups.", clients.producers.membership_count),
             ("consumer_groups", "Consumer groups.", len(clients.consumers.groups())),
-            ("consumers", "Clients in consumer groups, each once a group.", clients.consumers.membership_count),
+            ("consumers", "Members of consumer groups.", clients.consumers.membership_count),
             ("filter_servers", "Filter servers.", len(clients.filter_servers.addresses)),
         ):
             yield GaugeMetricFamily(f"broker_agent_{name}", text, value=float(value))
 
 
 def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[Family]:
-    registered = _per_endpoint("registered", "1 if the name server holds the registration.")
-    age = _per_endpoint("registration_age_seconds", "Time since the name server last accepted or confirmed it.")
+    registered = _per_endpoint("registered", "1 if the name server has the registration.")
+    age = _per_endpoint("registration_age_seconds", "Time since it confirmed the registration; normally up to 30.")
     registrations = CounterMetricFamily(
         "broker_agent_registrations",
         "Calls that keep the broker registered, by kind and result.",
         labels=["endpoint", "kind", "result"],
     )
-    late = CounterMetricFamily("broker_agent_late_answers", "Answers that came too late.", labels=["endpoint"])
+    late = CounterMetricFamily(
+        "broker_agent_late_answers", "Responses after the round's deadline.", labels=["endpoint"]
+    )
     for target in targets:
         endpoint, state = str(target.endpoint), target.state
         registered.add_metric([endpoint], float(state.registered))

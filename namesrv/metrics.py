@@ -76,46 +76,54 @@ def _gauges(of: Sources) -> Rows:
     refused = durable.data_dir_problem() is not None if durable.is_kept else None
     ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
     digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
-    yield "live_brokers", "Brokers in the live table, unconfirmed ones included.", len(tables.broker_live_table)
-    yield "unconfirmed_brokers", "Brokers that have not registered since a start or a loss.", len(unconfirmed)
-    yield "guard_held_brokers", "Brokers that the mass-loss guard holds.", unconfirmed.count(Unconfirmed.GUARD)
+    yield "live_brokers", "Live brokers, including unconfirmed ones.", len(tables.broker_live_table)
+    yield "unconfirmed_brokers", "Brokers that have not registered since a start or mass loss.", len(unconfirmed)
+    yield "guard_held_brokers", "Lost brokers that the mass-loss guard keeps.", unconfirmed.count(Unconfirmed.GUARD)
     yield "topics", "Topics with a route.", len(tables.topic_queue_table)
     yield "unwritable_topics", "Application topics without a writable queue.", symptoms.unwritable_topics
-    yield "lost_topics", "Application topics whose last broker left, for a day.", symptoms.lost_topics
+    yield "lost_topics", "Application topics whose last broker left within a day.", symptoms.lost_topics
     yield "broker_groups", "Broker groups.", len(tables.broker_addr_table)
-    yield "groups_without_master", "Broker groups of slaves only.", symptoms.groups_without_master
+    yield "groups_without_master", "Groups that have only slaves.", symptoms.groups_without_master
     yield "local_brokers", "Brokers at loopback or wildcard addresses, if others are not.", symptoms.local_brokers
-    yield "groups_of_a_name_again", "Broker groups of a name that another cluster had first.", names_again
-    yield "held_topics", "Topics that operators hold back and brokers report.", len(index.held_queue_table)
-    yield "intents", "Intents of operators in force.", len(state.intents.intents)
-    yield "revision", "Revision of the last change.", state.revision
+    yield "groups_of_a_name_again", "Groups with a name that another cluster had first.", names_again
+    yield "held_topics", "Topics on hold that brokers report.", len(index.held_queue_table)
+    yield "intents", "Drains and holds in force.", len(state.intents.intents)
+    yield "revision", "Revision of the last change in this epoch.", state.revision
     yield "change_log_changes", "Changes that can still be read.", len(log)
     yield "compacted_revision", "Changes after this revision can still be read.", log.compacted_revision
     yield "pins", "Pinned snapshots.", len(of.pins)
-    yield "watchers", "Open streams of changes.", len(of.watchers)
+    yield "watchers", "Open watches and change streams.", len(of.watchers)
     yield "warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", of.warm_up.is_warm()
-    yield "event_loop_delay_seconds", "Longest delay during the last minute.", of.stall_detector.longest_delay()
-    yield "expiry_lag_seconds", "How overdue a broker was at the last scan, at most.", state.liveness.longest_overdue
+    yield (
+        "event_loop_delay_seconds",
+        "Longest delay in the last minute; a stall above 1 s.",
+        of.stall_detector.longest_delay(),
+    )
+    yield (
+        "expiry_lag_seconds",
+        "Longest overdue timeout at the last scan; normally below 10.",
+        state.liveness.longest_overdue,
+    )
     yield "durable_writes_refused", "1 while the disk refuses the database or the snapshot file.", refused
     age = durable.snapshot_age_seconds()
-    yield "snapshot_age_seconds", "Time since the snapshot file last held what the tables held.", age
-    yield "certificate_not_after_seconds", "When a certificate ends, seconds since the Unix epoch.", ends, "use"
-    yield "routes_digest", "What clients and brokers see as a number, by the minute of the hour.", digests, "minute"
-    yield "shares_used", "What all callers hold, by kind.", [([kind], held.used) for kind, held in shares], "kind"
-    yield "shares_limit", "Most that they may hold together.", [([kind], held.most) for kind, held in shares], "kind"
+    yield "snapshot_age_seconds", "Time since the snapshot file last held the tables; normally below 30.", age
+    yield "certificate_not_after_seconds", "Expiry of a certificate, seconds since the Unix epoch.", ends, "use"
+    yield "routes_digest", "Hash of the tables and settings at a full minute.", digests, "minute"
+    yield "shares_used", "Use of each shared limit.", [([kind], held.used) for kind, held in shares], "kind"
+    yield "shares_limit", "The shared limits.", [([kind], held.most) for kind, held in shares], "kind"
 
 
 def _counters(of: Sources) -> Rows:
     """The counters, which get the suffix ``_total``."""
     counted = of.registrations
     refused = [([kind], held.refused) for kind, held in of.shares.by_kind().items()]
-    yield "crashes", "Processes on this data directory that ended without an orderly stop.", of.durable.crashes
-    text = "Changes that the journal left out, because too many waited."
+    yield "crashes", "Processes on this data directory that did not stop in order.", of.durable.crashes
+    text = "Changes missing in the journal, because its queue was full."
     yield "journal_changes_left_out", text, of.durable.journal.left_out
-    what = "What agents sent to keep brokers registered."
+    what = "Calls that keep brokers registered: full, increment, refresh, query or heartbeat."
     yield "registrations", what, list(counted.counts.items()), "kind", "result"
-    yield "topics_skipped", "Topics of registrations that were passed over.", counted.topics_skipped
-    yield "shares_refused", "Refusals because a caller, or all together, held too much.", refused, "kind"
+    yield "topics_skipped", "Invalid topics of RocketMQ's brokers.", counted.topics_skipped
+    yield "shares_refused", "Refusals at the shared limits.", refused, "kind"
 
 
 def _families(kind: type[GaugeMetricFamily | CounterMetricFamily], rows: Rows) -> Iterator[Family]:
@@ -133,8 +141,10 @@ class NamesrvMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry, sources: Sources) -> None:
         self._sources = sources
-        self._changes = Counter("namesrv_changes", "Changes of the tables, by cause.", ["cause"], registry=registry)
-        self._removals = Counter("namesrv_removals", "Brokers that left, by reason.", ["reason"], registry=registry)
+        self._changes = Counter(
+            "namesrv_changes", "Changes of the tables, by call or event.", ["cause"], registry=registry
+        )
+        self._removals = Counter("namesrv_removals", "Removed brokers, by reason.", ["reason"], registry=registry)
         for reason in RemovalReason:  # or the first removal would be no increase
             self._removals.labels(reason.name)
         registry.register(self)
@@ -155,7 +165,7 @@ class NamesrvMetrics(Collector):
         yield from _families(GaugeMetricFamily, _gauges(self._sources))
         yield from _families(CounterMetricFamily, _counters(self._sources))
         lag = self._sources.watchers.lag
-        text = "Time from a change to the message about it, to each watch."
+        text = "Time from a change to its message, per reader; a slow reader affects only its own samples."
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
         if self._sources.remoting is not None:
             yield _remoting_durations(self._sources.remoting)
@@ -170,7 +180,7 @@ class NamesrvMetrics(Collector):
 def _remoting_durations(remoting: RemotingCounter) -> Family:
     durations = HistogramMetricFamily(
         "namesrv_remoting_request_duration_seconds",
-        "Time of requests in RocketMQ's protocol.",
+        "Time of requests of RocketMQ's protocol, by its name and result: ok or refused.",
         labels=["code", "result"],
     )
     for (code, is_refused), duration in remoting.durations().items():
@@ -184,23 +194,23 @@ def _remoting_durations(remoting: RemotingCounter) -> Family:
 _GAUGES = {
     "remoting_connections": "Open connections of RocketMQ's protocol, which count as connections, too.",
     "connections": "Open connections.",
-    "calls_under_way": "Calls that wait for their request or for the event loop.",
-    "request_bytes": "Bytes of requests, metadata included, until the event loop has let go of them.",
-    "waiting_bytes": "Bytes of answers that wait for their readers.",
-    "cache_bytes": "Bytes of answers that are kept.",
-    "cache_answers": "Answers that are kept, stale ones included.",
+    "calls_under_way": "Calls that wait for their request or for Python.",
+    "request_bytes": "Bytes of requests and metadata.",
+    "waiting_bytes": "Bytes of responses that wait for readers.",
+    "cache_bytes": "Bytes of cached responses.",
+    "cache_answers": "Cached responses, including stale ones.",
 }
 
 _COUNTERS = {
-    "accepted_connections": "Connections that were taken.",
-    "refused_connections": "Connections that were closed at once, in their handshakes, or for what the client speaks.",
-    "refused_of_address": "Connections of these that were closed because their address had too many.",
-    "closed_for_waiting": "Connections that were closed because they held most of what waited for readers.",
-    "closed_for_cancels": "Connections that were closed because they cancelled too many calls.",
-    "closed_for_floods": "Connections that were closed because they sent little but frames of control.",
-    "refused_calls": "Calls that were refused because too many were under way.",
-    "cancelled_calls": "Calls that ended before they were answered.",
-    "asked_calls": "Calls that the event loop was asked.",
+    "accepted_connections": "Accepted connections.",
+    "refused_connections": "Refused connections; the log has the reasons.",
+    "refused_of_address": "Refused connections whose address had too many.",
+    "closed_for_waiting": "Connections closed for unread responses.",
+    "closed_for_cancels": "Connections closed for cancelled calls.",
+    "closed_for_floods": "Connections closed for floods of control frames.",
+    "refused_calls": "Calls refused at a limit.",
+    "cancelled_calls": "Calls cancelled before their response.",
+    "asked_calls": "Calls that the cache did not answer.",
 }
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = ROOT / "docs/.vale.ini"
 BASELINE = ROOT / "docs/.vale/baseline.json"
-GENERATED = ("docs/clients.md", "docs/limits.md", "docs/nsctl.md", "docs/settings.md", "docs/states.md")
+GENERATED = tuple(f"docs/{name}.md" for name in ("clients", "limits", "metrics", "nsctl", "settings", "states"))
 """Their sources are linted."""
 QUOTING = ("docs/glossary.md", "docs/style.md")
 """Pages that mention words which are not to be used: in italics, or quoted after ``Bad:``."""

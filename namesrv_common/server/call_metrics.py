@@ -95,10 +95,10 @@ class CallMetrics(Collector):
     """Counts and times the calls that a server answers. Calls that are not in the contract never get here."""
 
     def __init__(self, registry: CollectorRegistry, elsewhere: Elsewhere = dict) -> None:
-        self._started = Counter("grpc_server_call_started", "Calls that began.", ["grpc_method"], registry=None)
+        self._started = Counter("grpc_server_call_started", "Calls started.", ["grpc_method"], registry=None)
         self._duration = Histogram(
             "grpc_server_call_duration_seconds",
-            "Time of calls in the server.",
+            "Time in the server; cached answers are in the lowest bucket.",
             ["grpc_method", "grpc_status"],
             buckets=DURATION_BUCKETS,
             registry=None,
@@ -165,12 +165,14 @@ class ClientCallMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         target, status = ["grpc_method", "grpc_target"], ["grpc_method", "grpc_target", "grpc_status"]
-        self._started = Counter("grpc_client_attempt_started", "Attempts that began.", target, registry=registry)
+        self._started = Counter(
+            "grpc_client_attempt_started", "Calls of an agent to a name server.", target, registry=registry
+        )
         self._durations = [
             Histogram(f"grpc_client_{name}", text, status, buckets=DURATION_BUCKETS, registry=registry)
             for name, text in (
-                ("attempt_duration_seconds", "Time of attempts."),
-                ("call_duration_seconds", "Time of calls."),
+                ("attempt_duration_seconds", "Time of these calls with the network."),
+                ("call_duration_seconds", "The same: no call is retried."),
             )
         ]
         self._targets: set[str] = set()
