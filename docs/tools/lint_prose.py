@@ -25,7 +25,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = ROOT / "docs/.vale.ini"
 BASELINE = ROOT / "docs/.vale/baseline.json"
-GENERATED = tuple(f"docs/{name}.md" for name in ("clients", "limits", "metrics", "nsctl", "settings", "states"))
+GENERATED = tuple(
+    f"docs/{name}.md" for name in ("clients", "limits", "metrics", "nsctl", "nsctl_options", "settings", "states")
+)
 """Their sources are linted."""
 QUOTING = ("docs/glossary.md", "docs/style.md")
 """Pages that mention words which are not to be used: in italics, or quoted after ``Bad:``."""
