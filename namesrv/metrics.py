@@ -156,10 +156,10 @@ class NamesrvMetrics(Collector):
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
     def ready(self) -> str | None:
-        """Why lookups cannot rely on the tables yet; None if they can."""
+        """Why lookups should go to other name servers; None if they are welcome."""
         if self._sources.state.frozen:
             return "shutting down"
-        return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"
+        return None if self._sources.warm_up.serves() else "warming: without a snapshot file, brokers may be missing"
 
     def collect(self) -> Iterator[Family]:
         yield from _families(GaugeMetricFamily, _gauges(self._sources))

@@ -79,8 +79,8 @@ async def watch_warm_up(warm_up: WarmUp, on_warm: Callable[[], Awaitable[None]],
 class SnapshotWrites:
     """Writes the snapshot file, from a thread of its own.
 
-    Nothing is written before the name server is warm: until then the file holds more than the tables do. When the disk
-    refuses the file, nothing else suffers: the problem is logged once, and it is tried again soon.
+    Nothing is written before the name server serves: a later start would wait for the brokers of the file only. When
+    the disk refuses the file, nothing else suffers: the problem is logged once, and it is tried again soon.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ class SnapshotWrites:
         self._thread.shutdown(wait=False)  # a disk that hangs must not block the shutdown
 
     async def write_if_changed(self, deadline_seconds: float) -> None:
-        """Writes the file if the name server is warm and the current file differs from the tables."""
+        """Writes the file if the name server serves and the current file differs from the tables."""
         revision, now = self._state.revision, self._monotonic()
-        if not self._warm_up.is_warm() or self._state.is_half_made:
+        if not self._warm_up.serves() or self._state.is_half_made:
             return
         if revision == self._written_revision:
             self._held_at = now

@@ -60,6 +60,13 @@ class WarmUp:
             )
         return self._is_warm
 
+    def serves(self) -> bool:
+        """Whether the routes of a snapshot file were loaded, or the name server is warm. Once true, true forever.
+
+        If so, clients may send lookups, and the snapshot file may be replaced. Unknown topics may exist nevertheless.
+        """
+        return self._waits_for_brokers or self.is_warm()
+
     def brokers_to_hear(self) -> int:
         """The number of brokers of the snapshot file that have neither registered again nor been removed."""
         return sum(why is Unconfirmed.SNAPSHOT_FILE for why in tuple(self._state.unconfirmed.values()))

@@ -306,10 +306,9 @@ class NamesrvServer:
         )
 
     def _set_health(self) -> None:
-        """Sets the health. All services serve from the start, lookups only once the name server is warm."""
-        warm = self._durable.warm_up.is_warm()
+        """Sets the health. All services serve from the start, lookups unless routes are missing that others have."""
         for name in ("", *(service.full_name for service in SERVICES)):
-            serves = warm or name != ROUTE_SERVICE.full_name
+            serves = name != ROUTE_SERVICE.full_name or self._durable.warm_up.serves()
             self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
 
     async def _on_warm(self) -> None:

@@ -18,6 +18,12 @@ import grpc
 from namesrv_api.v1 import route_service_pb2, route_service_pb2_grpc
 
 CALLERS = 2
+KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.http2.ping_timeout_ms", 5000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
 MOST_FAILURES = 10
 """Bounds the list where every call fails."""
 
@@ -51,7 +57,7 @@ class Tally:
 
 
 def main(file: str, endpoints: str, topic: str) -> None:
-    options = [("grpc.service_config", Path(file).read_text(encoding="utf-8"))]
+    options = [("grpc.service_config", Path(file).read_text(encoding="utf-8")), *KEEPALIVE]
     with grpc.insecure_channel(f"ipv4:{endpoints}", options) as connections:
         routes, tally = route_service_pb2_grpc.RouteServiceStub(connections), Tally()
         for _ in range(CALLERS):

@@ -103,7 +103,7 @@ def test_alive_and_ready_are_told_apart(tmp_path: Path) -> None:
     flags = (*METRICS, "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
     with NamesrvProcess(*flags) as namesrv:
         assert get(namesrv, "/healthz") == (200, "ok\n")
-        assert get(namesrv, "/readyz") == (503, "warming: brokers of the time before may be missing\n")
+        assert get(namesrv, "/readyz") == (503, "warming: without a snapshot file, brokers may be missing\n")
         assert get(namesrv, "/")[0] == 404
     with NamesrvProcess(*METRICS) as namesrv:
         assert get(namesrv, "/readyz") == (200, "ok\n")

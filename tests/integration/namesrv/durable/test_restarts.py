@@ -12,11 +12,13 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, OpenedChannel, eventually
 from tests.support.registrations import identity, registration
 
+CONFIG = Path(__file__).resolve().parents[4] / "examples" / "service_config.json"
 LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
 B = identity("127.0.0.1:20911", name="broker-b")
 NEVER_BY_TIME = ("--warm-up-millis", "600000")
@@ -70,9 +72,9 @@ def unconfirmed(client: Client, topic: str = "TopicTest") -> list[list[int]]:
     return [list(group.unconfirmed_broker_ids) for group in route.broker_datas]
 
 
-def unknown(client: Client) -> tuple[grpc.StatusCode, str, float | None]:
-    """What a lookup of a topic that nobody has registered ends with."""
-    error = client.failure(LOOKUP, route_service_pb2.GetTopicRouteRequest(topic="Unknown"))
+def unknown(client: Client, topic: str = "Unknown") -> tuple[grpc.StatusCode, str, float | None]:
+    """What a lookup of a topic without a route ends with."""
+    error = client.failure(LOOKUP, route_service_pb2.GetTopicRouteRequest(topic=topic))
     return error.code, error.reason, error.retry_after_seconds
 
 
@@ -95,20 +97,56 @@ def test_a_killed_name_server_serves_its_old_routes_until_brokers_are_back(site:
         )
         assert [route.topic for route in batch.routes] == ["Other"]
         assert (list(batch.topics_warming), list(batch.topics_not_found)) == (["Unknown"], [])
-        assert health(client) == "NOT_SERVING"
-        assert {health(client, f"namesrv_api.v1.{name}Service") for name in ("Registration", "Admin")} == {"SERVING"}
-        assert health(client, "") == "SERVING"
+        assert health(client) == "SERVING", "clients that check health would fail, and the routes are here"
 
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         assert unconfirmed(client) == [[], [0]]
         assert unknown(client) == WARMING
-        assert health(client) == "NOT_SERVING"
         client.registration.RegisterBroker(registration(broker=B, topics=["TopicTest", "Other"]), timeout=TIMEOUT)
         assert unknown(client) == WARMING, "a broker that is newer than the file may yet come back"
         eventually(lambda: unknown(client), lambda seen: seen == NOT_FOUND)
         assert (status(client).warm, status(client).unconfirmed_broker_count) == (True, 0)
-        eventually(lambda: health(client), lambda seen: seen == "SERVING")
+
+
+def test_a_name_server_without_a_file_serves_lookups_once_it_is_warm() -> None:
+    with NamesrvProcess("--warm-up-millis", "3000") as process, process.connect() as client:
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        watch = HealthStub(client.connection).Watch(
+            health_pb2.HealthCheckRequest(service="namesrv_api.v1.RouteService"), timeout=TIMEOUT
+        )
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert {health(client, f"namesrv_api.v1.{name}Service") for name in ("Registration", "Admin")} == {"SERVING"}
+        assert (health(client, ""), unknown(client)) == ("SERVING", WARMING)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        assert unknown(client) == NOT_FOUND
+
+
+def test_after_a_crash_of_all_clients_that_check_health_get_routes_at_once(tmp_path: Path) -> None:
+    sites = [Site(tmp_path / name) for name in ("one", "two")]
+    for site in sites:
+        site.folder.mkdir()
+        site.leave_behind(registration(), registration(broker=B))
+    with sites[0].start(*NEVER_BY_TIME) as one, sites[1].start(*NEVER_BY_TIME) as two:
+        for process in (one, two):
+            with process.connect() as client:
+                client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        options = [("grpc.service_config", CONFIG.read_text(encoding="utf-8"))]
+        with grpc.insecure_channel(f"ipv4:{one.endpoint},{two.endpoint}", options) as connections:
+            routes, request = RouteServiceStub(connections), route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
+            epochs = {routes.GetTopicRoute(request).header.epoch for _ in range(20)}
+        assert epochs <= {process.wait_for("namesrv_started")["epoch"] for process in (one, two)}
+        for process in (one, two):
+            assert not process.events("namesrv_warm"), "the broker that stays away is still waited for"
+
+
+def test_a_stop_during_the_warm_up_keeps_what_was_unregistered(site: Site) -> None:
+    site.leave_behind(registration(), registration(broker=B, topics=["OfB"]))
+    with site.start(*NEVER_BY_TIME) as process, process.connect() as client:
+        client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=B), timeout=TIMEOUT)
+        assert process.terminate() == 0
+    with site.start(*NEVER_BY_TIME) as process, process.connect() as client:
+        assert unconfirmed(client) == [[0]]
+        assert unknown(client, "OfB") == WARMING
 
 
 def test_a_shutdown_writes_the_file_although_nothing_else_does(site: Site) -> None:

@@ -14,10 +14,12 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // Without it, gRPC's Go library checks no health.
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
@@ -26,6 +28,8 @@ import (
 )
 
 const callers = 2
+
+var pings = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
 
 // mostFailures bounds the list where every call fails.
 const mostFailures = 10
@@ -67,7 +71,7 @@ func connect(endpoints []string, serviceConfig string) (*grpc.ClientConn, error)
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: addresses})
 	}
 	list.InitialState(state)
-	return grpc.NewClient("list:///namesrv", grpc.WithResolvers(list),
+	return grpc.NewClient("list:///namesrv", grpc.WithResolvers(list), grpc.WithKeepaliveParams(pings),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(serviceConfig))
 }
 

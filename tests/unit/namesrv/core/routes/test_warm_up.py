@@ -189,3 +189,21 @@ def test_rocketmqs_own_brokers_are_given_their_period_to_come_back() -> None:
     assert not warm_up.is_warm()
     fleet.clock.advance(0.1)
     assert warm_up.is_warm()
+
+
+def test_routes_of_a_file_are_served_at_once_though_a_broker_stays_away() -> None:
+    fleet = restarted(A, B)
+    warm_up = started(fleet)
+    assert warm_up.serves()
+    fleet.register(A, name=f"broker-{A[-5:]}")
+    fleet.clock.advance(WARM_UP)
+    assert (warm_up.serves(), warm_up.is_warm()) == (True, False)
+
+
+def test_without_routes_of_a_file_it_serves_when_it_is_warm() -> None:
+    for fleet in (Fleet(), restarted()):
+        warm_up = started(fleet)
+        fleet.register(A)
+        assert not warm_up.serves(), "clients would ask it and not the name servers that know more"
+        fleet.clock.advance(WARM_UP)
+        assert warm_up.serves()

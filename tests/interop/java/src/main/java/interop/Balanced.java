@@ -22,6 +22,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Scanner;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Looks a topic up at several name servers again and again, as a service config says.
@@ -85,6 +86,8 @@ public final class Balanced {
     ManagedChannel connections =
         Grpc.newChannelBuilder("list:///" + arguments[1], InsecureChannelCredentials.create())
             .defaultServiceConfig(serviceConfig)
+            .keepAliveTime(10, TimeUnit.SECONDS)
+            .keepAliveTimeout(5, TimeUnit.SECONDS)
             .build();
     var balanced = new Balanced();
     for (int caller = 0; caller < CALLERS; caller++) {
