@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.intake import Intake, IntakeLimits, TooMuchSent
+from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import Endpoint
 from route_client.cache import Answer, Origin, Removal
 from route_client.errors import TooManyTopicsError
@@ -94,7 +94,7 @@ class WatchBroken(Exception):
     """The stream does not keep the contract: it must be opened again, from the beginning."""
 
 
-WATCH_LIMITS = IntakeLimits(bytes=1 << 30, rows=1_000_000, seconds=600.0)
+WATCH_LIMITS = ResponseLimits(bytes=1 << 30, rows=1_000_000, seconds=600.0)
 """The most that a watch may bring from one bookmark to the next, or until the first: twice the bytes of all routes that
 a client keeps. A name server sends a bookmark at least every 30 s to a reader that keeps up."""
 
@@ -118,7 +118,7 @@ class WatchStream:
             resume: Where an earlier watch of these topics at this name server ended.
             monotonic: The clock, in seconds.
         """
-        self._intake = Intake("the watch since its last bookmark", WATCH_LIMITS, monotonic)
+        self._budget = ResponseBudget("the watch since its last bookmark", WATCH_LIMITS, monotonic)
         self._asked = dict(topics)
         self._requests = 1
         self._answered = 0
@@ -189,8 +189,8 @@ class WatchStream:
                 many answers.
         """
         try:
-            self._intake.take(response.ByteSize(), len(response.changes))
-        except TooMuchSent as error:
+            self._budget.take(response.ByteSize(), len(response.changes))
+        except ResponseTooLarge as error:
             raise self._broken(str(error)) from error
         origin = self._check(response.header)
         revision = response.header.revision
@@ -198,7 +198,7 @@ class WatchStream:
         self._since_bookmark.update(answer.topic for answer in answers if isinstance(answer, Answer))
         if response.bookmark:
             self._count(response.request_count)
-            self._intake.begin_anew()
+            self._budget.begin_anew()
             self._resume = ResumePoint(origin.epoch, revision)
             self._sent |= self._since_bookmark
             self._since_bookmark.clear()

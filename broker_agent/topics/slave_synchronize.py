@@ -21,7 +21,7 @@ from broker_agent.topics.table import DataVersion, TopicConfig
 from broker_agent.topics.topic_service import copied_topic, version_message, version_of
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ClientSecurity, open_channel
-from namesrv_common.client.intake import Intake, IntakeLimits, TooMuchSent
+from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
 from namesrv_common.grpc_errors import FailedCall, RichError
@@ -34,7 +34,7 @@ JITTER = 0.1
 """Share of the period that a copy may come earlier or later."""
 COPY_SECONDS = 60.0
 """Time for the master's whole table."""
-TABLE_LIMITS = IntakeLimits(bytes=256 << 20, rows=1_000_000)
+TABLE_LIMITS = ResponseLimits(bytes=256 << 20, rows=1_000_000)
 """The most that a master's table may have. Name servers accept 200,000 topics of a broker, which have at most 110
 MB."""
 JOIN_SECONDS = 2.0
@@ -128,7 +128,7 @@ class SlaveSynchronize:
         if endpoint is None or connection is None:
             return False
         own = self._manager.table.data_version
-        copied = _read_table(connection, own, Intake("the master's table", TABLE_LIMITS))
+        copied = _read_table(connection, own, ResponseBudget("the master's table", TABLE_LIMITS))
         if copied is None or self._master() != endpoint:  # it has become master itself, or got another one
             return False
         topics, version = copied
@@ -184,7 +184,7 @@ def master_agent_endpoint(
 
 
 def _read_table(
-    master: MasterAgent, own: DataVersion, intake: Intake
+    master: MasterAgent, own: DataVersion, budget: ResponseBudget
 ) -> tuple[tuple[TopicConfig, ...], DataVersion] | None:
     """The master's table, or None if its version is the slave's. Raises CopyFailed."""
     topics: dict[str, TopicConfig] = {}
@@ -196,11 +196,11 @@ def _read_table(
             return None
         for chunk in chain((first,), chunks):
             try:
-                intake.take(chunk.ByteSize(), len(chunk.topic_configs))
+                budget.take(chunk.ByteSize(), len(chunk.topic_configs))
                 topics.update((message.topic, copied_topic(message)) for message in chunk.topic_configs)
             except Refused as error:
                 raise CopyFailed(f"the master has a topic that breaks a rule: {error}") from error
-            except TooMuchSent as error:
+            except ResponseTooLarge as error:
                 raise CopyFailed(str(error)) from error
     if len(topics) != first.topic_count:
         raise CopyFailed(f"the master says that it has {first.topic_count} topics, and listed {len(topics)}")

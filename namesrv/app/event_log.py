@@ -15,7 +15,7 @@ from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBroke
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.removals import MASS_LOSS_GUARD
 from namesrv.core.state import RouteState
-from namesrv_common.process.flood_log import FloodLog
+from namesrv_common.process.rate_limited_log import RateLimitedLog
 from namesrv_common.topic_names import SHOWN_CHARACTERS
 
 BROKERS_NAMED = 3
@@ -97,10 +97,12 @@ class RegistrationLog:
 
     def __init__(self) -> None:
         self._refused, self._topics, self._addresses = (
-            FloodLog(event, LINE_SECONDS, burst=LINE_BURST)
+            RateLimitedLog(event, LINE_SECONDS, burst=LINE_BURST)
             for event in ("registration_refused", "topics_skipped", "addresses_skipped")
         )
-        self._registered = FloodLog("broker_registered", REGISTERED_SECONDS, burst=REGISTERED_BURST, level=logging.INFO)
+        self._registered = RateLimitedLog(
+            "broker_registered", REGISTERED_SECONDS, burst=REGISTERED_BURST, level=logging.INFO
+        )
 
     def registered(self, registration: Registration, result: RegisterBrokerResult, revision: int) -> None:
         """A registration was accepted: at level info if it changed something, else debug."""
@@ -108,7 +110,7 @@ class RegistrationLog:
             log_removed(gone)
         if not result.changed and not _lines.isEnabledFor(logging.DEBUG):
             return  # nearly every registration: making the line that nobody gets would be a twentieth of its cost
-        emit = self._registered.tell if result.changed else partial(_log.debug, "broker_registered")
+        emit = self._registered.log if result.changed else partial(_log.debug, "broker_registered")
         emit(
             cluster=registration.broker.cluster_name,
             broker=registration.broker.broker_name,
@@ -129,18 +131,18 @@ class RegistrationLog:
             if error.reason not in ROUTINE:
                 names = {"cluster": cluster_name, "broker": broker_name, "addr": broker_addr}
                 shown = {name: text[:SHOWN_CHARACTERS] for name, text in names.items()}
-                self._refused.tell(**shown, peer=peer, reason=str(error.reason), problem=error.text)
+                self._refused.log(**shown, peer=peer, reason=str(error.reason), problem=error.text)
             raise
 
     def topics_skipped(self, registration: Registration, skipped: int, problems: Mapping[str, str]) -> None:
         """Logs that topics break a rule and were passed over; ``problems`` has those of the first."""
         first = "; ".join(f"{topic!r} {problem}" for topic, problem in problems.items())
-        self._topics.tell(**_broker(registration), skipped=skipped, first=first)
+        self._topics.log(**_broker(registration), skipped=skipped, first=first)
 
     def addresses_skipped(self, registration: Registration, addresses: Sequence[str]) -> None:
         """Logs that addresses other than the broker's own are none, or are too many, and were passed over."""
         shown = ", ".join(repr(address[:SHOWN_CHARACTERS]) for address in addresses)
-        self._addresses.tell(**_broker(registration), first=shown)
+        self._addresses.log(**_broker(registration), first=shown)
 
 
 def _broker(registration: Registration) -> dict[str, str]:

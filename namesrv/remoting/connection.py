@@ -25,7 +25,7 @@ from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import Calls, InTurn
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.headers import BrokenFrame, Request, answer, request_of
-from namesrv_common.process.flood_log import FloodLog
+from namesrv_common.process.rate_limited_log import RateLimitedLog
 
 REQUESTS = (
     Requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, may_be_kept=True),
@@ -52,7 +52,7 @@ class Connections:
         self._counter = counter
         self._connections: dict[int, Connection] = {}
         self._ends, self._refusals = (
-            FloodLog(event, LINE_SECONDS, clock, burst=LINE_BURST)
+            RateLimitedLog(event, LINE_SECONDS, clock, burst=LINE_BURST)
             for event in ("remoting_connection_ended", "request_refused")
         )
 
@@ -76,11 +76,11 @@ class Connections:
         """Logs that a request was refused. A flood of them makes few lines."""
         name = _NAMES.get(code, "UNKNOWN")
         fields = {} if grade is None else {"grade": grade, "remedy": f"add {grade} to remoting_allow"}
-        self._refusals.tell(code=code, name=name, peer=peer, problem=problem, **fields)
+        self._refusals.log(code=code, name=name, peer=peer, problem=problem, **fields)
 
     def broken(self, peer: str, problem: str) -> None:
         """Logs that a connection was ended for what its peer sent. A flood of them makes few lines."""
-        self._ends.tell(peer=peer, problem=problem)
+        self._ends.log(peer=peer, problem=problem)
 
 
 class _Queued(NamedTuple):

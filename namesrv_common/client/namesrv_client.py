@@ -14,7 +14,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
 from namesrv_common.client.channels import ClientSecurity, Options, open_channel, with_common
-from namesrv_common.client.intake import Intake, IntakeLimits, TooMuchSent, rows_in
+from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, FailedCall, RichError
 
@@ -71,11 +71,11 @@ class ConnectionSettings:
 PLAIN = ConnectionSettings()
 """For a call now and then: all is left to gRPC."""
 
-STREAM_LIMITS = IntakeLimits(bytes=2 << 30, rows=4_000_000)
+STREAM_LIMITS = ResponseLimits(bytes=2 << 30, rows=4_000_000)
 """The most that a stream with a deadline may bring. Each topic is a row. 1,000,000 topics on ten groups each have 450
 MB. The reader of a stream without a deadline bounds it."""
 
-LIST_LIMITS = IntakeLimits(bytes=512 << 20, rows=4_000_000, seconds=600.0)
+LIST_LIMITS = ResponseLimits(bytes=512 << 20, rows=4_000_000, seconds=600.0)
 """The most that all pages of a list may bring: the names of 1,000,000 topics have at most 260 MB, in 1,000 pages."""
 
 MAX_PAGES = 20_000
@@ -95,7 +95,7 @@ def check_count(endpoint: Endpoint, what: str, count: int, limit: int) -> None:
 def _bounds(endpoint: Endpoint) -> Iterator[None]:
     try:
         yield
-    except TooMuchSent as error:
+    except ResponseTooLarge as error:
         raise _too_much(endpoint, str(error)) from error
 
 
@@ -155,12 +155,12 @@ class Client:
             timeout_seconds: Time for the whole stream. None means no limit.
         """
         call = method(sent, timeout=timeout_seconds, metadata=self._metadata)
-        intake = None if timeout_seconds is None else Intake(_name_of(sent), STREAM_LIMITS)
+        budget = None if timeout_seconds is None else ResponseBudget(_name_of(sent), STREAM_LIMITS)
         try:
             for answer in call:
-                if intake is not None:
+                if budget is not None:
                     with _bounds(self.endpoint):
-                        intake.take(answer.ByteSize(), rows_in(answer))
+                        budget.take(answer.ByteSize(), rows_in(answer))
                 yield answer
         except grpc.RpcError as error:
             raise _failure(self.endpoint, error) from error
@@ -172,13 +172,13 @@ class Client:
     ) -> Iterator[ResponseT]:
         """All pages of a list; the request's page token is overwritten."""
         name, count = _name_of(request), 0
-        intake, asked = Intake(name, LIST_LIMITS), cast("Any", request)
+        budget, asked = ResponseBudget(name, LIST_LIMITS), cast("Any", request)
         while True:
             answer = method(request)
             count += 1
             check_count(self.endpoint, f"pages of {name}", count, MAX_PAGES)
             with _bounds(self.endpoint):
-                intake.take(answer.ByteSize(), rows_in(answer))
+                budget.take(answer.ByteSize(), rows_in(answer))
             yield answer
             asked.page_token = cast("Any", answer).next_page_token
             if not asked.page_token:

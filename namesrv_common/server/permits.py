@@ -25,7 +25,7 @@ from namesrv_common.errors import Refused, not_authenticated, not_permitted
 from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.files.watched_file import WatchedFile
 from namesrv_common.group_patterns import Group, GroupPattern
-from namesrv_common.process.flood_log import FloodLog
+from namesrv_common.process.rate_limited_log import RateLimitedLog
 from namesrv_common.tls.certificates import identities
 from namesrv_common.topic_names import MAX_NAME_LENGTH
 
@@ -436,8 +436,8 @@ class RefusalLog:
     """Logs refused calls, once a second at most. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._log = FloodLog("call_refused", REFUSAL_LOG_SECONDS, monotonic)
+        self._log = RateLimitedLog("call_refused", REFUSAL_LOG_SECONDS, monotonic)
 
     def refused(self, call: str, peer: str, error: Refused) -> None:
         """Logs that a call was refused, and how many before it have no line."""
-        self._log.tell(call=call, peer=peer, problem=error.text)
+        self._log.log(call=call, peer=peer, problem=error.text)

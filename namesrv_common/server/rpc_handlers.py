@@ -369,7 +369,7 @@ END_OF_REQUESTS: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs d
 """What ``read`` of a context returns after the last request."""
 
 
-class _Intake:
+class _RequestReader:
     """The requests of a stream: each is admitted to the memory for requests, and parsed."""
 
     caller: Any = None
@@ -426,16 +426,16 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
             raise _CallerGone from None
 
     async def handle(request: Any, context: Context) -> None:
-        entered, intake = False, _Intake(answering, most_bytes, context)
+        entered, reader = False, _RequestReader(answering, most_bytes, context)
         try:
-            intake.caller = gate.enter(context)
+            reader.caller = gate.enter(context)
             entered = True
-            with gate.while_allowed(intake.caller, context):
+            with gate.while_allowed(reader.caller, context):
                 # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
-                async with contextlib.aclosing(behaviour(await intake.asked(request), context)) as answers:
+                async with contextlib.aclosing(behaviour(await reader.asked(request), context)) as answers:
                     del request  # a stream may last, and has taken from it what it needs
                     async for answer in answers:
-                        intake.answered()
+                        reader.answered()
                         await write(context, answer)
         except _CallerGone:
             raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
@@ -446,9 +446,9 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
                 async with asyncio.timeout(CUT_SECONDS):
                     await _end_with(error, context, method, failures)
         finally:
-            intake.give_back()
+            reader.give_back()
             if entered:
-                gate.leave(intake.caller)
+                gate.leave(reader.caller)
 
     return handle
 

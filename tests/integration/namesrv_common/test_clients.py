@@ -15,8 +15,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client import namesrv_client
 from namesrv_common.client.channels import MAX_ANSWER_BYTES
-from namesrv_common.client.intake import IntakeLimits
 from namesrv_common.client.namesrv_client import PLAIN, ConnectionSettings, NamesrvClient
+from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
@@ -165,7 +165,7 @@ def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
 
 
 def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
-    with mock.patch.object(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
+    with mock.patch.object(namesrv_client, "STREAM_LIMITS", ResponseLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
         error = failure(ask, pb.StreamRouteSnapshotRequest(pin_id="endless"))
     problem = "sends too much: StreamRouteSnapshot has 1,100 rows so far, over the limit of 1,000"
     assert str(error) == f"{endpoint}: INTERNAL: {problem}"
@@ -174,7 +174,7 @@ def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, end
 
 
 def test_a_list_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake) -> None:
-    with mock.patch.object(namesrv_client, "LIST_LIMITS", IntakeLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
+    with mock.patch.object(namesrv_client, "LIST_LIMITS", ResponseLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
         error = failure(ask, pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: ListTopics has 12 rows so far, over the limit of 10"
     assert fake.pages_sent == 6

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from namesrv_common.client.intake import IntakeLimits
+from namesrv_common.client.response_limits import ResponseLimits
 from route_client import (
     BadTopicNameError,
     ClientClosedError,
@@ -192,7 +192,7 @@ def test_a_watch_without_a_bookmark_is_left_and_opened_again(fake: FakeNameServe
 
     fake.spoil = without_bookmark
     with (
-        mock.patch.object(watch_stream, "WATCH_LIMITS", IntakeLimits(bytes=0, rows=0, seconds=TIMEOUT)),
+        mock.patch.object(watch_stream, "WATCH_LIMITS", ResponseLimits(bytes=0, rows=0, seconds=TIMEOUT)),
         RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client,
     ):
         eventually(lambda: client.status().last_error, lambda error: "the watch since its last bookmark has" in error)

@@ -16,7 +16,7 @@ from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, Slave
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from namesrv_common.client.intake import IntakeLimits
+from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from tests.support.agents.topic_agents import topic_agent
 from tests.support.refusals import refuses
@@ -222,12 +222,12 @@ def test_a_table_that_is_not_whole_and_good_is_not_taken(
 @pytest.mark.parametrize(
     ("limits", "problem"),
     [
-        (IntakeLimits(bytes=1 << 20, rows=2), "the master's table has 3 rows so far"),
-        (IntakeLimits(bytes=50, rows=100), r"the master's table has \d+ bytes so far"),
+        (ResponseLimits(bytes=1 << 20, rows=2), "the master's table has 3 rows so far"),
+        (ResponseLimits(bytes=50, rows=100), r"the master's table has \d+ bytes so far"),
     ],
 )
 def test_a_master_that_sends_too_much_is_given_up_and_the_last_copy_stays(
-    slave: Slave, limits: IntakeLimits, problem: str, monkeypatch: pytest.MonkeyPatch
+    slave: Slave, limits: ResponseLimits, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
     monkeypatch.setattr(slave_synchronize, "TABLE_LIMITS", limits)

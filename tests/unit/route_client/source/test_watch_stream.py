@@ -8,7 +8,7 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.intake import IntakeLimits
+from namesrv_common.client.response_limits import ResponseLimits
 from route_client import watch_stream
 from route_client.cache import Answer
 from route_client.watch_stream import Additions, ResumePoint, WatchBroken, WatchStream
@@ -123,7 +123,7 @@ def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) ->
 
 def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
     clock = VirtualClock()
-    with mock.patch.object(watch_stream, "WATCH_LIMITS", IntakeLimits(bytes=1 << 20, rows=2, seconds=60.0)):
+    with mock.patch.object(watch_stream, "WATCH_LIMITS", ResponseLimits(bytes=1 << 20, rows=2, seconds=60.0)):
         stream = WatchStream(numbered("T"), monotonic=clock.monotonic)
     for revision in range(3):
         stream.take(message(revision, change(), change()))

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client import namesrv_client
-from namesrv_common.client.intake import IntakeLimits
+from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.grpc_errors import RichError
 from route_pipeline import name_server, schemas, snapshot_rows
 from route_pipeline.arrow_schemas import arrow_schema
@@ -323,5 +323,5 @@ def test_a_snapshot_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         while context.is_active():
             yield Response(chunk=TWO_TOPICS)
 
-    monkeypatch.setattr(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=100))
+    monkeypatch.setattr(namesrv_client, "STREAM_LIMITS", ResponseLimits(bytes=1 << 20, rows=100))
     assert "sends too much: StreamRouteSnapshot has 102 rows so far, over the limit of 100" in failure_of(endless)

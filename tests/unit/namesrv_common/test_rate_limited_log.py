@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from namesrv_common.process.flood_log import FloodLog
+from namesrv_common.process.rate_limited_log import RateLimitedLog
 from tests.support.virtual_clock import VirtualClock
 
 
 def told(burst: int, moments: list[float]) -> list[int]:
     """How many were not told before each line, of an event that happens at these seconds."""
     clock = VirtualClock()
-    log = FloodLog("it_happened", 1.0, clock, burst=burst)
+    log = RateLimitedLog("it_happened", 1.0, clock, burst=burst)
     with capture_logs() as lines:
         for moment in moments:
             clock.seconds = moment
-            log.tell(peer="p")
+            log.log(peer="p")
     assert all((line["event"], line["log_level"], line["peer"]) == ("it_happened", "warning", "p") for line in lines)
     return [line["not_told"] for line in lines]
 

@@ -13,7 +13,7 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 
-class FloodLog:
+class RateLimitedLog:
     """Logs one event, in a flood only now and then. The next line has the suppressed number. Thread-safe."""
 
     def __init__(
@@ -42,7 +42,7 @@ class FloodLog:
         self._next_at = float("-inf")
         self._not_told = 0
 
-    def tell(self, **fields: Any) -> None:
+    def log(self, **fields: Any) -> None:
         now = self._monotonic()
         with self._lock:
             if now < self._next_at - self._ahead:

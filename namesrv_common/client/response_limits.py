@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 
-class TooMuchSent(Exception):
+class ResponseTooLarge(Exception):
     """A server sent more than the program accepts. The text names the limit and the value, not the server."""
 
 
 @dataclass(frozen=True, slots=True)
-class IntakeLimits:
+class ResponseLimits:
     """The most that one answer may bring, all of its messages together."""
 
     bytes: int
@@ -26,10 +26,10 @@ class IntakeLimits:
     """Time from the first message to the last; infinite where the call has a deadline."""
 
 
-class Intake:
-    """The account of one answer that comes in several messages. The reader of the answer owns it."""
+class ResponseBudget:
+    """What one answer of several messages may still bring. The reader of the answer owns it."""
 
-    def __init__(self, what: str, limits: IntakeLimits, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, what: str, limits: ResponseLimits, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Starts empty. ``what`` names the answer in the error: "a snapshot"."""
         self._what = what
         self._limits = limits
@@ -41,7 +41,7 @@ class Intake:
         """Rows that have come."""
 
     def take(self, encoded_bytes: int, rows: int = 0) -> None:
-        """Counts a message. Raises TooMuchSent if the answer is over a limit now."""
+        """Counts a message. Raises ResponseTooLarge if the answer is over a limit now."""
         now = self._monotonic()
         if self._began is None:
             self._began = now
@@ -55,7 +55,7 @@ class Intake:
         )
         for unit, value, limit in counted:
             if value > limit:
-                raise TooMuchSent(f"{self._what} has {value:,.0f} {unit} so far, over the limit of {limit:,.0f}")
+                raise ResponseTooLarge(f"{self._what} has {value:,.0f} {unit} so far, over the limit of {limit:,.0f}")
 
     def begin_anew(self) -> None:
         """Forgets what has come, because nothing of it is held: the next message is the first one again."""

@@ -6,10 +6,10 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.intake import Intake, IntakeLimits, TooMuchSent, rows_in
+from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from tests.support.virtual_clock import VirtualClock
 
-LIMITS = IntakeLimits(bytes=1_000, rows=10, seconds=60.0)
+LIMITS = ResponseLimits(bytes=1_000, rows=10, seconds=60.0)
 
 
 @pytest.fixture
@@ -18,15 +18,15 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def intake(clock: VirtualClock) -> Intake:
-    return Intake("a snapshot", LIMITS, clock.monotonic)
+def budget(clock: VirtualClock) -> ResponseBudget:
+    return ResponseBudget("a snapshot", LIMITS, clock.monotonic)
 
 
-def test_an_answer_at_each_limit_is_accepted(intake: Intake, clock: VirtualClock) -> None:
-    intake.take(400, 4)
+def test_an_answer_at_each_limit_is_accepted(budget: ResponseBudget, clock: VirtualClock) -> None:
+    budget.take(400, 4)
     clock.advance(60.0)
-    intake.take(600, 6)
-    assert (intake.bytes, intake.rows) == (1_000, 10)
+    budget.take(600, 6)
+    assert (budget.bytes, budget.rows) == (1_000, 10)
 
 
 @pytest.mark.parametrize(
@@ -36,24 +36,24 @@ def test_an_answer_at_each_limit_is_accepted(intake: Intake, clock: VirtualClock
         ((1_000, 11), "11 rows so far, over the limit of 10"),
     ],
 )
-def test_an_answer_over_a_limit_is_refused(intake: Intake, message: tuple[int, int], problem: str) -> None:
-    with pytest.raises(TooMuchSent, match=f"^a snapshot has {problem}$"):
-        intake.take(*message)
+def test_an_answer_over_a_limit_is_refused(budget: ResponseBudget, message: tuple[int, int], problem: str) -> None:
+    with pytest.raises(ResponseTooLarge, match=f"^a snapshot has {problem}$"):
+        budget.take(*message)
 
 
-def test_an_answer_that_takes_too_long_is_refused(intake: Intake, clock: VirtualClock) -> None:
+def test_an_answer_that_takes_too_long_is_refused(budget: ResponseBudget, clock: VirtualClock) -> None:
     clock.advance(1_000.0)  # nothing has come yet: the time before counts elsewhere
-    intake.take(1)
+    budget.take(1)
     clock.advance(61.0)
-    with pytest.raises(TooMuchSent, match=r"^a snapshot has 61 seconds so far, over the limit of 60$"):
-        intake.take(1)
+    with pytest.raises(ResponseTooLarge, match=r"^a snapshot has 61 seconds so far, over the limit of 60$"):
+        budget.take(1)
 
 
-def test_an_account_that_begins_anew_has_all_limits_again(intake: Intake, clock: VirtualClock) -> None:
-    intake.take(1_000, 10)
-    intake.begin_anew()
+def test_an_account_that_begins_anew_has_all_limits_again(budget: ResponseBudget, clock: VirtualClock) -> None:
+    budget.take(1_000, 10)
+    budget.begin_anew()
     clock.advance(61.0)
-    intake.take(1_000, 10)
+    budget.take(1_000, 10)
 
 
 def test_rows_are_the_elements_of_all_lists_but_those_within_elements() -> None:
