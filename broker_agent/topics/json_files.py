@@ -10,8 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from broker_agent.errors import AgentError
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion
-from namesrv_common.files.checksums import is_damaged
-from namesrv_common.files.regular_files import open_regular, read_as_it_is
+from namesrv_common.files.regular_files import is_damaged, open_regular, read_as_it_is
 from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 MAX_FILE_BYTES = 1024**3

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -106,16 +106,7 @@ class _Calls:
             self._made = (connection, calls)
         return connection, calls
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self._start("__call__", args, options)
-
-    def with_call(self, *args: Any, **options: Any) -> Any:
-        return self._start("with_call", args, options)
-
-    def future(self, *args: Any, **options: Any) -> Any:
-        return self._start("future", args, options)
-
-    def _start(self, how: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _start(self, how: str, *args: Any, **options: Any) -> Any:
         connection, calls = self._begin()
         if token := self._token():
             options["metadata"] = (*(options.get("metadata") or ()), ("authorization", f"Bearer {token}"))
@@ -131,6 +122,10 @@ class _Calls:
             end()
         return started
 
+    __call__ = partialmethod(_start, "__call__")
+    with_call = partialmethod(_start, "with_call")
+    future = partialmethod(_start, "future")
+
 
 class _Renewed(Generic[ChannelT]):
     """The kinds of calls over connections whose credentials may change."""
@@ -138,20 +133,13 @@ class _Renewed(Generic[ChannelT]):
     _connections: _Connections[ChannelT]
     _token: Token
 
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return self._calls("unary_unary", args, kwargs)
+    def _calls(self, kind: str, *args: Any, **options: Any) -> _Calls:
+        return _Calls(self._connections, self._token, lambda channel: getattr(channel, kind)(*args, **options))
 
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return self._calls("unary_stream", args, kwargs)
-
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return self._calls("stream_unary", args, kwargs)
-
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return self._calls("stream_stream", args, kwargs)
-
-    def _calls(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Calls:
-        return _Calls(self._connections, self._token, lambda channel: getattr(channel, kind)(*args, **kwargs))
+    unary_unary: Any = partialmethod(_calls, "unary_unary")
+    unary_stream: Any = partialmethod(_calls, "unary_stream")
+    stream_unary: Any = partialmethod(_calls, "stream_unary")
+    stream_stream: Any = partialmethod(_calls, "stream_stream")
 
 
 class RenewedChannel(_Renewed[grpc.Channel], grpc.Channel):

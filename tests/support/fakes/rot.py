@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv_common.files.checksums import ATTRIBUTE
+from namesrv_common.files.regular_files import ATTRIBUTE
 
 
 def rot(file: Path, content: bytes) -> None:

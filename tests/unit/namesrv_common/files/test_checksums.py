@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv_common.files.checksums import ATTRIBUTE, is_damaged, seal
+from namesrv_common.files.regular_files import ATTRIBUTE, is_damaged, seal
 from tests.support.fakes.rot import rot, skip_without_checksums
 
 
