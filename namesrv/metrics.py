@@ -23,7 +23,7 @@ from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import EngineServer
-from namesrv.remoting.wire.codes import RequestCode
+from namesrv.remoting.wire import RequestCode
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import CallMetrics, CallObserver

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
 
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Refused
@@ -240,7 +239,8 @@ class NamedBrokers:
                 | pb.QueryDataVersionRequest()
                 | pb.BrokerHeartbeatRequest()
             ):
-                yield from self._of_broker(request.broker)
+                broker = request.broker
+                yield from self.at_address(broker.cluster_name, broker.broker_name, broker.broker_addr)
             case pb.RegisterTopicRequest():
                 # One more than are allowed: the call refuses the others, and a request may have millions.
                 for queues in islice(request.queue_datas, MAX_QUEUE_DATAS_PER_TOPIC + 1):
@@ -255,10 +255,10 @@ class NamedBrokers:
         for key in self._state.channels.bound(channel_id):
             yield from self._at(key)
 
-    def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[NamedBroker]:
-        """Yields the broker that it names and the confirmed one at its address, which a registration would remove."""
-        yield NamedBroker((broker.cluster_name, broker.broker_name), broker.broker_addr)
-        yield from self._at(LiveKey(broker.cluster_name, broker.broker_addr))
+    def at_address(self, cluster_name: str, broker_name: str, broker_addr: str) -> Iterator[NamedBroker]:
+        """Yields a broker and the confirmed one at its address, which a registration would remove."""
+        yield NamedBroker((cluster_name, broker_name), broker_addr)
+        yield from self._at(LiveKey(cluster_name, broker_addr))
 
     def _at(self, key: LiveKey) -> Iterator[NamedBroker]:
         live = self._state.tables.broker_live_table.get(key)

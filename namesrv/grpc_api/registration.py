@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Collection, Container, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -12,10 +12,10 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.app.access import NamedBrokers, caller_of, need, principal_name, sharer_of
+from namesrv.app.access import NamedBrokers, caller_of, need, sharer_of
+from namesrv.app.broker_calls import BrokerCalls
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
-from namesrv.app.event_log import RegistrationLog, log_removed, log_topic_registered
 from namesrv.app.field_rules import (
     ADDRESS,
     ANYTHING,
@@ -34,7 +34,6 @@ from namesrv.app.field_rules import (
 )
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, LARGE_TOPICS, TableWriter
-from namesrv.core.changes import Cause
 from namesrv.core.errors import (
     FieldProblems,
     Refused,
@@ -44,7 +43,6 @@ from namesrv.core.errors import (
 )
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
-    ORDER_TOPIC_CONFIG,
     BrokerKey,
     DataVersion,
     QueueNumbers,
@@ -54,8 +52,7 @@ from namesrv.core.model import (
     StaticMapping,
 )
 from namesrv.core.pace import breathe, paced
-from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, Registrations, UnreadTopics
-from namesrv.core.removals import Removals
+from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.state import RouteState
 from namesrv.engines.api import doubt_of, may_repeat
 from namesrv.grpc_api.handlers import Context
@@ -350,8 +347,7 @@ class RegistrationServicer:
         registered_topics: Shares | None = None,
     ) -> None:
         self._state = state
-        self._registrations = Registrations(state)
-        self._removals = Removals(state)
+        self._calls = BrokerCalls(state, writer)
         self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._channels = channels
@@ -359,14 +355,13 @@ class RegistrationServicer:
         self._registered_topics = registered_topics or FairShares.of().registered_topics
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
-        self._log = RegistrationLog()
 
     async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.RegisterBrokerRequest, context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
         room, broker = self._room_for(request, sharer_of(context)), request.broker
-        refusals = self._log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
+        refusals = self._calls.log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
         with refusals, self._tally.counting(kind_of(request)) as outcome, room:
             answer = await self._register(request, context)
             outcome.result = _result(changed=answer.changed)
@@ -375,23 +370,20 @@ class RegistrationServicer:
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
         """Refuses a request that breaks a rule before it waits for the tables. Most have topics that do not count."""
         registration = read_registration(request)
-        self._check_live_brokers(registration)
+        self._calls.check_room(registration.live_key)
         caller, unread = sharer_of(context).name, self._unread(request, registration.broker)
         if not request.body_crc32 or (count := len(request.topic_configs)) <= INLINE_TOPICS:
             check_body_crc32(request)
         else:
             await self._writer.read(partial(check_body_crc32, request), caller, is_large=count > LARGE_TOPICS)
-        cause, principal = Cause("RegisterBroker", caller_of(context)), principal_name()
-        change = self._registrations.register_broker(registration, cause, principal, unread)
-        result = await self._writer.read_and_apply(change, caller)
-        self._log.registered(registration, result, self._state.revision)
+        result = await self._calls.register(registration, unread, caller_of(context), caller)
         return pb.RegisterBrokerResponse(
             header=self._state.header(),
             ha_server_addr=result.ha_server_addr,
             master_addr=result.master_addr,
             generation=result.generation,
             changed=result.changed,
-            order_topic_config=self._order_topic_config(),
+            order_topic_config=self._calls.order_topic_config(),
         )
 
     def _room_for(self, request: pb.RegisterBrokerRequest, sharer: Sharer) -> AbstractContextManager[None]:
@@ -404,28 +396,18 @@ class RegistrationServicer:
         return self._registered_topics.holding(sharer, count) if count else nullcontext()
 
     def _unread(self, request: pb.RegisterBrokerRequest, broker: BrokerKey) -> UnreadTopics:
-        topics, state = request.topic_configs, self._state
-        known = state.index.topics_by_broker.get(broker) or state.tables.topic_queue_table  # the first is quicker
+        topics, known = request.topic_configs, self._calls.known_topics(broker)
         return UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
-
-    def _check_live_brokers(self, registration: Registration) -> None:
-        live = self._state.tables.broker_live_table
-        if len(live) >= limits.MAX_LIVE_BROKERS and registration.live_key not in live:
-            raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
 
     async def UnregisterBroker(  # noqa: N802
         self, request: pb.UnregisterBrokerRequest, context: Context
     ) -> pb.UnregisterBrokerResponse:
         """UNREGISTER_BROKER, 104."""
-        identity = broker_identity(request.broker)
-        reason = unregister_reason(request.reason)
-        generation = request.generation if request.HasField("generation") else None
-        cause = Cause("UnregisterBroker", caller_of(context))
-        change = self._removals.unregister_broker(identity.broker, identity.broker_addr, reason, generation, cause)
-        removed = await self._writer.apply(change, sharer_of(context).name)
-        for gone in removed:
-            log_removed(gone)
-        return pb.UnregisterBrokerResponse(header=self._state.header(), removed=bool(removed))
+        broker, _, address = broker_identity(request.broker)
+        reason, generation = unregister_reason(request.reason), given(request, "generation")
+        caller, owner = caller_of(context), sharer_of(context).name
+        removed = await self._calls.unregister(broker, address, caller, owner, reason=reason, generation=generation)
+        return pb.UnregisterBrokerResponse(header=self._state.header(), removed=removed)
 
     async def QueryDataVersion(  # noqa: N802
         self, request: pb.QueryDataVersionRequest, context: Context
@@ -457,11 +439,8 @@ class RegistrationServicer:
     ) -> pb.RegisterTopicResponse:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
         queues = topic_queues(request)
-        cause = Cause("RegisterTopic", caller_of(context))
-        change = self._registrations.register_topic(request.topic, queues, cause)
-        changed = await self._writer.apply(change, sharer_of(context).name)
-        if changed:
-            log_topic_registered(request.topic, len(queues), self._state.revision)
+        owner = sharer_of(context).name
+        changed = await self._calls.register_topic(request.topic, queues, caller_of(context), owner)
         return pb.RegisterTopicResponse(header=self._state.header(), changed=changed)
 
     async def OpenChannel(  # noqa: N802
@@ -507,10 +486,6 @@ class RegistrationServicer:
             return state.header_fragment() + after_header
 
         may_repeat(context, again)
-
-    def _order_topic_config(self) -> Mapping[str, str]:
-        wanted = self._state.behaviour.return_order_topic_config_to_broker
-        return self._state.kv_config.entries(ORDER_TOPIC_CONFIG) if wanted else {}
 
 
 def _result(*, changed: bool) -> Result:

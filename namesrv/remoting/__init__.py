@@ -1,4 +1,4 @@
 """RocketMQ's own protocol, which unmodified brokers, clients and mqadmin speak.
 
-Begin reading in ``listener``, then ``calls``.
+Begin reading in ``connection``, then ``calls``.
 """

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple
 
-from namesrv_api.v1 import registration_service_pb2 as registration_pb
-
-from namesrv.app.access import Authorizer, Context, call_of, principal_of
+from namesrv.app.access import Authorizer, call_of, principal_name
 from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import Refused, not_permitted
 from namesrv.core.model import Doubt
-from namesrv.remoting.wire.headers import Request
-from namesrv_common.server.permits import Permission
+from namesrv.remoting.wire import Request
+from namesrv_common.server.permits import NamedBroker, Permission, of_certificate
 from namesrv_common.server.rpc_handlers import NO_LIMIT
 from namesrv_common.server.shares import sharer_at
+from namesrv_common.tls.certificates import identities
 
 ANONYMOUS = "remoting:anonymous"
 """The name under which permits know a connection that shows no certificate."""
 
-
-CallT = TypeVar("CallT", bound=Callable[..., Any])
+Brokers = Callable[[], Iterable[NamedBroker]]
+"""Finds the brokers that a call is about, as they are now."""
 
 
 class Grade(Enum):
@@ -45,93 +43,61 @@ _PERMISSIONS = {
 }
 
 
-def _ended() -> None:
-    """Stands for what is to be done with a connection once that has ended: nothing."""
-
-
 class Caller:
-    """The other end of one connection."""
+    """The other end of one connection, which becomes a channel with its first registration."""
 
     def __init__(self, peer: str, names: Mapping[str, Sequence[bytes]], close: Callable[[], None]) -> None:
-        """A caller.
-
-        Args:
-            peer: Its address, HOST:PORT.
-            names: The names in its certificate, as gRPC keys them; empty if it shows none.
-        """
+        """Takes its address, and the names in its certificate as gRPC keys them; none if it shows no certificate."""
         self.name = f"rocketmq:{peer}"
-        """Its name in the journal and the log."""
+        """Its name in the log."""
+        self.names = list(identities(names)) if names else [ANONYMOUS]
         self.sharer = sharer_at(self.name)
         """Whose shares it takes: its address, as this protocol proves no identity."""
         self.owner = self.sharer.name
         """The owner of its work, by the same rule."""
         self._close = close
-        self._names = names or {"x509_common_name": [ANONYMOUS.encode()]}
-        self._channels: ChannelStreams | None = None
         self._channel_id: str | None = None
-        self._forget = _ended
-        """Has the connection's channel not be checked again."""
+        self._end_channel: Callable[[Doubt | None], None] | None = None
 
     @property
-    def context(self) -> Context:
-        """This caller as the services of the contract know theirs."""
-        return cast("Context", self)
+    def journal_name(self) -> str:
+        """Its name in the journal: that in the permits, if there are any."""
+        return principal_name() or self.name
 
-    def channel(self, channels: ChannelStreams, gate: Gate) -> str:
-        """Returns the channel id of the connection. A connection becomes a channel with its first registration.
+    def channel(self, channels: ChannelStreams, gate: Gate, brokers_of: Callable[[str], Iterable[NamedBroker]]) -> str:
+        """Returns the channel id of the connection. The gate ends it once changed permits do not admit its brokers.
 
-        Args:
-            gate: Closes it once changed permits do not admit its brokers.
-
-        Raises:
-            LIMIT_EXCEEDED: Too many channels are open, or of its address.
-            SHUTTING_DOWN: The name server takes no more.
+        Raises as ``ChannelStreams.connect``.
         """
         if self._channel_id is None:
-            self._channel_id = channels.connect(self.name, self._close, self.sharer)
-            self._channels = channels
-            self._forget = gate.keep_checking(self, self._channel_id)
+            self._channel_id = channel_id = channels.connect(self.name, self._close, self.sharer)
+            forget = gate.keep_checking(self, partial(brokers_of, channel_id))
+
+            def end_channel(doubt: Doubt | None) -> None:
+                channels.disconnected(channel_id, doubt)
+                forget()
+
+            self._end_channel = end_channel
         return self._channel_id
 
-    def end(self) -> None:
+    def end(self, _refusal: Refused) -> None:
         """Closes the connection. Its channel ends at once, even if the peer reads nothing."""
-        close = self._close
         self.left()
-        close()
+        self._close()
 
     def left(self, doubt: Doubt | None = None) -> None:
-        if self._channels is not None and self._channel_id is not None:
-            self._channels.disconnected(self._channel_id, doubt)
-            self._channels = None
-        # The connection has this caller: as a cycle both, and what was read, would wait for the garbage collector,
-        # which comes late where nothing is going on.
-        self._close = _ended
-        self._forget()
-        self._forget = _ended
-
-    # As a context of gRPC
-
-    def peer(self) -> str:
-        """Its address, with the protocol."""
-        return self.name
-
-    def invocation_metadata(self) -> tuple[()]:
-        """No metadata: this protocol has none that could be believed."""
-        return ()
-
-    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """The names in its certificate, as gRPC has them."""
-        return self._names
+        """The connection has ended."""
+        # Kept, it would be a cycle: the caller, and what was read, would wait for the garbage collector.
+        end_channel, self._end_channel = self._end_channel, None
+        if end_channel is not None:
+            end_channel(doubt)
 
 
-@dataclass(slots=True, eq=False)
-class _Connected:
+class _Connected(NamedTuple):
+    """An open call: a connection that is a channel. It ends, as this protocol has no other way to tell its peer."""
+
     check: Callable[[], None]
-    caller: Caller
-
-    def end(self, _refusal: Refused) -> None:
-        """Ends the connection, as this protocol has no other way to tell its peer."""
-        self.caller.end()
+    end: Callable[[Refused], None]
 
 
 class Gate:
@@ -141,74 +107,53 @@ class Gate:
         self._allowed = frozenset(allowed)
         self._authorizer = authorizer
 
-    def allows(self, grade: Grade) -> bool:
-        return grade in self._allowed
-
-    def is_open(self, grade: Grade) -> bool:
-        """Whether calls of a grade need no check: the operator allows them, and there are no permits."""
-        return self._authorizer is None and grade in self._allowed
-
-    def guarded(self, grade: Grade, call: CallT) -> CallT:
+    def guarded(self, grade: Grade, call: Callable[[Request, Caller], Any]) -> Callable[[Request, Caller], Any]:
         """A call that is checked before it is made; the call itself where there is nothing to check."""
-        if self.is_open(grade):
+        if self._authorizer is None and grade in self._allowed:
             return call
 
         def checked(request: Request, caller: Caller) -> Any:
             self.check(caller, grade)
             return call(request, caller)
 
-        return cast("CallT", checked)
+        return checked
 
-    def check(self, caller: Caller, grade: Grade, brokers_of: object = None) -> None:
+    def check(self, caller: Caller, grade: Grade, brokers: Brokers | None = None) -> None:
         """Checks a call, and has the journal know its caller by the name in the permits.
 
-        Args:
-            brokers_of: A request of RegistrationService about the same brokers, or None if it is about no broker.
-
-        Raises:
-            NOT_AUTHENTICATED: The permits do not know who calls.
-            NOT_PERMITTED: The caller may not.
+        Raises NOT_AUTHENTICATED and NOT_PERMITTED.
         """
         try:
             if grade not in self._allowed:
-                raise _not_allowed(caller.name, grade)
+                problem = f"call for {grade.value} here; that needs {grade.value} in remoting_allow"
+                refused = not_permitted(caller.name, problem)
+                refused.metadata["grade"] = grade.value
+                raise refused
             if self._authorizer is not None:
-                principal = principal_of(caller.context, self._authorizer.permits())
+                principal = of_certificate(caller.names, self._authorizer.permits())
                 principal.check(_PERMISSIONS[grade])
-                if brokers_of is not None:
-                    principal.check_brokers(self._authorizer.brokers(brokers_of))
+                if brokers is not None:
+                    principal.check_brokers(brokers())
                 call_of(principal)
         except Refused as error:
             if self._authorizer is not None:
                 self._authorizer.refused(f"rocketmq.{grade.value}", caller.name, error)
             raise
 
-    def while_allowed(self, caller: Caller, grade: Grade, brokers_of: object) -> AbstractContextManager[None]:
+    def while_allowed(self, caller: Caller, grade: Grade, brokers: Brokers) -> AbstractContextManager[None]:
         """Checks a call as ``check`` does. The context ends with the same errors once changed permits do not admit it.
 
         It must be entered in this very step.
         """
-        check = partial(self.check, caller, grade, brokers_of)
+        check = partial(self.check, caller, grade, brokers)
         check()
         return NO_LIMIT if self._authorizer is None else self._authorizer.open_calls.while_allowed(check)
 
-    def keep_checking(self, caller: Caller, channel_id: str) -> Callable[[], None]:
-        """Ends the connection of a channel once changed permits do not admit the brokers that it has registered.
-
-        Returns:
-            A function to call when the connection has ended.
-        """
+    def keep_checking(self, caller: Caller, brokers: Brokers) -> Callable[[], None]:
+        """Ends a connection once changed permits do not admit its brokers. Returns what to call at its end."""
         if self._authorizer is None:
-            return _ended
-        brokers = registration_pb.HandOverChannelRequest(channel_id=channel_id)
-        connected = _Connected(partial(self.check, caller, Grade.REGISTRATIONS, brokers), caller)
-        open_calls = self._authorizer.open_calls
+            return lambda: None
+        check = partial(self.check, caller, Grade.REGISTRATIONS, brokers)
+        connected, open_calls = _Connected(check, caller.end), self._authorizer.open_calls
         open_calls.add(connected)
         return partial(open_calls.remove, connected)
-
-
-def _not_allowed(caller: str, grade: Grade) -> Refused:
-    """The operator does not allow calls of a grade."""
-    refused = not_permitted(caller, f"call for {grade.value} here; that needs {grade.value} in remoting_allow")
-    refused.metadata["grade"] = grade.value
-    return refused

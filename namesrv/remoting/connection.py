@@ -9,22 +9,21 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 from uuid import uuid4
 
 import structlog
 
 from namesrv.app.counters import RemotingCounter
 from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE
-from namesrv.core.errors import Refused, internal_defect
+from namesrv.core.errors import Reason, Refused, internal_defect
 from namesrv.core.model import Doubt
 from namesrv.engines.api import FrameCall, Requests
-from namesrv.error_codes import ResponseCode
-from namesrv.remoting.answers import refusal
+from namesrv.error_codes import ERROR_CODES, ResponseCode
 from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import Calls, InTurn
-from namesrv.remoting.wire.codes import RequestCode
-from namesrv.remoting.wire.headers import BrokenFrame, Request, answer, request_of
+from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
+from namesrv.remoting.wire import GO_AWAY, PLEASE_GO_AWAY, BrokenFrame, Request, RequestCode, answer, request_of
+from namesrv.runtime_settings import ROCKETMQ_DENIED
 from namesrv_common.process.rate_limited_log import RateLimitedLog
 
 REQUESTS = (
@@ -83,14 +82,6 @@ class Connections:
         self._ends.log(peer=peer, problem=problem)
 
 
-class _Queued(NamedTuple):
-    """A request that is answered after those before it."""
-
-    request: Request
-    in_turn: InTurn
-    arrived_at: float
-
-
 class Connection:
     """A broker, a client or a tool of RocketMQ."""
 
@@ -98,7 +89,8 @@ class Connection:
         self._home = home
         self._peer = first.peer
         self._caller = Caller(first.peer, first.names, first.close)
-        self._waiting: deque[_Queued] = deque()
+        self._waiting: deque[tuple[Request, InTurn, float]] = deque()
+        """Requests that wait for those before them, each with its call and its time of arrival."""
         self._worker: asyncio.Task[None] | None = None
 
     def left(self, doubt: Doubt | None) -> None:
@@ -106,8 +98,8 @@ class Connection:
         if self._worker is not None:
             self._worker.cancel()
             self._worker = None  # which has this connection in the traceback of its end
-        for queued in self._waiting:
-            queued.in_turn.shares.give_back(self._caller.sharer)
+        for _, in_turn, _ in self._waiting:
+            in_turn.shares.give_back(self._caller.sharer)
         self._waiting.clear()
 
     def received(self, call: FrameCall) -> None:
@@ -124,45 +116,30 @@ class Connection:
         if request.is_answer or (in_turn is not None and request.is_one_way and in_turn.is_question):
             call.answer(b"")
             return
-        if at_once is not None:
-            told = self._answered_at_once(request, at_once, began)
-        if told is None and in_turn is not None:
-            self._answer_in_turn(request, in_turn, began)
-            return
-        if told is None:
-            remark = f" request type {request.code} not supported"
-            self._home.refused(request.code, self._peer, remark.strip())
-            call.may_keep((), is_admitted=False)
-            told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        try:
+            if at_once is not None:
+                told = at_once(request, self._caller)
+            if told is not None:
+                self._home.answered(request.code, began, None)
+            elif in_turn is not None:
+                in_turn.admit(request, self._caller)
+                self._wait(request, in_turn, began)
+                return
+            else:
+                remark = f" request type {request.code} not supported"
+                self._home.refused(request.code, self._peer, remark.strip())
+                call.may_keep((), is_admitted=False)
+                told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next request must be answered
+            told = self._failed(request, error, began)
         request.tell(told)
 
-    def _answered_at_once(
-        self, request: Request, call: Callable[[Request, Caller], bytes | None], began: float
-    ) -> bytes | None:
-        try:
-            told = call(request, self._caller)
-        except Refused as error:
-            return self._refused(request, error, began)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next request must be answered
-            return self._defect(request, error, began)
-        if told is not None:
-            self._home.answered(request.code, began, None)
-        return told
-
-    def _answer_in_turn(self, request: Request, in_turn: InTurn, began: float) -> None:
-        """Has a request wait for those before it, or refuses it."""
-        try:
-            in_turn.admit(request, self._caller)
-        except Refused as error:
-            request.tell(self._refused(request, error, began))
-            return
-        except Exception as error:  # noqa: BLE001 - as above
-            request.tell(self._defect(request, error, began))
-            return
+    def _wait(self, request: Request, in_turn: InTurn, began: float) -> None:
+        """Has an admitted request wait for those before it."""
         if request.body and not in_turn.reads_body:
             request = request._replace(body=b"")
             request.call.release()
-        self._waiting.append(_Queued(request, in_turn, began))
+        self._waiting.append((request, in_turn, began))
         if self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._answer_waiting())
 
@@ -172,12 +149,9 @@ class Connection:
             request, in_turn, began = self._waiting[0]
             try:
                 told = await in_turn.call(request, self._caller)
-            except Refused as error:
-                told = self._refused(request, error, began)
-            except Exception as error:  # noqa: BLE001 - as above
-                told = self._defect(request, error, began)
-            else:
                 self._home.answered(request.code, began, None)
+            except Exception as error:  # noqa: BLE001 - as above
+                told = self._failed(request, error, began)
             if not self._waiting:  # the connection has ended
                 return
             self._waiting.popleft()
@@ -185,17 +159,32 @@ class Connection:
             request.tell(told)
         self._worker = None
 
-    def _refused(self, request: Request, error: Refused, began: float) -> bytes:
-        self._home.answered(request.code, began, error)
+    def _failed(self, request: Request, error: Exception, began: float) -> bytes:
+        """The answer to a request that was refused, or whose call has a defect."""
+        if not isinstance(error, Refused):
+            error_id = uuid4().hex[:12]  # for the caller to quote
+            _log.error("internal_defect", error_id=error_id, call=request.code, peer=self._peer, exc_info=error)
+            error = internal_defect(error_id)
         # A refused registration has a line of its own, which names the broker.
-        if request.code != RequestCode.REGISTER_BROKER and error.reason not in ROUTINE:
+        elif request.code != RequestCode.REGISTER_BROKER and error.reason not in ROUTINE:
             self._home.refused(request.code, self._peer, error.text, error.metadata.get("grade"))
+        self._home.answered(request.code, began, error)
         return refusal(request, error)
 
-    def _defect(self, request: Request, error: Exception, began: float) -> bytes:
-        """The answer where something happened that should not: the log has it, and the caller a number to quote."""
-        error_id = uuid4().hex[:12]
-        _log.error("internal_defect", error_id=error_id, call=request.code, peer=self._peer, exc_info=error)
-        refused = internal_defect(error_id)
-        self._home.answered(request.code, began, refused)
-        return refusal(request, refused)
+
+def refusal(request: Request, error: Refused) -> bytes:
+    """The answer to a request that was refused."""
+    if error.reason == Reason.SHUTTING_DOWN and request.version > GO_AWAY.later_than:
+        return answer(request, ResponseCode.GO_AWAY, remark=PLEASE_GO_AWAY)
+    return answer(request, ERROR_CODES[Reason(error.reason)].rocketmq, remark=_remark(error)[:MAX_REMARK_CHARACTERS])
+
+
+def _remark(error: Refused) -> str:
+    """The text about an error: RocketMQ's words, where tools or people look for them, and a remedy."""
+    if error.reason == Reason.KV_NOT_FOUND:
+        namespace, key = error.metadata["namespace"], error.metadata.get("key")
+        return f"No config item, Namespace: {namespace}" + ("" if key is None else f" Key: {key}")
+    if error.reason == Reason.CONFIG_KEY_DENIED and error.metadata["key"] in ROCKETMQ_DENIED:
+        return "Can not update config in black list."
+    words = ERROR_CODES[Reason(error.reason)].words
+    return f"{words}: {error.text}" if words else error.text

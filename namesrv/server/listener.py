@@ -25,8 +25,8 @@ from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
 from namesrv.limits import MAX_MESSAGE_BYTES
-from namesrv.remoting.answers import GO_AWAY
 from namesrv.remoting.connection import REQUESTS, Connections
+from namesrv.remoting.wire import GO_AWAY
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile

@@ -51,11 +51,10 @@ from namesrv.grpc_api.route import (
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
-from namesrv.remoting.calls import Calls, ListCalls, RegistrationCalls, calls_of
+from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
 from namesrv.remoting.connection import Connections
-from namesrv.remoting.route_json import RouteJson
 from namesrv.runtime_settings import changeable_texts
 from namesrv.server.listener import (
     ADMIN_SERVICE,
@@ -294,11 +293,9 @@ class NamesrvServer:
 
     def _remoting_calls(self, settings: NamesrvSettings, administration: Administration) -> Calls:
         gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)
-        routes, shares = RouteJson(self._state), self._shares
-        elsewhere = self._cluster_test.route_elsewhere if self._cluster_test else None
+        shares, elsewhere = self._shares, self._cluster_test.route_elsewhere if self._cluster_test else None
         return calls_of(
-            RemotingLookups(routes, self._durable.warm_up, elsewhere),
-            ListCalls(self._state, routes, self._reader),
+            RemotingLookups(self._state, self._reader, self._durable.warm_up, elsewhere),
             RegistrationCalls(self._state, self._writer, self._channels, self._registrations, gate, shares=shares),
             RemotingOperators(self._state, administration),
             gate,

@@ -22,7 +22,7 @@ from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.remoting.bodies import read_registration
-from namesrv.remoting.wire.headers import BrokenFrame, answer, request_of
+from namesrv.remoting.wire import BrokenFrame, answer, request_of
 from namesrv.runtime_settings import with_texts
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError

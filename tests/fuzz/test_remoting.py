@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 
 from namesrv.core.errors import Reason
 from namesrv.error_codes import ResponseCode
-from namesrv.remoting.wire.codes import RequestCode
-from namesrv.remoting.wire.headers import BrokenFrame, Request, request_of
+from namesrv.remoting.wire import BrokenFrame, Request, RequestCode, request_of
 from tests.fuzz.mutations import EXAMPLES, HOSTILE, samples
 from tests.support.sent_frames import NoFrame, SentFrame, first_frame, frames_in
 from tests.support.socketless_front import SocketlessClient, SocketlessFront

@@ -18,9 +18,8 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Refused
 from namesrv.core.warm_up import WarmUp
 from namesrv.remoting.caller import Gate, Grade
-from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
+from namesrv.remoting.calls import Calls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
 from namesrv.remoting.connection import Connections
-from namesrv.remoting.route_json import RouteJson
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
@@ -75,10 +74,8 @@ class SocketlessFront:
         warm_up = WarmUp(state, clock, 0)
         self._channels = ChannelStreams(state, writer, StallDetector(clock, grant_more_time, 0))
         gate = Gate(Grade, None)
-        json = RouteJson(state)
         return calls_of(
-            LookupCalls(json, warm_up),
-            ListCalls(state, json, reader),
+            LookupCalls(state, reader, warm_up),
             RegistrationCalls(state, writer, self._channels, RegistrationCounter(), gate, shares=self.shares),
             OperatorCalls(state, Administration(state, writer, self._operators)),
             gate,

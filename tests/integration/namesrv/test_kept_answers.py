@@ -17,6 +17,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
 from namesrv.app.counters import RemotingCounter
+from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
 from namesrv.core.policy import Behaviour
@@ -26,10 +27,10 @@ from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.engines.api import FrameService
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
-from namesrv.remoting.answers import GO_AWAY
 from namesrv.remoting.calls import Calls, LookupCalls
 from namesrv.remoting.connection import REQUESTS, Connections
 from namesrv.remoting.route_json import RouteJson
+from namesrv.remoting.wire import GO_AWAY
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -113,7 +114,7 @@ class Served:
         handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.json = RouteJson(state)
-        lookups = LookupCalls(self.json, WarmUp(state, fleet.clock, 0))
+        lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
         calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
         service = FrameService(Connections(calls, RemotingCounter()), REQUESTS, GO_AWAY)
         remoting = self.server.serve_frames(service, "127.0.0.1:0", [], "disabled")

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from namesrv.remoting.wire.codes import RequestCode
+from namesrv.remoting.wire import RequestCode
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support import metrics_page
 from tests.support.programs.processes import NamesrvProcess, eventually

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.remoting.limits import MAX_FIELDS
-from namesrv.remoting.wire.headers import BrokenFrame, answer, request_of
+from namesrv.remoting.wire import BrokenFrame, answer, request_of
 from tests.support.sent_frames import SentFrame, frames_in
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 

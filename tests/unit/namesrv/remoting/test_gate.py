@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
-
 from namesrv.app.access import Authorizer
 from namesrv.core.errors import Reason
 from namesrv.remoting.caller import ANONYMOUS, Caller, Gate, Grade
 from namesrv_common.server.permits import BrokerPattern, NamedBroker, Permits, Principal
 from tests.support.refusals import refuses
 
-BROKER = pb.BrokerHeartbeatRequest(broker=route_data_pb2.BrokerIdentity(cluster_name="c", broker_name="a"))
+BROKER = NamedBroker(("c", "a"))
 
 
 def permits(*groups: str) -> Permits:
@@ -23,14 +20,11 @@ def permits(*groups: str) -> Permits:
 
 def test_a_registration_that_waits_is_refused_once_permits_do_not_admit_it() -> None:
     in_force = [permits("c/a", "c/b")]
-    authorizer = Authorizer(
-        lambda: in_force[0],
-        lambda request: [NamedBroker((request.broker.cluster_name, request.broker.broker_name))],
-    )
+    authorizer = Authorizer(lambda: in_force[0], lambda _: ())
     gate, caller = Gate(Grade, authorizer), Caller("127.0.0.1:1", {}, lambda: None)
 
     async def register() -> None:
-        with gate.while_allowed(caller, Grade.REGISTRATIONS, BROKER):
+        with gate.while_allowed(caller, Grade.REGISTRATIONS, lambda: [BROKER]):
             for groups in (["c/a"], ["c/b"]):
                 in_force[0] = permits(*groups)
                 await authorizer.open_calls.check_again()

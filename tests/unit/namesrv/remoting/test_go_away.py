@@ -6,8 +6,8 @@ import pytest
 
 from namesrv.core.errors import Reason, Refused
 from namesrv.error_codes import ResponseCode
-from namesrv.remoting.answers import GO_AWAY, refusal
-from namesrv.remoting.wire.headers import request_of
+from namesrv.remoting.connection import refusal
+from namesrv.remoting.wire import GO_AWAY, request_of
 from tests.support.sent_frames import frames_in
 from tests.unit.namesrv.remoting.frames import frame, json_header
 

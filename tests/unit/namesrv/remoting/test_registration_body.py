@@ -16,9 +16,8 @@ from namesrv import limits
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion, StaticMapping
 from namesrv.core.pace import FEW
-from namesrv.remoting import bodies
-from namesrv.remoting.wire import json_reader
-from namesrv.remoting.wire.json_reader import ObjectReader, read_json
+from namesrv.remoting import bodies, json_reader
+from namesrv.remoting.json_reader import JsonReader, read_json
 from namesrv_common.errors import suppress_refusals
 from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
@@ -54,8 +53,8 @@ def test_json_with_numbers_as_keys_is_read_like_json(value: Any) -> None:
 
 @given(st.dictionaries(st.integers(0, 9) | st.text(max_size=4), VALUES, max_size=4))
 def test_an_object_is_read_member_by_member(value: dict[Any, Any]) -> None:
-    reader = ObjectReader(f" {unquoted(value)} ")
-    assert {key: reader.take() for key in reader} == json.loads(json.dumps(value))
+    reader = JsonReader(f" {unquoted(value)} ")
+    assert {key: reader.take() for key in reader.members()} == json.loads(json.dumps(value))
     reader.check_ended()
 
 
@@ -177,7 +176,7 @@ def test_an_odd_mapping_is_passed_over_and_its_topic_stays(odd: Any) -> None:
 
 
 def test_a_checksum_of_the_body_as_sent_is_compared_and_its_top_bit_is_not() -> None:
-    data = json.dumps(body({"T": topic("T")})).encode()
+    data = json.dumps(body({"T": topic("T")})).encode().ljust(2 * bodies.BYTES_AT_ONCE)
     assert read(data, zlib.crc32(data) & 0x7FFFFFFF).topic_configs
     with refuses(Reason.CRC32_NOT_MATCH):
         read(data, (zlib.crc32(data) & 0x7FFFFFFF) ^ 1)

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from namesrv_api.v1.route_data_pb2 import TopicRouteData
 
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
 from namesrv.core.policy import Behaviour
+from namesrv.core.slices import with_breaths
 from namesrv.remoting.route_json import RouteJson
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -68,7 +70,7 @@ def test_of_two_groups_of_one_name_only_the_one_that_registered_first_is_shown()
     routes = RouteJson(fleet.state)
     (group,) = read(routes)["brokerDatas"]
     assert (group["cluster"], len(read(routes)["queueDatas"])) == ("Zulu", 1)
-    info = json.loads(b"".join(part for part in routes.cluster_info() if part))
+    info = json.loads(with_breaths(routes.cluster_info()))
     assert info["brokerAddrTable"]["broker-a"]["cluster"] == "Zulu"
     assert info["clusterAddrTable"] == {"Alpha": ["broker-a"], "Zulu": ["broker-a"]}
     fleet.unregister(B, cluster="Zulu")
@@ -87,7 +89,7 @@ def test_a_change_of_a_group_or_its_queues_is_in_the_next_route(bare_keys: bool)
             encoded = fleet.state.route("TopicTest")
             assert body is not None
             assert encoded is not None
-            assert body == routes.of_encoded("TopicTest", encoded, bare_keys=bare_keys)
+            assert body == routes.of_message("TopicTest", TopicRouteData.FromString(encoded), bare_keys=bare_keys)
             assert b'"readQueueNums":%d' % count in body
             assert all(server.encode() in body for server in filter_servers)
 

@@ -1,4 +1,7 @@
-"""Headers of requests and answers, in JSON and in the binary form that RocketMQ calls ROCKETMQ."""
+"""What crosses the wire in RocketMQ's protocol: codes, and headers with fields of requests and answers.
+
+Headers are in JSON or in the binary form that RocketMQ calls ROCKETMQ.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,53 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping
+from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from namesrv.engines.api import Again, FrameCall
+from namesrv.app.field_rules import ADDRESS, NAME, check
+from namesrv.core.errors import invalid_field
+from namesrv.core.model import BrokerKey
+from namesrv.engines.api import Again, FrameCall, GoAway
+from namesrv.error_codes import ResponseCode
 from namesrv.remoting.limits import MAX_FIELDS, MAX_NESTED_HEADER_BYTES
-from namesrv.remoting.wire.codes import OWN_VERSION
+
+
+class RequestCode(IntEnum):
+    """The requests that a name server of RocketMQ takes (RocketMQ: RequestCode)."""
+
+    PUT_KV_CONFIG = 100
+    GET_KV_CONFIG = 101
+    DELETE_KV_CONFIG = 102
+    REGISTER_BROKER = 103
+    UNREGISTER_BROKER = 104
+    GET_ROUTEINFO_BY_TOPIC = 105
+    GET_BROKER_CLUSTER_INFO = 106
+    WIPE_WRITE_PERM_OF_BROKER = 205
+    GET_ALL_TOPIC_LIST = 206
+    DELETE_TOPIC_IN_NAMESRV = 216
+    REGISTER_TOPIC = 217
+    GET_KVLIST_BY_NAMESPACE = 219
+    GET_TOPICS_BY_CLUSTER = 224
+    GET_SYSTEM_TOPIC_LIST = 304
+    GET_UNIT_TOPIC_LIST = 311
+    GET_UNIT_SUB_TOPIC_LIST = 312
+    GET_UNIT_SUB_UNUNIT_TOPIC_LIST = 313
+    UPDATE_NAMESRV_CONFIG = 318
+    GET_NAMESRV_CONFIG = 319
+    QUERY_DATA_VERSION = 322
+    ADD_WRITE_PERM_OF_BROKER = 327
+    GET_BROKER_MEMBER_GROUP = 901
+    BROKER_HEARTBEAT = 904
+
+
+OWN_VERSION = 513
+"""The version in answers (RocketMQ: MQVersion): 5.5.0's, whose protocol this is."""
+
+STANDARD_JSON_VERSION = 401
+"""From 4.9.4 on, clients read keys of JSON in quotes only; some older ones read numbers as keys only without."""
+
+PLEASE_GO_AWAY = "please go away"
 
 JSON_HEADER = 0
 BINARY_HEADER = 1
@@ -40,6 +85,14 @@ _BARE_SUCCESS = (
 _EMPTY_SUCCESS = _BARE_SUCCESS.replace(b'"flag"', b'"extFields":{},"flag"')
 """The same where the call has fields, and none of them has a value: that of a master's registration."""
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
+INT_BITS, LONG_BITS = 32, 64
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+KNOWN_BROKERS = 16_384
+"""Names of brokers that are not checked again: they come with each request of a broker. Some 10 MB at most."""
+
+
+def to_json(value: object) -> bytes:
+    return _encoded(value).encode()
 
 
 class BrokenFrame(Exception):
@@ -79,6 +132,73 @@ class Request(NamedTuple):
     def is_one_way(self) -> bool:
         """Whether its sender waits for no answer."""
         return bool(self.flag & _ONE_WAY_FLAG)
+
+    # The fields. All of them travel as text.
+
+    def text(self, name: str, *, may_be_empty: bool = False) -> str:
+        """A field that must be there. Raises INVALID_FIELD, also if it has halves of characters."""
+        value = self.fields.get(name)
+        if value is None or not (value or may_be_empty):
+            raise invalid_field(name, "is missing")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise invalid_field(name, "has characters that are none") from None
+        return value
+
+    def number(self, name: str, bits: int) -> int | None:
+        """A whole number; None if the field is missing or is no number of so many bits. RocketMQ reads 0 then."""
+        given = self.fields.get(name, "")
+        value = int(given) if _NUMBER.fullmatch(given) else None
+        return None if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1 else value
+
+    def switch(self, name: str) -> bool | None:
+        """Whether the field is "true" in any case; None if it is missing."""
+        value = self.fields.get(name)
+        return None if value is None else value.lower() == "true"
+
+    @property
+    def bare_keys(self) -> bool:
+        """Whether its sender wants numbers as keys of JSON without quotes."""
+        return self.version < STANDARD_JSON_VERSION and not self.switch("acceptStandardJsonOnly")
+
+    @property
+    def broker(self) -> BrokerKey:
+        """The broker group that it is about. Raises INVALID_FIELD."""
+        return _checked_broker(self.text("clusterName"), self.text("brokerName"))
+
+    @property
+    def broker_id(self) -> int:
+        """Raises INVALID_FIELD."""
+        value = self.number("brokerId", LONG_BITS)
+        if value is None:
+            shown = f"{self.fields.get('brokerId')!r:.40}"
+            raise invalid_field("brokerId", f"is {shown}, not a number of {LONG_BITS} bits")
+        return value
+
+    @property
+    def broker_addr(self) -> str:
+        """The address of the broker that it is about. Raises INVALID_FIELD."""
+        addr = self.text("brokerAddr")
+        check(("brokerAddr", addr, ADDRESS))
+        return addr
+
+    @property
+    def broker_names(self) -> tuple[str, str, str]:
+        """The cluster, the name and the address of the broker that it is about, all unchecked."""
+        given = self.fields.get
+        return given("clusterName", ""), given("brokerName", ""), given("brokerAddr", "")
+
+
+@lru_cache(KNOWN_BROKERS)
+def _checked_broker(cluster_name: str, broker_name: str) -> BrokerKey:
+    check(("clusterName", cluster_name, NAME), ("brokerName", broker_name, NAME))
+    return BrokerKey(cluster_name, broker_name)
+
+
+def is_address(text: str) -> bool:
+    """Whether clients could connect to it."""
+    return ADDRESS.problem(text) is None
 
 
 def request_of(frame: FrameCall) -> Request:
@@ -122,17 +242,10 @@ def _of_json(frame: FrameCall) -> Request:
     if type(values) is not dict or end != len(text):
         raise BrokenFrame("a header that is no JSON object")
     find: Callable[..., Any] = values.get
-    code, opaque, flag, version = find("code"), find("opaque", 0), find("flag", 0), find("version", 0)
-    if not (type(code) is type(opaque) is type(flag) is type(version) is int) or not (
-        _LOWEST <= code <= _HIGHEST
-        and _LOWEST <= opaque <= _HIGHEST
-        and _LOWEST <= flag <= _HIGHEST
-        and _LOWEST <= version <= _HIGHEST
-    ):
+    numbers = find("code"), find("opaque", 0), find("flag", 0), find("version", 0)
+    if not all(type(number) is int and _LOWEST <= number <= _HIGHEST for number in numbers):
         raise BrokenFrame("a header whose code, opaque, flag or version is no number of 32 bits")
-    fields = find("extFields")
-    given = {} if fields is None else _fields_of_json(fields)
-    return Request(code, opaque, flag, version, given, JSON_HEADER, frame.body, frame)
+    return Request(*numbers, _fields_of_json(find("extFields")), JSON_HEADER, frame.body, frame)
 
 
 def _fields_of_json(values: object) -> Mapping[str, str]:
@@ -191,14 +304,9 @@ def _binary_text(header: bytes, at: int, form: struct.Struct) -> tuple[str, int]
 
 
 def _json_header(opaque: int, code: int, fields: Mapping[str, str] | None, remark: str | None) -> bytes:
-    values: dict[str, object] = {"code": code}
-    if fields is not None:
-        values["extFields"] = dict(fields)
-    values |= {"flag": _ANSWER_FLAG, "language": "JAVA", "opaque": opaque}
-    if remark is not None:
-        values["remark"] = remark
-    values |= {"serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
-    return _encoded(values).encode()
+    values = {"code": code, "extFields": fields, "flag": _ANSWER_FLAG, "language": "JAVA", "opaque": opaque}
+    values |= {"remark": remark, "serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
+    return to_json({name: value for name, value in values.items() if value is not None})
 
 
 def _binary_header(opaque: int, code: int, fields: Mapping[str, str], remark: str) -> bytes:
@@ -209,3 +317,10 @@ def _binary_header(opaque: int, code: int, fields: Mapping[str, str], remark: st
     ext_fields, told = b"".join(encoded), remark.encode(errors="replace")
     fixed = _FIXED.pack(code, _JAVA, OWN_VERSION, opaque, _ANSWER_FLAG)
     return b"".join((fixed, _INT.pack(len(told)), told, _INT.pack(len(ext_fields)), ext_fields))
+
+
+GO_AWAY = GoAway(
+    475,  # 5.3.1
+    [answer_to(0, encoding, ResponseCode.GO_AWAY, remark=PLEASE_GO_AWAY) for encoding in (JSON_HEADER, BINARY_HEADER)],
+)
+"""The answer of a server that ends. Clients that know it ask again over another connection."""

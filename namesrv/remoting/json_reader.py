@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 from namesrv.core.errors import Refused, invalid_field, limit_exceeded
 from namesrv.core.pace import paced
@@ -45,42 +45,42 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)"
 
 def read_json(text: str) -> Any:
     """A whole text. Raises INVALID_FIELD if it is no JSON."""
-    _check_characters(text)
-    value, end = _value_at(text, _after_blanks(text, 0))
-    if _after_blanks(text, end) != len(text):
-        raise _broken(end)
+    reader = JsonReader(text)
+    value = reader.take()
+    reader.check_ended()
     return value
 
 
-class ObjectReader:
-    """An object of a text, member by member: after each key, take or open the value before the next one."""
+class JsonReader:
+    """A position in a text. Large objects are read member by member, also those within others."""
 
-    def __init__(self, text: str, at: int = 0, members: Iterator[int] | None = None) -> None:
-        """Stands before the object that begins at a position, blanks apart. ``members`` numbers those of the body."""
-        if members is None:
-            _check_characters(text)
+    def __init__(self, text: str) -> None:
+        """Stands before the first value. Raises INVALID_FIELD if a text has half of a character."""
+        _check_characters(text)
         self.text = text
-        self._begin = self.at = _after_blanks(text, at)
-        """Where the next value begins, or behind the object. Other readers move it behind a value."""
-        self._members = members or count(1)
+        self.at = _behind(_BLANKS, text, 0)
+        """Where the next value begins, or behind an object."""
+        self._count = count(1)
+        """Numbers the members of all objects."""
 
-    def __iter__(self) -> Iterator[str]:
-        """The keys, in their order; none if the value is null. Raises INVALID_FIELD and LIMIT_EXCEEDED.
+    def members(self, began: int | None = None) -> Iterator[str]:
+        """The keys of the object here, none of a null. After each, its value must be read before the next is asked for.
 
-        If the first members have been taken otherwise, it begins with the next one.
+        If others have read the first members of the object that began somewhere, it continues with the next one.
+        Raises INVALID_FIELD and LIMIT_EXCEEDED.
         """
-        text, members = self.text, self._members
+        text = self.text
         if text.startswith("null", self.at):
             self.at += 4
             return
-        if self.at == self._begin:
+        if began is None or began == self.at:
             self.at = _behind(_OPENING, text, self.at)
             found = _FIRST_KEY.match(text, self.at)
         else:
             found = _NEXT_KEY.match(text, self.at)
         while found is not None:
             self.at = found.end()
-            if (number := next(members)) > MAX_MEMBERS:
+            if (number := next(self._count)) > MAX_MEMBERS:
                 raise limit_exceeded("members of a body", number, MAX_MEMBERS)
             key = found[2] if found[1] is None else found[1]
             yield _value_at(f'"{key}"', 0)[0] if "\\" in key else key
@@ -89,25 +89,16 @@ class ObjectReader:
 
     @property
     def is_at_object(self) -> bool:
-        """Whether the value of the key is an object."""
         return self.text.startswith("{", self.at)
 
     def take(self) -> Any:
-        """The value of the key. Raises INVALID_FIELD."""
+        """Reads the value here. Raises INVALID_FIELD."""
         value, self.at = _value_at(self.text, self.at)
         return value
 
-    def opened(self) -> ObjectReader:
-        """The value of the key, which is an object; give it back with ``close`` once its keys have been read."""
-        return ObjectReader(self.text, self.at, self._members)
-
-    def close(self, inner: Self) -> None:
-        """Continues behind an object that was opened."""
-        self.at = inner.at
-
     def check_ended(self) -> None:
-        """Checks that nothing follows the object. Raises INVALID_FIELD."""
-        if _after_blanks(self.text, self.at) != len(self.text):
+        """Checks that nothing follows. Raises INVALID_FIELD."""
+        if _behind(_BLANKS, self.text, self.at) != len(self.text):
             raise _broken(self.at)
 
 
@@ -164,11 +155,6 @@ def _behind(pattern: re.Pattern[str], text: str, at: int) -> int:
     if found is None:
         raise _broken(at)
     return found.end()
-
-
-def _after_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    return at if found is None else found.end()
 
 
 def _broken(at: int) -> Refused:

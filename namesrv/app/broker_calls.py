@@ -1,0 +1,88 @@
+"""What brokers' calls mean, whichever protocol they come over."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from namesrv import limits
+from namesrv.app.access import principal_name
+from namesrv.app.event_log import RegistrationLog, log_removed, log_topic_registered
+from namesrv.app.writer import TableWriter
+from namesrv.core.changes import Cause
+from namesrv.core.errors import limit_exceeded
+from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
+    BrokerKey,
+    LiveKey,
+    QueueNumbers,
+    RegisterBrokerResult,
+    Registration,
+    RemovalReason,
+)
+from namesrv.core.registrations import Registrations, UnreadTopics
+from namesrv.core.removals import Removals
+from namesrv.core.state import RouteState
+
+
+class BrokerCalls:
+    """Has the tables changed, and logs it. Callers are named as in the journal, and own their work."""
+
+    def __init__(self, state: RouteState, writer: TableWriter) -> None:
+        self.log = RegistrationLog()
+        self.registrations = Registrations(state)
+        self._removals = Removals(state)
+        self._state = state
+        self._writer = writer
+
+    def check_room(self, key: LiveKey) -> None:
+        """Raises LIMIT_EXCEEDED if a broker at a new address would be one too many."""
+        live = self._state.tables.broker_live_table
+        if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
+            raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
+
+    def known_topics(self, broker: BrokerKey) -> Container[str]:
+        """Names that have been checked before."""
+        index, tables = self._state.index, self._state.tables
+        return index.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
+
+    def order_topic_config(self) -> Mapping[str, str]:
+        """The ordered-topic configuration, if brokers get it."""
+        wanted = self._state.behaviour.return_order_topic_config_to_broker
+        return self._state.kv_config.entries(ORDER_TOPIC_CONFIG) if wanted else {}
+
+    async def register(
+        self, registration: Registration, unread: UnreadTopics, caller: str, owner: str
+    ) -> RegisterBrokerResult:
+        """REGISTER_BROKER, 103. Raises Refused as the writer and the change do."""
+        cause = Cause("RegisterBroker", caller)
+        change = self.registrations.register_broker(registration, cause, principal_name(), unread)
+        result = await self._writer.read_and_apply(change, owner)
+        self.log.registered(registration, result, self._state.revision)
+        return result
+
+    async def unregister(
+        self,
+        broker: BrokerKey,
+        addr: str,
+        caller: str,
+        owner: str,
+        *,
+        reason: RemovalReason = RemovalReason.UNREGISTERED,
+        generation: int | None = None,
+    ) -> bool:
+        """UNREGISTER_BROKER, 104. Returns whether there was such a broker."""
+        change = self._removals.unregister_broker(broker, addr, reason, generation, Cause("UnregisterBroker", caller))
+        removed = await self._writer.apply(change, owner)
+        for gone in removed:
+            log_removed(gone)
+        return bool(removed)
+
+    async def register_topic(
+        self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], caller: str, owner: str
+    ) -> bool:
+        """REGISTER_TOPIC_IN_NAMESRV, 217. Returns whether that changed something."""
+        change = self.registrations.register_topic(topic, queues, Cause("RegisterTopic", caller))
+        changed = await self._writer.apply(change, owner)
+        if changed:
+            log_topic_registered(topic, len(queues), self._state.revision)
+        return changed
