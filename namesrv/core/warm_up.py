@@ -33,7 +33,7 @@ class WarmUp:
         self._clock = clock
         self._started_at = clock.monotonic()
         self._granted_before = state.granted_seconds
-        self._warm_up_seconds = warm_up_seconds
+        self.warm_up_seconds = warm_up_seconds
         self._waits_for_brokers = self._has_brokers_of_file()
         self._shortest_seconds = warm_up_seconds
         if self._waits_for_brokers:
@@ -54,7 +54,7 @@ class WarmUp:
             granted = self._state.granted_seconds - self._granted_before
             running = self._clock.monotonic() - self._started_at - granted
             over_since = running - self._shortest_seconds
-            some_register = self._state.channels.unused > 0 and over_since < self._warm_up_seconds
+            some_register = self._state.channels.unused > 0 and over_since < self.warm_up_seconds
             self._is_warm = (
                 over_since >= 0 and not some_register and not (self._waits_for_brokers and self._has_brokers_of_file())
             )
@@ -70,11 +70,6 @@ class WarmUp:
     def brokers_to_hear(self) -> int:
         """The number of brokers of the snapshot file that have neither registered again nor been removed."""
         return sum(why is Unconfirmed.SNAPSHOT_FILE for why in tuple(self._state.unconfirmed.values()))
-
-    @property
-    def warm_up_seconds(self) -> float:
-        """How long it takes if no snapshot file names the brokers to wait for."""
-        return self._warm_up_seconds
 
     def _coming_back_seconds(self) -> float:
         lives = self._state.tables.broker_live_table.rows()
