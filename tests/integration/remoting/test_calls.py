@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
@@ -82,15 +79,6 @@ def test_a_body_that_is_not_what_its_sender_took_the_checksum_of_changes_nothing
     answer = client.ask(103, {**broker_fields(), "bodyCrc32": "1"}, registration_body(["TopicTest"]))
     assert (answer.code, (answer.remark or "").partition(":")[0]) == (1, "crc32 not match")
     assert client.ask(105, {"topic": "TopicTest"}).code == 17
-
-
-def test_a_compressed_body_is_read_whatever_the_header_says(client: RemotingClient) -> None:
-    version = b'{"counter":8,"timestamp":1}'
-    config = b"TopicTest 4 4 6 SINGLE_TAG"
-    parts = [struct.pack(">i", len(version)), version, struct.pack(">i", 1), struct.pack(">i", len(config)), config]
-    body = zlib.compress(b"".join([*parts, struct.pack(">i", 2), b"[]"]))
-    assert client.ask(103, {**broker_fields(), "compressed": "false"}, body).code == 0
-    assert client.ask(105, {"topic": "TopicTest"}).code == 0
 
 
 def test_an_unregistration_is_a_success_also_the_second_time(client: RemotingClient) -> None:
