@@ -2,7 +2,7 @@
 """Builds the documentation site into build/site, from the pages that the navigation of zensical.toml names.
 
 The start page is README.md. A link to a file of the repository that is not on the site becomes its text and the
-file's path. Zensical checks all other links.
+file's path. A link that is named by its page's file gets the page's title. Zensical checks all other links.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FENCE_OR_LINK = re.compile(
 
 def main() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    pages = set(pages_of(project["nav"]))
+    pages = {page: (ROOT / page).read_text(encoding="utf-8") for page in pages_of(project["nav"])}
     sources = {f"docs/{page.name}" for page in ROOT.glob("docs/*.md") if not page.name.endswith(".intro.md")}
-    if forgotten := sources - pages - FOR_CONTRIBUTORS:
+    if forgotten := sources - pages.keys() - FOR_CONTRIBUTORS:
         sys.exit(f"zensical.toml has no {', '.join(sorted(forgotten))}: add it to nav, or here to FOR_CONTRIBUTORS")
     copies = ROOT / project["docs_dir"]
     shutil.rmtree(copies, ignore_errors=True)
     for page in pages:
-        text, pictures = for_site(page, (ROOT / page).read_text(encoding="utf-8"), pages)
+        text, pictures = for_site(page, pages)
         for file in (page, *pictures):
             (copies / file).parent.mkdir(parents=True, exist_ok=True)
         (copies / page).write_text(text, encoding="utf-8")
@@ -51,7 +51,7 @@ def pages_of(navigation: list[dict[str, Any]]) -> Iterator[str]:
             yield from [below] if isinstance(below, str) else pages_of(below)
 
 
-def for_site(page: str, text: str, pages: set[str]) -> tuple[str, list[str]]:
+def for_site(page: str, pages: dict[str, str]) -> tuple[str, list[str]]:
     """A page as the site has it, and the pictures that it shows, by their paths in the repository."""
     pictures = []
 
@@ -62,13 +62,15 @@ def for_site(page: str, text: str, pages: set[str]) -> tuple[str, list[str]]:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
         if is_picture:
             pictures.append(target)
+        if target in pages and label.endswith(".md"):
+            return found[0].replace(label, re.findall("^# (.+)", pages[target], re.MULTILINE)[0], 1)
         if is_picture or target in pages:
             return found[0]
         if not (ROOT / target).exists():
             sys.exit(f"{page}: the link {link!r} leads nowhere")
         return f"`{target}`" if target.endswith(label.strip("`")) else f"{label} (`{target}`)"
 
-    return FENCE_OR_LINK.sub(replaced, text), pictures
+    return FENCE_OR_LINK.sub(replaced, pages[page]), pictures
 
 
 if __name__ == "__main__":
