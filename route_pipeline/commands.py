@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
-from namesrv_common.endpoints import Endpoint, parse_endpoints
+from namesrv_common.endpoints import parse_endpoints
 from namesrv_common.process.command_line import LoggingCommand, version_option
 from namesrv_common.process.json_lines import LogFormat, tell, write_json_lines
 from namesrv_common.process.logs import configure_logs
@@ -25,18 +25,13 @@ from route_pipeline.ingest import Appended, Ingester, ingest_options
 from route_pipeline.log.place import LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.name_server import NamesrvError, waiting_text
-from route_pipeline.options import MAX_TIMEOUT_SECONDS, Connecting, Options
+from route_pipeline.options import Options
 from route_pipeline.questions import CLOCKS, ENGINES, Questions, questions, store_history, views_of
 from route_pipeline.report_data import collect_charts, collect_report
-
-# Options and arguments that several commands of ``route-pipeline`` share.
 
 Namesrv = Annotated[list[str], typer.Option(help="Name servers, 'host:port,host:port'; may be repeated.")]
 Out = Annotated[
     str, typer.Option(metavar="LOG", help="Path or URL of the log: s3://, gs:// or abfss://. Made if need be.")
-]
-Timeout = Annotated[
-    float, typer.Option(metavar="SECONDS", min=1, max=MAX_TIMEOUT_SECONDS, help="For one stream of one name server.")
 ]
 Option = Annotated[
     list[str] | None,
@@ -50,14 +45,24 @@ Store = Annotated[
     ),
 ]
 LOG_FORMAT_VARIABLE = "ROUTE_PIPELINE_LOG_FORMAT"
+
+
+def _log_as(log_format: LogFormat) -> LogFormat:
+    """Has all lines of this program and its libraries be objects, if they are to be JSON."""
+    if log_format == "json":
+        write_json_lines()
+        configure_logs(log_format, "warning")
+    return log_format
+
+
 Lines = Annotated[
     LogFormat,
-    typer.Option("--log-format", envvar=LOG_FORMAT_VARIABLE, help="text, or json: a line is an object."),
+    typer.Option(
+        "--log-format", envvar=LOG_FORMAT_VARIABLE, callback=_log_as, help="text, or json: a line is an object."
+    ),
 ]
 Log = Annotated[str, typer.Argument(metavar="LOG", help="Path or URL that ingest wrote to.")]
 
-
-# A loop that does something every so often, and again soon if it failed; forever.
 
 FIRST_RETRY_SECONDS = 2.0
 """Longest wait before failed work is tried again; it doubles with each failure and is shortened at random."""
@@ -75,12 +80,9 @@ def repeat(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Works until it is interrupted, or fails with something else.
+    """Starts the work every so many seconds, until it fails with an error that does not pass by itself.
 
-    Args:
-        seconds: Time from the start of one work to the start of the next; at once, if it took longer.
-        may_pass: Whether an error may pass by itself: the work is then tried again, with growing pauses.
-        on_failure: Called with a line about each such error.
+    If ``may_pass`` says that it may, the work is tried again after growing pauses. ``on_failure`` is told in one line.
     """
 
     def tell(state: RetryCallState) -> None:
@@ -99,16 +101,10 @@ def repeat(
         sleep(max(0.0, started + seconds - clock()))
 
 
-# The commands of the program ``route-pipeline``.
-
-DEFAULT_TIMEOUT = Connecting().total_seconds
 EXIT_FAILED = 1
 """Exit code when the work could not be done, as with a name server that cannot be reached."""
 EXIT_BAD_INPUT = 2
 """Exit code when the command line or the address of the log is wrong: nothing was tried."""
-
-WIDTH_WITHOUT_TERMINAL = 140
-"""Columns of a report that goes to a file or a pipe."""
 
 app = typer.Typer(
     help="The routes of name servers, and every change of them, as a Delta table; and questions about it.",
@@ -136,18 +132,22 @@ def ingest_command(
     namesrv: Namesrv,
     out: Out,
     *,
-    timeout: Timeout = DEFAULT_TIMEOUT,
     option: Option = None,
     store: Store = None,
     restart: Annotated[bool, typer.Option(help="Forget how far was read, and begin with a snapshot.")] = False,
-    log_format: Lines = "text",
+    _log_format: Lines = "text",
 ) -> None:
     """Append what changed since the last ingest; the first one begins with a snapshot."""
-    _log_as(log_format)
-    options = _options(namesrv, option, timeout)
+    options = _options(namesrv, option)
     with _failures():
         log = RouteLog(Place(out, _values(store, "--store")))
-        ingester = Ingester(options, log, restart=restart, on_batch=_say_batch, on_wait=_say_wait)
+        ingester = Ingester(
+            options,
+            log,
+            restart=restart,
+            on_batch=_say_batch,
+            on_wait=lambda *one: _say(f"waiting: {waiting_text(*one)}"),
+        )
         batches = ingester.once()
     rows, aside = sum(one.rows for one in batches), sum(one.aside for one in batches)
     _say(f"{rows:,} rows appended to {log.place.url}, {aside:,} put aside")
@@ -161,20 +161,20 @@ def follow_command(
     every: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, max=86_400, help="Time from one batch to the next.")
     ] = 60,
-    timeout: Timeout = DEFAULT_TIMEOUT,
     option: Option = None,
     store: Store = None,
-    log_format: Lines = "text",
+    _log_format: Lines = "text",
 ) -> None:
     """Append what changes, every so often, until interrupted."""
-    _log_as(log_format)
-    options = _options(namesrv, option, timeout, follows=True)
+    options = _options(namesrv, option, follows=True)
     with _failures():
         log = RouteLog(Place(out, _values(store, "--store")))
         _say(f"following {', '.join(map(str, options.endpoints))} every {every:g} s; end it with Ctrl-C")
-        ingester = Ingester(options, log, follows=True, on_batch=_say_batch, on_wait=_say_wait)
+        ingester = Ingester(
+            options, log, follows=True, on_batch=_say_batch, on_wait=lambda *one: _say(f"waiting: {waiting_text(*one)}")
+        )
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # each batch reads certificates and tokens anyway
-        repeat(ingester.once, every, _may_pass, _warn)
+        repeat(ingester.once, every, _may_pass, lambda problem: _say(problem, "problem", "warning"))
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -251,10 +251,9 @@ def maintain_command(
         bool, typer.Option("--history", help="Also store the view history as the Delta table LOG/history.")
     ] = False,
     store: Store = None,
-    log_format: Lines = "text",
+    _log_format: Lines = "text",
 ) -> None:
     """Put small files together, drop days that are too old, and delete files that are no longer of the log."""
-    _log_as(log_format)
     with _failures():
         place = Place(log_url, _values(store, "--store"))
         place.files(place.open())  # a file that is missing is told before anything is replaced
@@ -283,10 +282,6 @@ def _say_batch(batch: Appended) -> None:
     _say(f"batch {batch.batch}: {batch.rows:,} rows{aside}; {'; '.join(batch.reads)}")
 
 
-def _say_wait(endpoint: Endpoint, namesrv: str) -> None:
-    _say(f"waiting: {waiting_text(endpoint, namesrv)}")
-
-
 def _values(given: list[str] | None, option: str) -> dict[str, str]:
     values = {}
     for text in given or ():
@@ -297,11 +292,11 @@ def _values(given: list[str] | None, option: str) -> dict[str, str]:
     return values
 
 
-def _options(namesrv: list[str], option: list[str] | None, timeout: float, *, follows: bool = False) -> Options:
+def _options(namesrv: list[str], option: list[str] | None, *, follows: bool = False) -> Options:
     """The options of the ingest, checked before anything is read."""
-    given = {"timeoutSeconds": f"{timeout:g}", **_values(option, "--option")}
+    given = _values(option, "--option")
     for name in given:
-        if name.lower() in ("endpoints", "table", "topics", "clusters", "columns"):
+        if name.lower() in ("endpoints", "table", "topics", "clusters"):
             _exit_with(f"--option {name}: the log is of everything, and the name servers are --namesrv", EXIT_BAD_INPUT)
     try:
         endpoints = parse_endpoints(namesrv)
@@ -343,27 +338,15 @@ def _failures() -> Iterator[None]:
 
 
 def _console() -> TableConsole:
-    width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
-    return TableConsole(width=width)
+    """A console as wide as the terminal; 140 columns for a file or a pipe."""
+    return TableConsole(width=None if sys.stdout.isatty() else 140)
 
 
-def _log_as(log_format: LogFormat) -> None:
-    """Has all lines of this program and its libraries be objects, if they are to be JSON."""
-    if log_format == "json":
-        write_json_lines()
-        configure_logs(log_format, "warning")
-
-
-def _say(progress: str) -> None:
-    """Progress goes to standard error: the report alone is the output."""
-    tell("route-pipeline", progress, "progress", "info")
-
-
-def _warn(problem: str) -> None:
-    """Reports a problem that an operator should look at, although the program continues."""
-    tell("route-pipeline", problem, "problem", "warning")
+def _say(text: str, event: str = "progress", level: str = "info") -> None:
+    """Writes a line to standard error: the answer alone is the output."""
+    tell("route-pipeline", text, event, level)
 
 
 def _exit_with(message: str, code: int) -> NoReturn:
-    tell("route-pipeline", message, "failed", "error")
+    _say(message, "failed", "error")
     raise typer.Exit(code)

@@ -6,7 +6,7 @@ Neither Spark nor Arrow is imported here: to check options and to declare a tabl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STRING = "STRING"
 INTEGER = "INT"
@@ -49,10 +49,6 @@ BROKERS = "brokers"
 CLUSTERS = "clusters"
 CHANGES = "changes"
 
-_STATIC_MAPPING = Column(
-    "static_mapping", STRING, "of a static topic: JSON of which of its queues the group has; else null", nullable=True
-)
-
 ROW_COLUMNS = {
     TOPIC_QUEUES: (
         Column("topic", STRING, "topic name; the option topics reads fewer"),
@@ -65,7 +61,9 @@ ROW_COLUMNS = {
         Column(
             "reported_perm", INTEGER, "what the broker reports, where an operator changed it; else null", nullable=True
         ),
-        _STATIC_MAPPING,
+        Column(
+            "static_mapping", STRING, "of a static topic: JSON of which queues the group has; else null", nullable=True
+        ),
     ),
     BROKERS: (
         Column("cluster_name", STRING, "cluster of the broker"),
@@ -92,6 +90,9 @@ ROW_COLUMNS = {
 }
 """The columns of each table of a snapshot after those of the origin."""
 
+_ROWS = {column.name: replace(column, nullable=True) for columns in ROW_COLUMNS.values() for column in columns}
+"""The same by name, as table ``changes`` has them: null in rows of another table."""
+
 CHANGE_COLUMNS = (
     Column("namesrv", STRING, "name that the name server gives itself; its address where it never answered"),
     Column("epoch", STRING, "process lifetime of the name server; later ones of the same name server sort after it"),
@@ -103,34 +104,18 @@ CHANGE_COLUMNS = (
     Column("op", STRING, "put or remove; in reads: snapshot, changes, lost, back, hole or kept"),
     Column("from_snapshot", BOOLEAN, "row of a snapshot: what was there, not what changed"),
     Column("key", STRING, "key within the table: names joined by /"),
-    Column("topic", STRING, "topic name; the option topics reads fewer", nullable=True),
-    Column("cluster_name", STRING, "cluster", nullable=True),
-    Column("broker_name", STRING, "broker group", nullable=True),
-    Column("broker_id", LONG, "0 is the master, above 0 a slave", nullable=True),
-    Column("broker_addr", STRING, "where clients reach the broker, host:port", nullable=True),
-    Column("read_queue_nums", INTEGER, "queues that can be read from", nullable=True),
-    Column("write_queue_nums", INTEGER, "queues that can be written to", nullable=True),
-    Column("perm", INTEGER, "permission bits in force: read 4, write 2, inherit 1", nullable=True),
-    Column("topic_sys_flag", INTEGER, "flag bits: 1 unit, 2 unit subscription", nullable=True),
-    Column("reported_perm", INTEGER, "what the broker reports, where an operator changed it; else null", nullable=True),
+    *(_ROWS[name] for name in ("topic", "cluster_name", "broker_name", "broker_id", "broker_addr")),
+    *(_ROWS[name] for name in ("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag", "reported_perm")),
     Column("broker_addrs", ADDRESSES, "the brokers of a group, by id", nullable=True),
-    Column("zone_name", STRING, "zone of the group; null if its brokers named none", nullable=True),
-    Column("enable_acting_master", BOOLEAN, "may the lowest slave stand in; null if not said", nullable=True),
+    *(_ROWS[name] for name in ("zone_name", "enable_acting_master")),
     Column("unconfirmed_broker_ids", LONGS, "brokers of a group that are known from a file or held", nullable=True),
-    Column("ha_server_addr", STRING, "where slaves replicate from; null if it named none", nullable=True),
-    Column("data_version_timestamp_millis", LONG, "when its topic table was made, ms since 1970", nullable=True),
-    Column("data_version_counter", LONG, "number of changes of its topic table", nullable=True),
-    Column("data_version_state_version", LONG, "raised by a change of role", nullable=True),
-    Column("generation", LONG, "number of its last accepted registration at this name server", nullable=True),
-    Column("has_channel", BOOLEAN, "does the end of a channel remove the broker at once", nullable=True),
+    *(_ROWS[name] for name in ("ha_server_addr", "data_version_timestamp_millis", "data_version_counter")),
+    *(_ROWS[name] for name in ("data_version_state_version", "generation", "has_channel")),
     Column("heartbeat_timeout_millis", LONG, "how long the broker may be silent, ms", nullable=True),
-    Column(
-        "unconfirmed", BOOLEAN, "known from a file or held by the guard, not from its own word since", nullable=True
-    ),
-    Column("filter_servers", STRINGS, "addresses of the filter servers of a broker, host:port", nullable=True),
+    *(_ROWS[name] for name in ("unconfirmed", "filter_servers")),
     Column("reason", STRING, "why it was removed, or why a name server was lost", nullable=True),
     Column("after_revision", LONG, "in reads: the changes are those after this revision", nullable=True),
-    _STATIC_MAPPING,
+    _ROWS["static_mapping"],
     Column("warm", BOOLEAN, "in reads, of a snapshot: if false, rows may be missing", nullable=True),
     Column("snapshot", LONG, "number of the snapshot of this name server that the row is of, or follows"),
 )

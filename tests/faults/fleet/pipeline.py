@@ -25,7 +25,7 @@ from tests.support.routes.route_rows import key_of
 
 PIPELINE = "pipeline"
 """Its name in records and ways."""
-OPTIONS = ("--option", "onCompacted=resync", "--option", "connectTimeoutSeconds=2", "--timeout", "10")
+OPTIONS = ("--option", "onCompacted=resync", "--option", "connectTimeoutSeconds=2", "--option", "timeoutSeconds=10")
 LONGEST_SECONDS = 600.0
 """By then a batch, or the whole log, has been read on a busy machine."""
 BATCH_SECONDS = 20.0
