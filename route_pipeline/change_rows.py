@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import SnapshotStream, Span, read_changes
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import CHANGES, READS
-from route_pipeline.snapshot_rows import QueueColumns, live_columns, queue_columns, static_mapping
+from route_pipeline.snapshot_rows import QueueColumns, data_version, plain_columns, queue_columns, static_mapping
 
 MAX_BATCH_ROWS = 8192
 """Rows at which a batch of changes is forwarded: one for each revision would be slow, all at once would be large."""
@@ -144,19 +144,22 @@ def _queue_batch(common: _Row, columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _chunk_rows(chunk: route_service_pb2.SnapshotChunk) -> Iterator[_Row]:
-    yield from map(_cluster, chunk.clusters)
-    yield from map(_group, chunk.broker_datas)
-    yield from map(_live, chunk.live_brokers)
-    yield from map(_filters, chunk.filter_servers)
+    for kind, messages in (
+        ("cluster_put", chunk.clusters),
+        ("broker_put", chunk.broker_datas),
+        ("live_put", chunk.live_brokers),
+        ("filter_put", chunk.filter_servers),
+    ):
+        yield from (_row(kind, message) for message in messages)
 
 
 def _rows_of(change: route_service_pb2.RouteChange, wanted: RowFilter) -> Iterable[_Row]:
     kind = change.WhichOneof("row")
     if kind == "topic_put":
-        put = change.topic_put
-        rows = [_queue(put.topic, queue) for queue in put.queue_datas]
-    elif kind in _ROWS:
-        rows = [_ROWS[kind](getattr(change, kind))]
+        topic = change.topic_put.topic
+        rows = [_row(kind, queue, topic=topic) for queue in change.topic_put.queue_datas]
+    elif kind in _KINDS:
+        rows = [_row(kind, getattr(change, kind))]
     else:
         # Of a newer name server. The log puts such a row aside, where it is kept and counted; nothing stops for it.
         return [{"table_name": UNKNOWN, "op": UNKNOWN, "key": UNKNOWN, "reason": change.SerializeToString().hex()}]
@@ -167,92 +170,38 @@ def _rows_of(change: route_service_pb2.RouteChange, wanted: RowFilter) -> Iterab
     ]
 
 
-def _queue(topic: str, queue: route_data_pb2.QueueData) -> _Row:
-    return {
-        **_key("topic_queues", PUT, topic=topic, cluster_name=queue.cluster_name, broker_name=queue.broker_name),
-        "read_queue_nums": queue.read_queue_nums,
-        "write_queue_nums": queue.write_queue_nums,
-        "perm": queue.perm,
-        "topic_sys_flag": queue.topic_sys_flag,
-        "reported_perm": _present(queue, "reported_perm"),
-        "static_mapping": static_mapping(queue),
-    }
-
-
-def _queue_removal(removal: route_service_pb2.TopicQueuesRemoval) -> _Row:
-    key = {"topic": removal.topic, "cluster_name": removal.cluster_name, "broker_name": removal.broker_name}
-    return _key("topic_queues", REMOVE, **key) | _reason(removal)
-
-
-def _group(group: route_data_pb2.BrokerData) -> _Row:
-    return {
-        **_key("broker_groups", PUT, cluster_name=group.cluster_name, broker_name=group.broker_name),
-        "broker_addrs": [
-            {"broker_id": broker.broker_id, "broker_addr": broker.broker_addr} for broker in group.broker_addrs
-        ],
-        "zone_name": _present(group, "zone_name"),
-        "enable_acting_master": _present(group, "enable_acting_master"),
-        "unconfirmed_broker_ids": list(group.unconfirmed_broker_ids),
-    }
-
-
-def _group_removal(removal: route_service_pb2.BrokerGroupRemoval) -> _Row:
-    key = {"cluster_name": removal.cluster_name, "broker_name": removal.broker_name}
-    return _key("broker_groups", REMOVE, **key) | _reason(removal)
-
-
-def _live(live: route_data_pb2.BrokerLiveInfo) -> _Row:
-    key = _key("brokers", PUT, cluster_name=live.cluster_name, broker_addr=live.broker_addr)
-    return key | {
-        "broker_name": live.broker_name,
-        "broker_id": live.broker_id,
-        **live_columns(live),
-        "heartbeat_timeout_millis": live.heartbeat_timeout_millis,
-        "unconfirmed": live.unconfirmed,
-    }
-
-
-def _broker_removal(removal: route_service_pb2.BrokerRemoval) -> _Row:
-    names = {"broker_name": removal.broker_name, "broker_id": removal.broker_id}
-    key = {"cluster_name": removal.cluster_name, "broker_addr": removal.broker_addr}
-    return _key("brokers", REMOVE, **key) | names | _reason(removal)
-
-
-def _cluster(cluster: route_data_pb2.ClusterData) -> _Row:
-    return _key("clusters", PUT, cluster_name=cluster.cluster_name)
-
-
-def _cluster_removal(removal: route_service_pb2.ClusterRemoval) -> _Row:
-    return _key("clusters", REMOVE, cluster_name=removal.cluster_name) | _reason(removal)
-
-
-def _filters(servers: route_data_pb2.FilterServerData) -> _Row:
-    op = PUT if servers.filter_servers else REMOVE
-    row = _key("filter_servers", op, cluster_name=servers.cluster_name, broker_addr=servers.broker_addr)
-    return row | {"filter_servers": list(servers.filter_servers)}
-
-
-_ROWS: dict[str, Callable[[Any], _Row]] = {
-    "topic_removed": _queue_removal,
-    "broker_put": _group,
-    "group_removed": _group_removal,
-    "live_put": _live,
-    "broker_removed": _broker_removal,
-    "cluster_put": _cluster,
-    "cluster_removed": _cluster_removal,
-    "filter_put": _filters,
+_QUEUE, _GROUP, _BROKER = (
+    ("topic", "cluster_name", "broker_name"),
+    ("cluster_name", "broker_name"),
+    ("cluster_name", "broker_addr"),
+)
+_KINDS = {
+    "topic_put": ("topic_queues", PUT, _QUEUE),
+    "topic_removed": ("topic_queues", REMOVE, _QUEUE),
+    "broker_put": ("broker_groups", PUT, _GROUP),
+    "group_removed": ("broker_groups", REMOVE, _GROUP),
+    "live_put": ("brokers", PUT, _BROKER),
+    "broker_removed": ("brokers", REMOVE, _BROKER),
+    "cluster_put": ("clusters", PUT, ("cluster_name",)),
+    "cluster_removed": ("clusters", REMOVE, ("cluster_name",)),
+    "filter_put": ("filter_servers", PUT, _BROKER),
 }
+"""Table, op and the columns of the key, by the kind of a change. No part of a key has a slash in it."""
 
 
-def _key(table_name: str, op: str, **parts: str) -> _Row:
-    """What identifies a row; no part has a slash in it."""
-    return {"table_name": table_name, "op": op, "key": "/".join(parts.values()), **parts}
-
-
-def _reason(removal: Any) -> _Row:
-    name = route_data_pb2.RemovalReason.Name(removal.reason)
-    return {"reason": name.removeprefix("REMOVAL_REASON_")}
-
-
-def _present(message: Any, field: str) -> Any:
-    return getattr(message, field) if message.HasField(field) else None
+def _row(kind: str, message: Any, **more: str) -> _Row:
+    """The row of a message: its fields that are columns, and the columns that a table makes of others."""
+    table, op, keys = _KINDS[kind]
+    row = plain_columns(message) | more
+    row |= {"table_name": table, "op": op, "key": "/".join(row[name] for name in keys)}
+    if op == REMOVE:
+        row["reason"] = route_data_pb2.RemovalReason.Name(message.reason).removeprefix("REMOVAL_REASON_")
+    elif kind == "topic_put":
+        row["static_mapping"] = static_mapping(message)
+    elif kind == "broker_put":
+        row["broker_addrs"] = [plain_columns(broker) for broker in message.broker_addrs]
+    elif kind == "live_put":
+        row |= data_version(message)
+    elif kind == "filter_put" and not message.filter_servers:
+        row["op"] = REMOVE
+    return row

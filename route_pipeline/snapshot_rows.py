@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.endpoints import Endpoint
@@ -16,6 +16,7 @@ from route_pipeline.name_server import Origin, SnapshotStream
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import (
     BROKERS,
+    CHANGE_COLUMNS,
     CLUSTERS,
     ORIGIN_COLUMNS,
     ROW_COLUMNS,
@@ -224,17 +225,20 @@ class BrokerRows:
     def _row(self, cluster_name: str, broker_name: str, broker_id: int, broker_addr: str) -> _Row:
         group = self._groups.get((cluster_name, broker_name), route_data_pb2.BrokerData())
         live = self._live.get((cluster_name, broker_name, broker_id, broker_addr))
-        return {
+        own = {
             "cluster_name": cluster_name,
             "broker_name": broker_name,
             "broker_id": broker_id,
             "broker_addr": broker_addr,
-            "zone_name": group.zone_name if group.HasField("zone_name") else None,
-            "enable_acting_master": group.enable_acting_master if group.HasField("enable_acting_master") else None,
+        }
+        registration = {} if live is None else plain_columns(live) | data_version(live)
+        return {
+            **plain_columns(group),
+            **registration,
+            **own,
             "unconfirmed": broker_id in group.unconfirmed_broker_ids,
             "live": live is not None,
             "filter_servers": self._filter_servers.get((cluster_name, broker_addr), []),
-            **({} if live is None else live_columns(live)),
             "last_update": None if live is None else live.last_update_timestamp_millis * 1000,
         }
 
@@ -257,16 +261,28 @@ class _Batches:
         return pa.RecordBatch.from_arrays(origin + arrays, schema=self._schema)
 
 
-def live_columns(live: route_data_pb2.BrokerLiveInfo) -> dict[str, Any]:
-    """What every table with live brokers has of one."""
-    columns: _Row = {
-        "ha_server_addr": live.ha_server_addr if live.HasField("ha_server_addr") else None,
-        "generation": live.generation,
-        "has_channel": live.has_channel,
-    }
-    if live.HasField("data_version"):
-        version = live.data_version
-        columns["data_version_timestamp_millis"] = version.timestamp_millis
-        columns["data_version_counter"] = version.counter
-        columns["data_version_state_version"] = version.state_version
+_PLAIN = {column.name for column in CHANGE_COLUMNS} - {"broker_addrs", "reason"}
+_OPTIONAL = {"zone_name", "enable_acting_master", "ha_server_addr", "reported_perm"}
+"""Fields that are null where they are not set."""
+
+
+def plain_columns(message: Message) -> _Row:
+    """The fields of a message that are columns of the same name, as they are."""
+    columns: _Row = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.name in _PLAIN:
+            value = getattr(message, field.name)
+            if field.name in _OPTIONAL and not message.HasField(field.name):
+                value = None
+            columns[field.name] = list(value) if field.is_repeated else value
     return columns
+
+
+def data_version(live: route_data_pb2.BrokerLiveInfo) -> _Row:
+    """The version of a broker's topic table; nothing if it told none."""
+    if not live.HasField("data_version"):
+        return {}
+    return {
+        f"data_version_{name}": getattr(live.data_version, name)
+        for name in ("timestamp_millis", "counter", "state_version")
+    }
