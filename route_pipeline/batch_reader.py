@@ -13,7 +13,7 @@ from namesrv_common.endpoints import Endpoint
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_snapshot, wait_until_warm
 from route_pipeline.options import ReadRequest
-from route_pipeline.planner import check_name, read_part
+from route_pipeline.planner import check_name, check_some_answer, read_part
 from route_pipeline.schemas import CHANGES
 from route_pipeline.snapshot_rows import read_table
 from route_pipeline.spark_errors import text_first
@@ -51,8 +51,7 @@ class NamesrvReader(DataSourceReader):
             if namesrv:
                 check_name(names, namesrv, endpoint)
             parts.append(InputPartition(part))
-        if len(lost) == len(self._request.options.endpoints):
-            raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
+        check_some_answer(lost, self._request.options.endpoints)
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -62,8 +62,7 @@ class Ingester:
             follows: Whether :meth:`once` is called again and again. It then leaves out name servers that are warming
                 up, and does not fail.
             restart: Whether to forget how far was read, and so to begin with a snapshot.
-            on_wait: Called with address and name of a name server that is not read because it is warming up, once
-                until it is read.
+            on_wait: Called with address and name of a name server that warms up, once until it is read.
         """
         self._options = options
         self._log = log
@@ -101,7 +100,7 @@ class Ingester:
                 start = end | {name: at for name, at in self._start(planner).items() if at.state == HOLE}
             if self._monotonic() - self._wrote >= HEARTBEAT_SECONDS and log.batch >= 0:
                 log.append([], [], quiet=planner.quiet(start))
-                self._note_written()
+                self._wrote = self._monotonic()
         finally:
             planner.release()
         self._told = self._waiting
@@ -113,10 +112,10 @@ class Ingester:
             self._on_wait(endpoint, namesrv)
 
     def _start(self, planner: Planner) -> Positions:
+        start = planner.start_of({name: (one.address, one.position) for name, one in self._log.reads.items()})
         if self._restart:
-            numbers = planner.start_of({name: (one.address, one.position) for name, one in self._log.reads.items()})
-            return {address: Position(snapshot=position.snapshot) for address, position in numbers.items()}
-        return planner.start_of({name: (one.address, one.position) for name, one in self._log.reads.items()})
+            return {address: Position(snapshot=position.snapshot) for address, position in start.items()}
+        return start
 
     def _append(self, request: ReadRequest, planner: Planner, start: Positions, end: Positions) -> Appended:
         parts = planner.parts(start, end)
@@ -136,15 +135,12 @@ class Ingester:
         number = self._log.append(whole.files, whole.reads, quiet=planner.quiet(start))
         self._restart = False
         planner.release()
-        self._note_written()
+        self._wrote = self._monotonic()
         appended = Appended(number, whole.rows, whole.aside, tuple(map(_in_words, whole.reads)))
         self._on_batch(appended)
         if self._follows and number % COMPACT_EVERY == COMPACT_EVERY - 1:
             self._log.compact()
         return appended
-
-    def _note_written(self) -> None:
-        self._wrote = self._monotonic()
 
 
 def _in_words(read: Mapping[str, object]) -> str:

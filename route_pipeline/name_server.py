@@ -9,9 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -26,7 +25,7 @@ from route_pipeline.options import Connecting
 
 logger = logging.getLogger(__name__)
 
-# Hints about a call that failed: which option of the data source to look at, by what gRPC and OpenSSL say.
+# Hints about a call that failed: which option to look at, by what gRPC and OpenSSL say.
 
 _BY_REASON = {
     "NOT_AUTHENTICATED": "look at the option 'tokenFile' (or 'token'), or 'tlsCertFile' and 'tlsKeyFile'",
@@ -52,20 +51,13 @@ _PLAIN = {
 
 
 def hint_of(cause: RichError, *, tls: bool, of_call: Mapping[str, str]) -> str | None:
-    """What a user can do about a failed call; None if its text says it all.
-
-    ``of_call`` has what helps with this call only, by reason of the contract.
-    """
+    """What a user can do about a failed call, by reason of the contract; None if its text says it all."""
     hint = of_call.get(cause.reason) or _BY_REASON.get(cause.reason)
     if hint is not None or cause.code is not grpc.StatusCode.UNAVAILABLE:
         return hint
     # gRPC has one code for all of these; only its text differs.
     return next((hint for text, hint in (_OVER_TLS if tls else _PLAIN).items() if text in cause.message), None)
 
-
-# Connections to name servers, and their failures as one line each.
-#
-# Nothing here knows Spark: this runs in a Spark task as well as in any Python program.
 
 _MAX_ERROR_LENGTH = 400
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -155,20 +147,14 @@ class Connection:
     def call(
         self, method: Callable[[RequestT], ResponseT], request: RequestT, hints: Mapping[str, str] | None = None
     ) -> ResponseT:
-        """The answer of a small call of RouteService. Raises NamesrvError.
-
-        ``hints`` has what the user can do, by reason of the contract.
-        """
+        """The answer of a small call of RouteService. ``hints`` are by reason of the contract. Raises NamesrvError."""
         with self._failures(self._client.timeout_seconds, hints or {}):
             return method(request)
 
     def stream(
         self, method: Streaming[RequestT, ResponseT], request: RequestT, hints: Mapping[str, str]
     ) -> Generator[ResponseT, None, None]:
-        """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError.
-
-        ``hints`` has what the user can do, by reason of the contract.
-        """
+        """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError."""
         with self._failures(self.total_seconds, hints):
             yield from self._client.stream(method, request, self.total_seconds)
 
@@ -204,8 +190,6 @@ def connect(endpoint: Endpoint, connecting: Connecting) -> Connection:
     return Connection(endpoint, connecting)
 
 
-# Messages of a snapshot as they are read here: their queues left encoded, because there are millions of them.
-
 _OWNER, _FIELD = pb.TopicQueues.DESCRIPTOR.name, "queue_datas"
 
 
@@ -234,8 +218,6 @@ SnapshotResponse: type[pb.StreamRouteSnapshotResponse] = _with_encoded_queues()
 """A message of a snapshot. Its ``queue_datas`` stay encoded for the readers of rows; all else is as in the contract."""
 
 
-# The reader of one name server's route snapshot: whole or not at all.
-
 _SNAPSHOT_HINTS = {
     "SNAPSHOT_GONE": (
         "it was not read for longer than the option pinSeconds, or gave way to newer reads: call load() again, and "
@@ -244,24 +226,16 @@ _SNAPSHOT_HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A name server, and a point of its history."""
+class Origin(NamedTuple):
+    """A name server by the name that it gives itself, and a point of its history."""
 
     namesrv: str
-    """Name that the name server gives itself."""
     epoch: str
-    """Its process lifetime."""
     revision: int
-    """Revision of its tables."""
     taken_at_millis: int
     """When the snapshot was taken, by its clock, milliseconds since the Unix epoch."""
-    warm: bool | None = None
+    warm: bool | None
     """Whether it was warm then, or None if it does not say."""
-
-
-MAX_QUEUE_ROWS = 50_000_000
-"""Most rows of queues of a snapshot: 1,000,000 topics on ten groups each have a fifth of them."""
 
 
 class SnapshotStream:
@@ -304,13 +278,10 @@ class SnapshotStream:
             raise cold_error(name, endpoint)
 
     def chunks(self) -> Iterator[pb.SnapshotChunk]:
-        """Yields the chunks. They are a whole snapshot only once this has ended without an error.
-
-        Queues in them are encoded: ``snapshot_rows`` reads them.
+        """Yields the chunks, with encoded queues. They are a whole snapshot only once this ends without an error.
 
         Raises:
-            NamesrvError: The stream failed, broke off before its end marker, its counts do not agree, or it has more
-                than is read.
+            NamesrvError: The stream failed, broke off before its end marker, or its counts do not agree.
         """
         came: Counter[str] = Counter()
         with closing(self._responses):
@@ -328,8 +299,6 @@ class SnapshotStream:
                 came["queue_data_count"] += sum(len(topic.queue_datas) for topic in chunk.topics)
                 came["broker_data_count"] += len(chunk.broker_datas)
                 came["live_broker_count"] += len(chunk.live_brokers)
-                if (rows := came["queue_data_count"]) > MAX_QUEUE_ROWS:
-                    raise self.error(f"sent {rows:,} rows of queues so far, over the limit of {MAX_QUEUE_ROWS:,}")
                 yield chunk
         raise self.error("ended the snapshot before its end marker")
 
@@ -350,8 +319,6 @@ class SnapshotStream:
                 raise self.error(f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}")
 
 
-# The reader of changes between two revisions of one name server: whole or not at all.
-
 _CHANGES_HINTS = {
     "REVISION_COMPACTED": "changes were missed: start again from a snapshot, as the option onCompacted=resync does",
     "REVISION_NOT_REACHED": "the name server has not reached this revision: try again",
@@ -359,16 +326,12 @@ _CHANGES_HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Changes of one name server that follow one another."""
+class Span(NamedTuple):
+    """The changes of one process lifetime of a name server after a revision, up to and with another."""
 
     epoch: str
-    """Its process lifetime."""
     after: int
-    """The changes after this revision ..."""
     up_to: int
-    """... up to and with this one."""
 
 
 def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iterator[pb.StreamRouteChangesResponse]:
@@ -398,8 +361,6 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iter
     raise connection.error(f"ended the changes before it reached revision {span.up_to}")
 
 
-# The state of a name server before it is read: where it is in its history, and a pin to read from.
-
 _RANDOM = random.SystemRandom()
 
 PIN_WAIT_SECONDS = 60.0
@@ -413,8 +374,7 @@ _PIN_HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NamesrvState:
+class NamesrvState(NamedTuple):
     """Where a name server is in its history."""
 
     namesrv: str
@@ -422,21 +382,17 @@ class NamesrvState:
     epoch: str
     """Its process lifetime."""
     revision: int
-    """Its current revision."""
     compacted_revision: int
     """Oldest revision that changes can be read after."""
-    warm: bool = True
-    """Whether it is warm: if not, brokers and topics may be missing."""
+    warm: bool
+    """If not, brokers and topics may be missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(NamedTuple):
     """A snapshot that a name server holds for us."""
 
     namesrv: str
-    """Name that the name server gives itself."""
     pin_id: str
-    """Identifies the pin to the name server."""
 
 
 def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:

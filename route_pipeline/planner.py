@@ -13,7 +13,7 @@ so. The position of a name server that is warming up stands still, too, where a 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,12 @@ def check_name(names: dict[str, Endpoint], namesrv: str, endpoint: Endpoint) -> 
         )
 
 
+def check_some_answer(lost: Collection[NamesrvError], asked: Collection[Endpoint]) -> None:
+    """Raises NamesrvError if all that were asked are lost."""
+    if len(lost) == len(asked):
+        raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
+
+
 class Planner:
     """Plans batches. It holds the pins of the snapshots that it planned."""
 
@@ -86,10 +92,9 @@ class Planner:
 
         Args:
             on_wait: Called with address and name of a name server that is warming up, once until it is read.
-            waits_for_all: Whether :meth:`fix_end` waits until all name servers are warm, and does not only leave out
-                those that are not.
+            waits_for_all: Whether :meth:`fix_end` waits until all name servers are warm, or leaves others out.
         """
-        self._request = request
+        self._options, self._connecting = request.options, request.connecting
         self._clock = clock
         self._on_wait = on_wait
         self._waits_for_all = waits_for_all
@@ -105,35 +110,27 @@ class Planner:
         """Where the name servers were when the last batch was planned, however much of it the batch took."""
 
     def fix_end(self) -> None:
-        """Notes where the name servers are: later batches end there.
-
-        With onCold=wait it first waits until they are warm.
+        """Notes where the name servers are, with onCold=wait once they are warm: later batches end there.
 
         Raises:
             NamesrvError: None of them answers (with onLost=fail: one of them does not).
             ColdError: One is still warming up after timeoutSeconds.
         """
         states = self._ask_all()
-        if self._request.options.on_cold == "wait" and self._waits_for_all:
+        if self._options.on_cold == "wait" and self._waits_for_all:
             for endpoint, state in states.items():
                 if isinstance(state, NamesrvState) and not state.warm:
-                    states[endpoint] = wait_until_warm(endpoint, self._request.connecting, self._on_wait)
+                    states[endpoint] = wait_until_warm(endpoint, self._connecting, self._on_wait)
         self._fixed = states
 
     def start_of(self, known: Mapping[str, tuple[str, Position]]) -> Positions:
-        """The positions by address, for name servers that a log knows, after :meth:`fix_end`.
-
-        Args:
-            known: By name: the last address and the position.
-        """
+        """The positions by address, after :meth:`fix_end`. ``known`` has address and position by name."""
         assert self._fixed is not None
         by_address = {address: position for address, position in known.values() if address}
         found = {}
         for endpoint, state in self._fixed.items():
-            if isinstance(state, NamesrvState):
-                position = known.get(state.namesrv, ("", None))[1]
-            else:
-                position = by_address.get(str(endpoint))
+            lost = isinstance(state, NamesrvError)
+            position = by_address.get(str(endpoint)) if lost else known.get(state.namesrv, ("", None))[1]
             if position is not None:
                 found[str(endpoint)] = position
         return found
@@ -170,7 +167,7 @@ class Planner:
         parts: list[Part] = []
         names: dict[str, Endpoint] = {}
         lost: list[NamesrvError] = []
-        for endpoint in self._request.options.endpoints:
+        for endpoint in self._options.endpoints:
             to = end.get(str(endpoint))
             if to is None:
                 continue  # it was added to the options after this batch was planned; the next one has it
@@ -180,31 +177,28 @@ class Planner:
             try:
                 parts += self._parts(endpoint, since, to)
             except NamesrvError as error:
-                self._check_may_miss(error)
+                if not self._may_miss(error):
+                    raise
                 if error.lost:
                     lost.append(error)
                 self._holes.add(endpoint)
                 if self._fixed is not None:
                     self._fixed[endpoint] = error  # it is not asked again, so that the stream comes to its end
                 parts.append(self._reader_row(endpoint, since, change_rows.HOLE, error, to))
-        if lost and len(lost) == len(self._request.options.endpoints):
-            raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
+        check_some_answer(lost, self._options.endpoints)
         return parts
 
-    def _check_may_miss(self, error: NamesrvError) -> None:
-        """Raises the error unless the batch may continue without that name server."""
+    def _may_miss(self, error: NamesrvError) -> bool:
+        """Whether the batch may continue without that name server."""
         if isinstance(error, ColdError):
-            may = self._request.options.on_cold == "wait"
-        else:
-            may = isinstance(error, _GoneError) or (error.lost and self._request.options.on_lost == "continue")
-        if not may:
-            raise error
+            return self._options.on_cold == "wait"
+        return isinstance(error, _GoneError) or (error.lost and self._options.on_lost == "continue")
 
     def release(self) -> None:
         """Ends the pins of all batches that were planned. Their leases would end them later."""
         while self._pins:
             pinned = self._pins.pop()
-            release_snapshot(pinned.endpoint, self._request.connecting, pinned.pin_id)
+            release_snapshot(pinned.endpoint, self._connecting, pinned.pin_id)
 
     def _micros(self) -> int:
         return int(self._clock() * 1_000_000)
@@ -213,16 +207,14 @@ class Planner:
         """Where each name server is, or why it does not say."""
         self._asked_at = self._micros()  # before they answer: what happens after their answer is not known
         states: dict[Endpoint, NamesrvState | NamesrvError] = {}
-        for endpoint in self._request.options.endpoints:
+        for endpoint in self._options.endpoints:
             try:
-                states[endpoint] = ask_state(endpoint, self._request.connecting)
+                states[endpoint] = ask_state(endpoint, self._connecting)
             except NamesrvError as error:
-                if self._request.options.on_lost == "fail" or not error.lost:
+                if self._options.on_lost == "fail" or not error.lost:
                     raise
                 states[endpoint] = error
-        errors = [state for state in states.values() if isinstance(state, NamesrvError)]
-        if len(errors) == len(states):
-            raise NamesrvError("no name server answers: " + "; ".join(map(str, errors)))
+        check_some_answer([state for state in states.values() if isinstance(state, NamesrvError)], states)
         return states
 
     def _positions(
@@ -247,8 +239,8 @@ class Planner:
         if not anew and state.compacted_revision > since.revision:
             self._check_may_resync(endpoint, since, state)
             anew = True
-        if not state.warm and anew and self._request.options.on_cold != "read":
-            if self._request.options.on_cold == "fail":
+        if not state.warm and anew and self._options.on_cold != "read":
+            if self._options.on_cold == "fail":
                 raise cold_error(state.namesrv, endpoint)
             if endpoint not in self._told:
                 self._told.add(endpoint)
@@ -257,9 +249,8 @@ class Planner:
         self._told.discard(endpoint)
         self._holes.discard(endpoint)
         if anew:
-            number = max(
-                since.snapshot + 1, self._asked_at
-            )  # a later snapshot has a larger one, also of another reader
+            # A later snapshot has a larger number, also of another reader.
+            number = max(since.snapshot + 1, self._asked_at)
             return Position(state.namesrv, state.epoch, state.revision, UP, number, self._asked_at)
         # Never back: with fixed ends, a restarted stream may have read past them already.
         revision = max(since.revision, state.revision)
@@ -269,7 +260,7 @@ class Planner:
         return Position(state.namesrv, state.epoch, revision, UP, since.snapshot, self._asked_at)
 
     def _check_may_resync(self, endpoint: Endpoint, since: Position, state: NamesrvState) -> None:
-        if self._request.options.on_compacted == "fail":
+        if self._options.on_compacted == "fail":
             raise NamesrvError(
                 f"name server {endpoint} has the changes after revision {state.compacted_revision} only, and "
                 f"{since.revision} is where this query is: it was stopped for too long. Set the option "
@@ -287,7 +278,7 @@ class Planner:
             return [*parts, self._snapshot(endpoint, to)]
         if to.revision == since.revision:
             return parts
-        state = ask_state(endpoint, self._request.connecting)
+        state = ask_state(endpoint, self._connecting)
         if state.epoch != since.epoch:
             raise _GoneError(f"name server {endpoint} was restarted before its changes were read")
         if state.compacted_revision > since.revision:
@@ -297,10 +288,9 @@ class Planner:
         return [*parts, ChangesPart(endpoint, state.namesrv, span, to.snapshot, to.read_at)]
 
     def _snapshot(self, endpoint: Endpoint, to: Position) -> SnapshotPart:
-        # It may be cold: it may have been restarted since the batch was planned.
-        options = self._request.options
-        cold = options.on_cold == "read"
-        pin = pin_snapshot(endpoint, self._request.connecting, options.pin_seconds, cold=cold, follow=True)
+        # It may be cold, if it was restarted since the batch was planned.
+        cold, seconds = self._options.on_cold == "read", self._options.pin_seconds
+        pin = pin_snapshot(endpoint, self._connecting, seconds, cold=cold, follow=True)
         part = SnapshotPart(endpoint, pin.pin_id, to.snapshot)
         self._pins.append(part)
         return part

@@ -48,10 +48,7 @@ INITIAL: dict[str, Any] = {"version": OFFSET_VERSION, "namesrvs": {}}
 
 def to_json(positions: Positions) -> dict[str, Any]:
     """The offset for Spark."""
-    return {
-        "version": OFFSET_VERSION,
-        "namesrvs": {address: asdict(position) for address, position in positions.items()},
-    }
+    return INITIAL | {"namesrvs": {address: asdict(position) for address, position in positions.items()}}
 
 
 def from_json(offset: Mapping[str, Any]) -> Positions:

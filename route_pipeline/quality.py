@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,48 +52,39 @@ def _rules(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
     yield "key is empty", _empty(rows["key"])
     yield "revision is negative", pc.less(rows["revision"], 0)
     yield "changed_at is before 2000", pc.less(rows["changed_at"], _OLDEST)
-    if (queues := _of_table(rows, "topic_queues")) is not None:
-        yield (
-            "topic, cluster_name or broker_name is missing",
-            pc.and_(queues, _missing(rows, "topic", "cluster_name", "broker_name")),
-        )
-        put_queues = pc.and_(queues, put)
-        for name, highest in (("read_queue_nums", MAX_QUEUES), ("write_queue_nums", MAX_QUEUES), ("perm", 7)):
-            yield f"{name} is not 0 to {highest}", pc.and_(put_queues, _not_within(rows[name], highest))
-        yield _removal_without_reason(rows, queues, remove)
-    if (groups := _of_table(rows, "broker_groups")) is not None:
-        yield "cluster_name or broker_name is missing", pc.and_(groups, _missing(rows, "cluster_name", "broker_name"))
-        addresses = pc.fill_null(pc.list_value_length(rows["broker_addrs"]), 0)
-        yield "a group has no addresses", pc.and_(pc.and_(groups, put), pc.less(addresses, 1))
-        yield _removal_without_reason(rows, groups, remove)
-    if (brokers := _of_table(rows, "brokers")) is not None:
-        yield "cluster_name or broker_addr is missing", pc.and_(brokers, _missing(rows, "cluster_name", "broker_addr"))
-        negative = pc.fill_null(pc.less(rows["broker_id"], 0), fill_value=True)
-        yield "broker_id is missing or negative", pc.and_(pc.and_(brokers, put), negative)
-        yield _removal_without_reason(rows, brokers, remove)
+    for name, names, wrong in (
+        ("topic_queues", ("topic", "cluster_name", "broker_name"), _wrong_queues),
+        ("broker_groups", ("cluster_name", "broker_name"), _wrong_groups),
+        ("brokers", ("cluster_name", "broker_addr"), _wrong_brokers),
+    ):
+        of_table = pc.equal(table, name)
+        if not pc.any(of_table).as_py():
+            continue
+        listed = " or ".join([", ".join(names[:-1]), names[-1]])
+        missing = [pc.fill_null(_empty(rows[column]), fill_value=True) for column in names]
+        yield f"{listed} is missing", pc.and_(of_table, reduce(pc.or_, missing))
+        for problem, broken in wrong(rows):
+            yield problem, pc.and_(pc.and_(of_table, put), broken)
+        no_reason = pc.is_in(rows["reason"], _NO_REASON)
+        yield "a removal does not say why", pc.and_(pc.and_(of_table, remove), no_reason)
 
 
-def _of_table(rows: pa.RecordBatch, table: str) -> pa.Array | None:
-    """Which rows are of a table; None if none is."""
-    of_table = pc.equal(rows["table_name"], table)
-    return of_table if pc.any(of_table).as_py() else None
+Rules = Iterator[tuple[str, pa.Array]]
 
 
-def _removal_without_reason(rows: pa.RecordBatch, of_table: pa.Array, remove: pa.Array) -> tuple[str, pa.Array]:
-    return "a removal does not say why", pc.and_(pc.and_(of_table, remove), pc.is_in(rows["reason"], _NO_REASON))
+def _wrong_queues(rows: pa.RecordBatch) -> Rules:
+    for name, highest in (("read_queue_nums", MAX_QUEUES), ("write_queue_nums", MAX_QUEUES), ("perm", 7)):
+        outside = pc.or_(pc.less(rows[name], 0), pc.greater(rows[name], highest))
+        yield f"{name} is not 0 to {highest}", pc.fill_null(outside, fill_value=True)
+
+
+def _wrong_groups(rows: pa.RecordBatch) -> Rules:
+    yield "a group has no addresses", pc.less(pc.fill_null(pc.list_value_length(rows["broker_addrs"]), 0), 1)
+
+
+def _wrong_brokers(rows: pa.RecordBatch) -> Rules:
+    yield "broker_id is missing or negative", pc.fill_null(pc.less(rows["broker_id"], 0), fill_value=True)
 
 
 def _empty(column: pa.Array) -> pa.Array:
     return pc.equal(pc.binary_length(column), 0)
-
-
-def _missing(rows: pa.RecordBatch, first: str, *others: str) -> pa.Array:
-    broken = pc.fill_null(_empty(rows[first]), fill_value=True)
-    for name in others:
-        broken = pc.or_(broken, pc.fill_null(_empty(rows[name]), fill_value=True))
-    return broken
-
-
-def _not_within(column: pa.Array, highest: int) -> pa.Array:
-    outside = pc.or_(pc.less(column, 0), pc.greater(column, highest))
-    return pc.fill_null(outside, fill_value=True)

@@ -29,19 +29,8 @@ ROWS, READS, QUARANTINE = "changes", "reads", "quarantine"
 PARTITIONS = ["kind", "day"]
 
 STATISTICS = (
-    "namesrv",
-    "epoch",
-    "revision",
-    "changed_at",
-    "table_name",
-    "key",
-    "topic",
-    "cluster_name",
-    "broker_name",
-    "broker_addr",
-    "ingested_at",
-    "batch",
-    "snapshot",
+    *("namesrv", "epoch", "revision", "changed_at", "table_name", "key", "topic", "cluster_name", "broker_name"),
+    *("broker_addr", "ingested_at", "batch", "snapshot"),
 )
 """Columns with statistics: those that questions filter by."""
 
@@ -89,14 +78,9 @@ class Place:
     """The folder or the prefix of a bucket that a log is in."""
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """Looks at the address only.
+        """Looks at the address, a path or a URL of S3, GCS or Azure, only. Raises LogError if no log can be there.
 
-        Args:
-            url: A path, or a URL of S3, GCS or Azure.
-            options: What the store needs to be told, in the words of delta-rs; the environment is asked for the rest.
-
-        Raises:
-            LogError: No log can be at such an address.
+        ``options`` are what the store needs to be told, in the words of delta-rs; the environment has the others.
         """
         path = url.removeprefix("file://").removeprefix("file:") if url.startswith("file:") else url
         if "://" in path and (not path.startswith(_SCHEMES) or not path.partition("://")[2].strip("/")):
@@ -128,18 +112,15 @@ class Place:
         if self.local is not None:
             self._probe(self.local)
             self._repair(self.local)
-        try:
-            if not DeltaTable.is_deltatable(self.table, storage_options=self.options or None):
+        with failures(f"{self.url} cannot be written to"):
+            if not self._is_there():
                 self._create()
-        except (DeltaError, OSError, ValueError) as error:
-            raise StoreError(f"{self.url} cannot be written to: {one_line(error)}") from None
         return self.open()
 
     def filesystem(self) -> pafs.FileSystem:
-        """The table's folder.
+        """The table's folder, for files that are read and written whole, by the thread that asks.
 
-        That of a bucket is Python code: a thread of Arrow that calls it while Python ends aborts the program. So files
-        there are read and written whole, by the thread that asks.
+        That of a bucket is Python code: a thread of Arrow that calls it while Python ends aborts the program.
         """
         if self.local is not None:
             return pafs.SubTreeFileSystem(self.table, pafs.LocalFileSystem())
@@ -147,11 +128,8 @@ class Place:
 
     def read(self, path: str) -> bytes:
         """The content of a file of the table. Raises LogError."""
-        try:
-            with self.filesystem().open_input_file(path) as file:
-                return bytes(file.read())
-        except Exception as error:  # noqa: BLE001 - as above
-            raise StoreError(f"{self.table}/{path} cannot be read: {one_line(error)}") from None
+        with failures(f"{self.table}/{path} cannot be read"), self.filesystem().open_input_file(path) as file:
+            return bytes(file.read())
 
     def files(self, table: DeltaTable) -> list[str]:
         """The paths of the files of a table. Raises LogError if one of them is missing on a disk, or was cut."""
@@ -179,8 +157,11 @@ class Place:
             )
         except (DeltaError, OSError):
             # Another writer may have made it at the same time.
-            if not DeltaTable.is_deltatable(self.table, storage_options=self.options or None):
+            if not self._is_there():
                 raise
+
+    def _is_there(self) -> bool:
+        return DeltaTable.is_deltatable(self.table, storage_options=self.options or None)
 
     def _probe(self, folder: Path) -> None:
         """Tries what a commit needs, a hard link, before anything is read."""

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, PostCommitHookProperties, Transaction
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
 from route_pipeline.change_rows import BACK, CHANGES_READ, KEPT, SNAPSHOT
 from route_pipeline.change_rows import HOLE as HOLE_READ
@@ -73,14 +73,12 @@ class Read:
     """Until when the log knows it, or None if it does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Maintained:
-    """What ``maintain`` did."""
+class Maintained(NamedTuple):
+    """Files before and after ``maintain``, and unused ones that it deleted."""
 
     files_before: int
     files_after: int
     deleted: int
-    """Unused files that were deleted."""
 
 
 class RouteLog:
@@ -94,15 +92,12 @@ class RouteLog:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         at_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
-        """Opens the log, and makes it if there is none.
+        """Opens the log, and makes it if there is none. Raises LogError.
 
         Args:
             run: Identifies this writer in the log's commits.
             now: The clock of the batches.
             at_step: Called between the steps of a commit.
-
-        Raises:
-            LogError: It cannot be read or written to.
         """
         self.place = place
         self.now = now
@@ -148,9 +143,7 @@ class RouteLog:
         number, at, listed = self.batch + 1, self.now(), list(reads)
         self._check_snapshots(listed)
         rows = [*listed, *self._kept(listed, quiet or {}, at)]
-        added: list[AddAction | RemoveAction] = [
-            AddAction(**file) for file in (*files, write_reads(self.place, rows, number, at))
-        ]
+        new = [*files, write_reads(self.place, rows, number, at)]
         numbers = {APP: number, **(transactions or {})}
         commit = CommitProperties(
             custom_metadata={"run": self._run, "batch": str(number)},
@@ -161,7 +154,7 @@ class RouteLog:
         self._at_step("before the commit")
         try:
             self.table.create_write_transaction(
-                added,
+                [AddAction(**file) for file in new],
                 "append",
                 SCHEMA,
                 partition_by=PARTITIONS,

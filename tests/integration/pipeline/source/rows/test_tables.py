@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_common.client import namesrv_client
 from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.grpc_errors import RichError
-from route_pipeline import name_server, schemas, snapshot_rows
+from route_pipeline import schemas, snapshot_rows
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Connecting, RowFilter
@@ -302,13 +302,6 @@ def test_a_reader_that_stops_early_cancels_the_call() -> None:
         next(batches)
         batches.close()  # type: ignore[attr-defined]
         assert cancelled.wait(timeout=10)
-
-
-def test_a_snapshot_of_too_many_queues_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_server, "MAX_QUEUE_ROWS", 2)
-    failure = failure_of(snapshot(TWO_TOPICS))
-    assert failure.endswith("sent 3 rows of queues so far, over the limit of 2")
-    assert failure.startswith("name server 127.0.0.1:")
 
 
 def test_a_snapshot_of_too_many_brokers_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
