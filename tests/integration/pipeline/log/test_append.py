@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -238,10 +239,6 @@ def test_statistics_are_those_of_the_file(tmp_path: Path) -> None:
             assert (told["minValues"][name], told["maxValues"][name]) == (min(ends), max(ends))
 
 
-def _as_told(value: object) -> object:
-    return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value
-
-
 def test_the_position_is_of_a_name_server_and_not_of_its_address(place: Place) -> None:
     log = RouteLog(place)
     for reads in (
@@ -310,15 +307,16 @@ def test_days_are_dropped_only_if_each_name_server_has_a_snapshot_since(place: P
     assert RouteLog(place).reads["ns-a"].position.revision == 3
 
 
-def test_rows_of_a_batch_are_in_groups_and_those_that_break_a_rule_are_aside(tmp_path: Path) -> None:
-    place = Place(str(tmp_path / "log"))
-    log = RouteLog(place)
-    rows = staged(place, cluster(1), cluster(2, op="vanish"), read(2))
-    log.append(rows.files, rows.reads)
-    assert (rows.rows, rows.aside) == (1, 1)
-    with questions(place) as asked:
-        aside = asked.ask("select revision, problem, ingested_at from log where kind = 'quarantine'")
-    assert aside == [{"revision": 2, "problem": "op is none of ours", "ingested_at": NOON}]
+def test_a_disk_without_hard_links_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuses)
+    with pytest.raises(LogError, match=r"Operation not permitted \(the file system has no hard links\)$"):
+        RouteLog(Place(str(tmp_path / "log")))
+    assert list((tmp_path / "log").iterdir()) == []
 
 
 @pytest.fixture

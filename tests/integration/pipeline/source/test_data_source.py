@@ -11,14 +11,11 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
     IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 from pyspark.util import handle_worker_exception
 
@@ -208,24 +205,6 @@ def test_a_schema_prunes_and_orders_the_columns_of_a_batch_and_of_a_stream() -> 
 def test_a_schema_that_does_more_than_prune_is_refused(field: StructField, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         data_source(endpoints="a:1").reader(schema_of(TOPIC, field))
-
-
-@pytest.mark.parametrize("table", schemas.TABLES)
-def test_every_column_of_every_table_may_be_named_in_a_schema(table: str) -> None:
-    types = {
-        "STRING": StringType(),
-        "INT": IntegerType(),
-        "BIGINT": LongType(),
-        "BOOLEAN": BooleanType(),
-        "TIMESTAMP": TimestampType(),
-        "ARRAY<STRING>": ArrayType(StringType()),
-        "ARRAY<BIGINT>": ArrayType(LongType()),
-        schemas.ADDRESSES: ArrayType(
-            schema_of(StructField("broker_id", LongType()), StructField("broker_addr", StringType()))
-        ),
-    }
-    fields = [StructField(column.name, types[column.type]) for column in schemas.columns_of(table)]
-    data_source(endpoints="a:1", table=table).reader(schema_of(*fields))
 
 
 def test_a_stream_is_of_the_table_of_changes() -> None:

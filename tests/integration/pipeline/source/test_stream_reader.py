@@ -21,7 +21,6 @@ from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import NamesrvError, Span
 from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.planner import ReaderRowPart
-from route_pipeline.positions import OffsetError
 from route_pipeline.quality import problems_of
 from route_pipeline.stream_reader import NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
@@ -109,12 +108,6 @@ def test_the_pins_of_a_batch_are_released_when_it_is_done(fakes: tuple[FakeNames
     assert [fake.released for fake in fakes] == [["pin-1"], ["pin-1"]]
 
 
-def test_the_initial_offset_is_always_the_same(fake: FakeNamesrv) -> None:
-    first = reader_of(fake).initialOffset()
-    fake.revision = 99
-    assert reader_of(fake).initialOffset() == first
-
-
 def test_later_batches_are_the_changes_in_between(fake: FakeNamesrv) -> None:
     reader = reader_of(fake)
     fake.changes = {7: [put("Old", queue("broker-a"))], 8: [put("New", queue("broker-a", 3)), gone("TopicTest")]}
@@ -196,18 +189,13 @@ def test_a_batch_that_is_planned_anew_after_a_restart_is_followed_by_a_snapshot(
     assert kinds(reader.partitions(planned, latest(reader, planned))) == [SnapshotPart]
 
 
-def test_compacted_changes_fail_the_query_and_say_what_to_do(fake: FakeNamesrv) -> None:
+def test_compacted_changes_fail_the_query_or_are_replaced_by_a_snapshot(fake: FakeNamesrv) -> None:
     fake.compacted_revision = 6
     with pytest.raises(NamesrvError, match=r"changes after revision 6 only.*onCompacted=resync"):
         latest(reader_of(fake), offset(fake, 5))
     assert latest(reader_of(fake), offset(fake, 6)) == offset(fake, 7)
-
-
-def test_compacted_changes_are_replaced_by_a_snapshot_where_that_was_asked_for(fake: FakeNamesrv) -> None:
-    fake.compacted_revision = 6
     reader = reader_of(fake, onCompacted="resync")
-    end = latest(reader, offset(fake, 5))
-    assert kinds(reader.partitions(offset(fake, 5), end)) == [SnapshotPart]
+    assert kinds(reader.partitions(offset(fake, 5), latest(reader, offset(fake, 5)))) == [SnapshotPart]
 
 
 def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_a_row(
@@ -299,13 +287,6 @@ def test_a_refusal_is_no_loss(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
     reader = reader_of(*fakes)
     with pytest.raises(NamesrvError, match="UNAUTHENTICATED X: who are you"):
         latest(reader, reader.initialOffset())
-
-
-def test_a_checkpoint_of_another_version_is_refused(fake: FakeNamesrv) -> None:
-    with pytest.raises(OffsetError, match="offsets of version 1, this program knows 2"):
-        latest(reader_of(fake), {"version": 1, "namesrvs": {}})
-    with pytest.raises(OffsetError, match="damaged"):
-        latest(reader_of(fake), {"version": 2, "namesrvs": {"a:1": {"epoch": "1"}}})
 
 
 def test_a_change_of_a_kind_that_is_not_known_is_kept_and_put_aside_in_the_log(fake: FakeNamesrv) -> None:
