@@ -129,8 +129,10 @@ class Planner:
         by_address = {address: position for address, position in known.values() if address}
         found = {}
         for endpoint, state in self._fixed.items():
-            lost = isinstance(state, NamesrvError)
-            position = by_address.get(str(endpoint)) if lost else known.get(state.namesrv, ("", None))[1]
+            if isinstance(state, NamesrvState):
+                position = known.get(state.namesrv, ("", None))[1]
+            else:
+                position = by_address.get(str(endpoint))
             if position is not None:
                 found[str(endpoint)] = position
         return found

@@ -279,7 +279,7 @@ def plain_columns(message: Message) -> _Row:
 
 
 def data_version(live: route_data_pb2.BrokerLiveInfo) -> _Row:
-    """The version of a broker's topic table; nothing if it told none."""
+    """The version of a broker's topic table, if it told one."""
     if not live.HasField("data_version"):
         return {}
     return {
