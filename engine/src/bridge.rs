@@ -305,23 +305,6 @@ impl OfAddress {
 }
 
 impl Events {
-    fn push(&mut self, event: Event) {
-        self.count += 1;
-        self.of_engine.push_back(event);
-    }
-
-    fn push_call(&mut self, call: Arc<CallInfo>) {
-        self.of_address(call.peer.account.owner()).calls.push_back(call);
-    }
-
-    fn push_of(&mut self, call: &CallInfo, event: Event) {
-        self.push_of_owner(call.peer.account.owner(), event);
-    }
-
-    fn push_of_owner(&mut self, owner: Owner, event: Event) {
-        self.of_address(owner).others.push_back(event);
-    }
-
     /// The events of an address; the caller adds one.
     fn of_address(&mut self, owner: Owner) -> &mut OfAddress {
         self.count += 1;
@@ -385,29 +368,32 @@ impl Bridge {
 
     /// Tells Python something about the engine.
     pub(crate) fn tell(&self, event: Event) {
-        self.push(|events| events.push(event));
+        self.push(|events| {
+            events.count += 1;
+            events.of_engine.push_back(event);
+        });
     }
 
     /// Tells Python that a call arrived.
     pub(crate) fn tell_call(&self, call: Arc<CallInfo>) {
-        self.push(|events| events.push_call(call));
+        self.push(|events| events.of_address(call.peer.account.owner()).calls.push_back(call));
     }
 
     /// Tells Python something about a call that it has.
     pub(crate) fn tell_of(&self, call: &CallInfo, event: Event) {
-        self.push(|events| events.push_of(call, event));
+        self.push(|events| events.of_address(call.peer.account.owner()).others.push_back(event));
     }
 
     /// Tells Python that a connection of an owner has ended. Its calls must have been cancelled.
     pub(crate) fn tell_left(&self, owner: Owner, connection: CallId, cause: Cause) {
-        self.push(|events| events.push_of_owner(owner, Event::Left(connection, cause)));
+        self.push(|events| events.of_address(owner).others.push_back(Event::Left(connection, cause)));
     }
 
     /// Tells Python that a call was cancelled, unless the call never reached Python.
     pub(crate) fn tell_cancelled(&self, call: &CallInfo, cause: Cause) {
         self.push(|events| {
             if call.delivered.load(Ordering::Relaxed) {
-                events.push_of(call, Event::Cancelled(call.id, cause));
+                events.of_address(call.peer.account.owner()).others.push_back(Event::Cancelled(call.id, cause));
             } else {
                 call.cancelled.store(true, Ordering::Relaxed);
             }
@@ -467,7 +453,7 @@ impl Bridge {
 }
 
 /// The value of a lock. A thread that panicked while it held one left the list whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

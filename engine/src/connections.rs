@@ -8,12 +8,16 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::bridge::Cause;
 use crate::grpc::payload::Waiting;
 use crate::peer::Owner;
+use crate::scheduler::Slice;
 use crate::shared::Shared;
+
+/// A connection that has waited longer for the thread was served late.
+pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// One open connection, as its calls and its worker see it.
 #[derive(Debug)]
@@ -27,7 +31,7 @@ pub(crate) struct ConnectionHandle {
     /// Whether this server ends it.
     pub(crate) closed_here: Cell<bool>,
     /// When this server last served it late.
-    pub(crate) late_at: Cell<Option<Instant>>,
+    late_at: Cell<Option<Instant>>,
     /// How long after that its end says nothing about its client, whose pings were unanswered.
     doubtful: Duration,
     /// Whether its client's certificate is no longer accepted, so that it has no calls.
@@ -52,6 +56,13 @@ impl ConnectionHandle {
             Cause::ServedLate
         } else {
             Cause::Client
+        }
+    }
+
+    /// Notes whether the connection, whose slice has begun, is served late.
+    pub(crate) fn note_lateness(&self, slice: &Slice, timer: &Sleep) {
+        if slice.waited() > LATE || timer.is_elapsed() && slice.began() > timer.deadline() + LATE {
+            self.late_at.set(Some(slice.began()));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use crate::accept::rates::Rates;
 use crate::accept::tls::listener_tls;
 use crate::accept::{self, listener_of};
-use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
+use crate::bridge::{Bridge, CallId, CallInfo, Command, Event, locked};
 use crate::cache::{Answer, Cache, key_into};
 use crate::clock::Clock;
 use crate::door::Door;
@@ -323,7 +323,7 @@ impl Engine {
 
     /// HTTP/2 errors that were reported to clients, by the names of their reasons (RFC 9113, 7).
     #[must_use]
-    pub fn http2_errors(&self) -> Vec<(&'static str, u64)> {
+    pub fn http2_errors(&self) -> Vec<(String, u64)> {
         self.shared.http2_errors.by_reason()
     }
 
@@ -364,10 +364,6 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         self.0.tell(Event::Stopped);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

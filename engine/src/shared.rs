@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use h2::Reason;
 use tokio::sync::Notify;
 
 use crate::accept::tls::ListenerTls;
@@ -12,12 +13,14 @@ use crate::bridge::{Bridge, Event};
 use crate::cache::Cache;
 use crate::classes::Classes;
 use crate::clock::Clock;
+use crate::connection::errors::NO_ERRORS;
 use crate::grpc::status::{CODES, Statuses};
 use crate::known::Known;
 use crate::ledger::{Kind, Ledger};
 use crate::limits::Limits;
 use crate::notices::Notices;
 use crate::remoting::answer::GoAway;
+use crate::wire::{Wire, client_chain};
 
 /// One method that is served.
 #[derive(Debug, Clone)]
@@ -114,43 +117,24 @@ pub(crate) struct Counts {
     pub(crate) remoting_connections: AtomicUsize,
 }
 
-/// The reasons of HTTP/2 errors (RFC 9113, 7) that are counted, by their codes. Later codes count as the second.
-const REASONS: [&str; 14] = [
-    "NO_ERROR",
-    "PROTOCOL_ERROR",
-    "INTERNAL_ERROR",
-    "FLOW_CONTROL_ERROR",
-    "SETTINGS_TIMEOUT",
-    "STREAM_CLOSED",
-    "FRAME_SIZE_ERROR",
-    "REFUSED_STREAM",
-    "CANCEL",
-    "COMPRESSION_ERROR",
-    "CONNECT_ERROR",
-    "ENHANCE_YOUR_CALM",
-    "INADEQUATE_SECURITY",
-    "HTTP_1_1_REQUIRED",
-];
-
-/// Reasons for which a stream or a connection ends without an error.
-const NO_ERRORS: [&str; 2] = ["NO_ERROR", "CANCEL"];
-
-/// HTTP/2 errors that were reported to clients, by reason.
+/// HTTP/2 errors that were reported to clients, by the codes of their reasons (RFC 9113, 7).
 #[derive(Debug, Default)]
-pub(crate) struct Http2Errors([AtomicU64; REASONS.len()]);
+pub(crate) struct Http2Errors([AtomicU64; 14]);
 
 impl Http2Errors {
-    /// Counts one. Returns the name of its reason.
-    pub(crate) fn count(&self, code: u32) -> &'static str {
-        let code = usize::try_from(code).ok().filter(|code| *code < REASONS.len()).unwrap_or(1);
-        self.0[code].fetch_add(1, Ordering::Relaxed);
-        REASONS[code]
+    /// Counts one, as `PROTOCOL_ERROR` if its code is none of RFC 9113. Returns the reason that it counts as.
+    pub(crate) fn count(&self, reason: Reason) -> Reason {
+        let known = usize::try_from(u32::from(reason)).is_ok_and(|code| code < self.0.len());
+        let reason = if known { reason } else { Reason::PROTOCOL_ERROR };
+        self.0[u32::from(reason) as usize].fetch_add(1, Ordering::Relaxed);
+        reason
     }
 
-    /// How many there were of each reason.
-    pub(crate) fn by_reason(&self) -> Vec<(&'static str, u64)> {
-        let counts = REASONS.into_iter().zip(self.0.iter().map(|count| count.load(Ordering::Relaxed)));
-        counts.filter(|(reason, _)| !NO_ERRORS.contains(reason)).collect()
+    /// How many there were of each reason, by name.
+    pub(crate) fn by_reason(&self) -> Vec<(String, u64)> {
+        let counts = (0..).map(Reason::from).zip(self.0.iter().map(|count| count.load(Ordering::Relaxed)));
+        let errors = counts.filter(|(reason, _)| !NO_ERRORS.contains(reason));
+        errors.map(|(reason, count)| (format!("{reason:?}"), count)).collect()
     }
 }
 
@@ -282,6 +266,15 @@ impl Shared {
     /// The generation of the authorities of clients' certificates: how often they changed.
     pub(crate) fn authorities_generation(&self) -> u64 {
         self.authorities_generation.load(Ordering::Acquire)
+    }
+
+    /// Whether the authorities in force accept the certificate that a client showed. `checked` is the generation of the last
+    /// check.
+    pub(crate) fn accepts(&self, wire: &Wire, checked: &mut u64) -> bool {
+        let (generation, chain) = (self.authorities_generation(), client_chain(wire));
+        std::mem::replace(checked, generation) == generation
+            || chain.is_empty()
+            || self.tls().is_none_or(|tls| tls.accepts(chain))
     }
 
     /// Puts certificates in force. If they have other authorities of clients, open connections look whether those accept them.

@@ -179,7 +179,7 @@ async fn a_reader_that_is_cut_within_a_message_gets_the_status() {
 }
 
 /// The HTTP/2 errors with a count above zero.
-fn errors(served: &Served) -> Vec<(&'static str, u64)> {
+fn errors(served: &Served) -> Vec<(String, u64)> {
     served.engine.http2_errors().into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
@@ -191,14 +191,14 @@ async fn http_2_errors_are_counted_by_their_reason() {
     raw.send(HEADERS, END_HEADERS | 1, 1, &without_path).await;
     let reset = raw.until(|frame| frame.kind == RST_STREAM).await;
     assert_eq!(reset.code(), 1);
-    assert_eq!(errors(&served), [("PROTOCOL_ERROR", 1)]);
+    assert_eq!(errors(&served), [("PROTOCOL_ERROR".to_owned(), 1)]);
     raw.call(3, SLOW, &framed(0, NEVER), "20m").await;
     raw.until(|frame| frame.kind == HEADERS && frame.stream == 3).await;
     raw.send(SETTINGS, 0, 7, &[]).await;
     while raw.next().await.is_some() {}
     // The connection ends just before its error is counted.
     let counted = async {
-        while errors(&served) != [("PROTOCOL_ERROR", 2)] {
+        while errors(&served) != [("PROTOCOL_ERROR".to_owned(), 2)] {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

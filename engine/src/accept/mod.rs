@@ -24,7 +24,7 @@ use tokio::task::{JoinSet, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use crate::accept::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
 use crate::accept::rates::Rates;
@@ -35,7 +35,7 @@ use crate::peer::{Owner, Peer, site_of};
 use crate::remoting::patience::IDLE;
 use crate::scheduler::Scheduler;
 use crate::shared::{Shared, Stage};
-use crate::wire::{MovingWire, Socket, Wire};
+use crate::wire::{MovingWire, Wire};
 
 /// Handshakes of TLS a second from one address. They take a tenth of a processor.
 const MAX_HANDSHAKE_RATE: u32 = 100;
@@ -190,12 +190,11 @@ impl Acceptor {
         if door != Door::Grpc {
             keep_alive(&stream);
         }
-        let socket = Socket::Open(stream);
         peer.authorities_generation = self.shared.authorities_generation(); // before its certificates are looked at
         let tls = self.shared.tls().filter(|_| door != Door::Remoting(TlsMode::Disabled));
-        let arriving = Arriving { socket, peer, site: site_of(address.ip()), place, door };
+        let arriving = Arriving { stream, peer, site: site_of(address.ip()), place, door };
         match tls {
-            None => self.hand_on(Wire::Plain(arriving.socket), arriving.peer, arriving.place, Carrier::Plain, door),
+            None => self.hand_on(plain(arriving.stream), arriving.peer, arriving.place, Carrier::Plain, door),
             Some(tls) if door == Door::Remoting(TlsMode::Permissive) => {
                 drop(spawn_local(Rc::clone(self).look_for_tls(tls.config, arriving)));
             }
@@ -205,11 +204,11 @@ impl Acceptor {
 
     /// Waits for the first byte, which tells whether the client wants TLS.
     async fn look_for_tls(self: Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving) {
-        match timeout(IDLE, arriving.socket.peek()).await {
-            Ok(Ok(Some(byte))) if begins_tls(byte) => self.begin_handshake(config, arriving),
-            Ok(Ok(Some(_))) => {
-                let Arriving { socket, peer, place, door, .. } = arriving;
-                self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain, door);
+        match timeout(IDLE, first_byte(&arriving.stream)).await {
+            Ok(Some(byte)) if begins_tls(byte) => self.begin_handshake(config, arriving),
+            Ok(Some(_)) => {
+                let Arriving { stream, peer, place, door, .. } = arriving;
+                self.hand_on(plain(stream), peer, place, Carrier::Plain, door);
             }
             _ => {}
         }
@@ -228,19 +227,21 @@ impl Acceptor {
     }
 
     async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving, _handshake: Hold) {
-        let Arriving { socket, mut peer, place, door, .. } = arriving;
+        let Arriving { stream, mut peer, place, door, .. } = arriving;
         let patience = self.shared.limits.handshake_timeout;
         let mut slice = self.scheduler.of(peer.account.owner());
-        let shaken = slice.run(timeout(patience, shake(config, socket))).await;
+        let shaken = slice.run(timeout(patience, shake(config, stream))).await;
         match shaken {
             Err(_) => {
                 let text = "the client does not get on with its handshake of TLS";
                 Mistake::new("handshake_timed_out", text).refuse(&peer, &self.shared);
             }
             Ok(Err(error)) => of_handshake(&error).refuse(&peer, &self.shared),
-            Ok(Ok(Shaken::Nothing)) => {}
-            Ok(Ok(Shaken::NoTls(socket))) => self.hand_on(Wire::Plain(socket), peer, place, Carrier::TlsMissing, door),
-            Ok(Ok(Shaken::Tls(mut stream))) => {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(Wire::Left(socket)))) => {
+                self.hand_on(Wire::Left(socket), peer, place, Carrier::TlsMissing, door);
+            }
+            Ok(Ok(Some(Wire::Right(mut stream)))) => {
                 stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
                 let session = stream.get_ref().1;
                 let carrier =
@@ -248,13 +249,13 @@ impl Acceptor {
                 if let Err(problem) = peer.shows(session.peer_certificates().unwrap_or_default()) {
                     return Mistake::new("client_certificate_refused", problem).refuse(&peer, &self.shared);
                 }
-                self.hand_on(Wire::Tls(stream), peer, place, carrier, door);
+                self.hand_on(Wire::Right(stream), peer, place, carrier, door);
             }
         }
     }
 
     fn hand_on(&self, wire: Wire, peer: Peer, place: Hold, carrier: Carrier, door: Door) {
-        let Ok(wire) = wire.detach() else { return };
+        let Ok(wire) = MovingWire::detach(wire) else { return };
         let mut next = self.next.borrow_mut();
         *next = (*next + 1) % self.workers.len();
         // A thread that has ended takes nobody; the connection closes.
@@ -286,7 +287,7 @@ impl Acceptor {
 
 /// An accepted connection without a worker.
 struct Arriving {
-    socket: Socket,
+    stream: TcpStream,
     peer: Peer,
     site: u64,
     place: Hold,
@@ -303,23 +304,26 @@ fn keep_alive(stream: &TcpStream) {
     let _ = set; // without it the end is noticed later
 }
 
-/// What became of a handshake.
-enum Shaken {
-    /// The client sent nothing before it closed the connection, as probes of open ports do.
-    Nothing,
-    /// The client speaks something else. The worker answers it.
-    NoTls(Socket),
-    Tls(Box<TlsStream<Socket>>),
+fn plain(stream: TcpStream) -> Wire {
+    Wire::Left(Either::Left(stream))
 }
 
-async fn shake(config: Arc<ServerConfig>, socket: Socket) -> io::Result<Shaken> {
-    match socket.peek().await {
-        Ok(Some(byte)) if begins_tls(byte) => {}
-        Ok(Some(_)) => return Ok(Shaken::NoTls(socket)),
-        Ok(None) | Err(_) => return Ok(Shaken::Nothing),
+/// The first byte of a connection, which stays to be read. None if it ends without one.
+async fn first_byte(stream: &TcpStream) -> Option<u8> {
+    let mut byte = [0];
+    stream.peek(&mut byte).await.is_ok_and(|came| came > 0).then_some(byte[0])
+}
+
+/// Shakes hands. A client that speaks something else gets its answer from the worker, so its connection stays plain. None: it
+/// sent nothing before it closed the connection, as probes of open ports do.
+async fn shake(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Option<Wire>> {
+    match first_byte(&stream).await {
+        Some(byte) if begins_tls(byte) => {}
+        Some(_) => return Ok(Some(plain(stream))),
+        None => return Ok(None),
     }
-    let stream = TlsAcceptor::from(config).accept(socket).await?;
-    Ok(Shaken::Tls(Box::new(stream)))
+    let stream = TlsAcceptor::from(config).accept(Either::Left(stream)).await?;
+    Ok(Some(Wire::Right(Box::new(stream))))
 }
 
 #[cfg(test)]
@@ -424,7 +428,7 @@ mod tests {
         assert!(answered < 10, "{answered}");
         let wire = handed_on.recv().await.expect("the honest one").wire.attach().expect("open");
         assert_eq!(acceptor.shared.ledger.held(Kind::Handshakes), 100, "those of the other address");
-        let Wire::Tls(mut stream) = wire else { panic!("no TLS") };
+        let Wire::Right(mut stream) = wire else { panic!("no TLS") };
         let taken = stream.get_mut().1.writer().write(&vec![7; 1 << 20]).expect("room");
         assert!(taken <= TLS_BUFFER, "{taken} bytes wait for a client that does not read");
     }

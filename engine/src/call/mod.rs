@@ -3,7 +3,6 @@
 //! A call whose answer is in the cache ends in the poll that read it. Any other gets a task, which is what Python's
 //! commands, its deadline, and its client's going reach.
 
-pub(crate) mod open;
 pub(crate) mod pending_known;
 pub(crate) mod request;
 pub(crate) mod responder;
@@ -25,9 +24,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bridge::{Body, CallInfo};
 use crate::cache::key_into;
-use crate::call::open::OpenCall;
 use crate::call::pending_known::PendingKnownCall;
-use crate::call::request::{Refusal, give_window_back, head_of, metadata_size};
+use crate::call::request::{Head, Refusal, give_window_back, head_of, metadata_size};
 use crate::call::responder::Responder;
 use crate::call::task::CallTask;
 use crate::connections::ConnectionHandle;
@@ -37,6 +35,7 @@ use crate::grpc::payload::Payload;
 use crate::grpc::status::{Code, Status};
 use crate::ledger::{Hold, Kind, Over};
 use crate::peer::Peer;
+use crate::shared::Shared;
 use crate::worker::Worker;
 
 /// Most of a request that is not gRPC that is read before it is answered.
@@ -165,7 +164,26 @@ fn hold(peer: &Peer, kind: Kind, bytes: usize) -> Result<Admitted, (Kind, Over)>
     Ok(Admitted { place, bytes })
 }
 
+/// A call whose head has been read and that is not answered yet.
+pub(crate) struct OpenCall {
+    worker: Rc<Worker>,
+    connection: Rc<ConnectionHandle>,
+    peer: Arc<Peer>,
+    head: Head,
+    headers: HeaderMap,
+    responder: Responder,
+    deadline: Option<Instant>,
+    /// What identifies callers with the same certificate and token; None if nothing does.
+    credentials: Option<Bytes>,
+    /// The generation of permits in force when it began.
+    generation: u64,
+}
+
 impl OpenCall {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.worker.shared
+    }
+
     /// Answers from the cache, if the answer is there and the caller may have it. Whether it did.
     fn answer_from_cache(&mut self, message: &Bytes, hits: Option<&mut HitClock>) -> bool {
         let shared = Arc::clone(self.shared());

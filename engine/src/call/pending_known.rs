@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::bridge::{CallInfo, Command};
-use crate::call::open::OpenCall;
+use crate::call::OpenCall;
 use crate::call::task::CallTask;
 use crate::connections::ConnectionHandle;
 use crate::grpc::status::{Code, Status};

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Sleep, sleep, sleep_until};
 
 use crate::bridge::{CallInfo, Cause, Command, Event, HeldMessage};
-use crate::call::open::OpenCall;
+use crate::call::OpenCall;
 use crate::call::request::give_window_back;
 use crate::call::responder::Gone;
 use crate::grpc::inflate::Encoding;

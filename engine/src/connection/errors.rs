@@ -12,7 +12,7 @@ const GOAWAY: u8 = 7;
 const CODE_END: usize = 8;
 
 /// Reasons that are no errors: streams that end early on both sides' wish.
-const NO_ERRORS: [Reason; 2] = [Reason::NO_ERROR, Reason::CANCEL];
+pub(crate) const NO_ERRORS: [Reason; 2] = [Reason::NO_ERROR, Reason::CANCEL];
 
 /// An error that was reported to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,82 +25,54 @@ pub(crate) struct ReportedError {
 /// Follows the frames in what is written, in whatever pieces.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorScan {
-    head: [u8; HEAD],
-    /// How much of the head has been written.
+    /// The head of a frame, and its payload up to the end of its error code.
+    begin: [u8; HEAD + CODE_END],
+    /// How much of that has been written.
     have: usize,
-    payload: [u8; CODE_END],
-    /// How much of the payload has been written.
-    written: usize,
-    /// Length of the payload; None before the head is whole.
-    length: Option<usize>,
-    /// How much of a frame without an error is still to be written.
-    skip: usize,
+    /// How much of the frame before is still to be written.
+    rest: usize,
 }
 
 impl ErrorScan {
     /// Reads a piece, and adds the errors in it.
     pub(crate) fn scan(&mut self, mut bytes: &[u8], found: &mut Vec<ReportedError>) {
         while !bytes.is_empty() {
-            if self.have == 0 {
-                self.skip += end_of_harmless(bytes.get(self.skip..).unwrap_or_default());
-            }
-            if self.skip > 0 {
-                let skipped = self.skip.min(bytes.len());
-                self.skip -= skipped;
-                bytes = &bytes[skipped..];
+            if self.rest > 0 {
+                let passed = self.rest.min(bytes.len());
+                self.rest -= passed;
+                bytes = &bytes[passed..];
                 continue;
             }
-            let Some(length) = self.length else {
-                let taken = (HEAD - self.have).min(bytes.len());
-                self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
-                self.have += taken;
-                bytes = &bytes[taken..];
-                if self.have == HEAD {
-                    let [high, middle, low, ..] = self.head;
-                    self.length = Some(usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low));
-                    self.end_frame(found);
-                }
-                continue;
-            };
-            let taken = (length - self.written).min(bytes.len());
-            if self.written < CODE_END {
-                let kept = taken.min(CODE_END - self.written);
-                self.payload[self.written..self.written + kept].copy_from_slice(&bytes[..kept]);
-            }
-            self.written += taken;
+            let taken = (self.wanted() - self.have).min(bytes.len());
+            self.begin[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
+            self.have += taken;
             bytes = &bytes[taken..];
-            self.end_frame(found);
+            if self.have == self.wanted() {
+                self.end_frame(found);
+            }
+        }
+    }
+
+    /// How many of the first bytes of the frame tell whether it reports an error.
+    fn wanted(&self) -> usize {
+        match self.begin[3] {
+            RST_STREAM if self.have >= HEAD => HEAD + CODE_END - 4,
+            GOAWAY if self.have >= HEAD => HEAD + CODE_END,
+            _ => HEAD,
         }
     }
 
     fn end_frame(&mut self, found: &mut Vec<ReportedError>) {
-        if self.length != Some(self.written) {
-            return;
-        }
-        let code_at = match self.head[3] {
-            RST_STREAM => Some(0),
-            GOAWAY => Some(CODE_END - 4),
-            _ => None,
-        };
-        if let Some(code_at) = code_at {
-            let code = self.payload[code_at..].iter().take(4).fold(0, |code, byte| code << 8 | u32::from(*byte));
-            let (reason, of_connection) = (Reason::from(code), self.head[3] == GOAWAY);
+        let [high, middle, low, kind, ..] = self.begin;
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        if self.have > HEAD {
+            let code = self.begin[..self.have].last_chunk().map_or(0, |code| u32::from_be_bytes(*code));
+            let reason = Reason::from(code);
             if !NO_ERRORS.contains(&reason) {
-                found.push(ReportedError { reason, of_connection });
+                found.push(ReportedError { reason, of_connection: kind == GOAWAY });
             }
         }
-        *self = Self::default();
-    }
-}
-
-/// Where a frame ends that begins here and reports no error; 0 if it may report one, or its head is not whole.
-fn end_of_harmless(bytes: &[u8]) -> usize {
-    match bytes {
-        [_, _, _, RST_STREAM | GOAWAY, ..] => 0,
-        [high, middle, low, _, _, _, _, _, _, ..] => {
-            HEAD + (usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low))
-        }
-        _ => 0,
+        *self = Self { rest: (HEAD + length).saturating_sub(self.have), ..Self::default() };
     }
 }
 

@@ -3,7 +3,7 @@
 //! HTTP/2 by itself writes each answer when it is asked for the next call, and the trailers of a larger one in a write of
 //! their own. A write costs more than all else that a hit does.
 
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Ref, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -60,16 +60,12 @@ impl<T> Gathered<T> {
     pub(crate) fn inner(&self) -> Ref<'_, T> {
         Ref::map(self.0.borrow(), |outgoing| &outgoing.inner)
     }
-
-    fn outgoing(&self) -> RefMut<'_, Outgoing<T>> {
-        self.0.borrow_mut()
-    }
 }
 
 impl<T: AsyncWrite + Unpin> Gathered<T> {
     /// Ends a turn. Ready when all that was written in it has left; pending if the peer does not take it now.
     pub(crate) fn poll_end_turn(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut outgoing = self.outgoing();
+        let mut outgoing = self.0.borrow_mut();
         outgoing.in_turn = false;
         outgoing.poll_flush(cx)
     }
@@ -121,13 +117,13 @@ impl<T: AsyncWrite + Unpin> Outgoing<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Gathered<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.outgoing().inner).poll_read(cx, buffer)
+        Pin::new(&mut self.0.borrow_mut().inner).poll_read(cx, buffer)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.outgoing().poll_write(cx, &[io::IoSlice::new(bytes)])
+        self.0.borrow_mut().poll_write(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -135,7 +131,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.outgoing().poll_write(cx, pieces)
+        self.0.borrow_mut().poll_write(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -143,11 +139,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.outgoing().poll_flush(cx)
+        self.0.borrow_mut().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut outgoing = self.outgoing();
+        let mut outgoing = self.0.borrow_mut();
         ready!(outgoing.poll_leave(cx))?;
         Pin::new(&mut outgoing.inner).poll_shutdown(cx)
     }

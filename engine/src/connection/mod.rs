@@ -62,9 +62,6 @@ const MAX_RESETS: usize = 1 << 16;
 /// The cost of a call that is no hit, for its task, nanoseconds.
 const TASK_COST: u64 = 10_000;
 
-/// A connection that has waited longer for the thread was served late.
-pub(crate) const LATE: Duration = Duration::from_secs(1);
-
 /// How long a client that speaks something else is listened to, and how much, so that it can read why it is turned away.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 const MAX_UNREAD: u64 = 64 << 10;
@@ -258,18 +255,8 @@ impl Connection {
 
     /// Looks whether the authorities in force accept the certificate that the client showed.
     fn check_certificate(&mut self) {
-        let generation = self.worker.shared.authorities_generation();
-        if generation == self.authorities_generation {
+        if self.worker.shared.accepts(&self.wire.inner(), &mut self.authorities_generation) {
             return;
-        }
-        self.authorities_generation = generation;
-        let tls = self.worker.shared.tls();
-        {
-            let wire = self.wire.inner();
-            let chain = wire.client_chain();
-            if chain.is_empty() || tls.is_none_or(|tls| tls.accepts(chain)) {
-                return;
-            }
         }
         self.worker.refuse(&self.handle);
         let text = "the client's certificate is no longer accepted; its calls end, and then its connection";
@@ -283,18 +270,10 @@ impl Connection {
         }
         for error in self.pace.errors.take() {
             self.handle.count_cancel();
-            let reason = self.worker.shared.http2_errors.count(error.reason.into());
+            let reason = self.worker.shared.http2_errors.count(error.reason);
             let what = if error.of_connection { "a connection is closed" } else { "a call is reset" };
-            let text = format!("{what} with {reason} (RFC 9113, 7): {}", error.reason.description());
+            let text = format!("{what} with {reason:?} (RFC 9113, 7): {}", error.reason.description());
             self.worker.shared.notices.tell_of_peer("http2_error", &self.peer.address, &text);
-        }
-    }
-
-    /// Notes whether it is served late.
-    fn note_lateness(&self) {
-        let (began, timer) = (self.slice.began(), &self.keepalive_timer);
-        if self.slice.waited() > LATE || timer.is_elapsed() && began > timer.deadline() + LATE {
-            self.handle.late_at.set(Some(began));
         }
     }
 
@@ -370,7 +349,7 @@ impl Future for Connection {
         let this = self.get_mut();
         this.handle.set_waker(cx.waker());
         ready!(this.slice.poll(cx));
-        this.note_lateness();
+        this.handle.note_lateness(&this.slice, &this.keepalive_timer);
         this.pace.turn.set(this.pace.turn.get() + 1);
         this.pace.withheld.set(false);
         if this.poll_end() {
@@ -399,14 +378,16 @@ impl Future for Connection {
 mod tests {
     use super::*;
     use crate::bridge::{Cause, Event};
+    use crate::connections::LATE;
     use crate::door::Door;
     use crate::ledger::Kind;
     use crate::limits::Limits;
     use crate::peer::Owner;
     use crate::shared::{Method, Shared};
-    use crate::wire::Socket;
+    use crate::wire::MovingWire;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::{LocalSet, spawn_local, yield_now};
+    use tokio_util::either::Either;
 
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const PING: u8 = 6;
@@ -441,7 +422,7 @@ mod tests {
             let (stream, address) = listener.accept().await.expect("accepts");
             let account = shared.ledger.account(Owner::of(address, true));
             let place = account.hold(Kind::Connections, 1).expect("a place");
-            let wire = Wire::Plain(Socket::Open(stream)).detach().expect("a socket");
+            let wire = MovingWire::detach(Wire::Left(Either::Left(stream))).expect("a socket");
             let peer = Peer::of(address, account);
             spawn_local(serve(worker, Accepted { wire, peer, place, carrier: Carrier::Plain, door: Door::Grpc }));
             tokio::time::timeout(PATIENCE, test(client)).await.expect("what the test waits for");

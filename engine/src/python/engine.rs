@@ -391,7 +391,7 @@ impl PyEngine {
     }
 
     /// HTTP/2 errors that were reported to clients, by reason.
-    fn http2_errors(&self) -> HashMap<&'static str, u64> {
+    fn http2_errors(&self) -> HashMap<String, u64> {
         self.engine.http2_errors().into_iter().collect()
     }
 

@@ -16,7 +16,7 @@ use crate::accept::mistakes::{Carrier, TELLING, of_foreign};
 use crate::bridge::{Body, CallInfo, FrameInfo};
 use crate::cache::{Answer, key_into};
 use crate::call::HitClock;
-use crate::connection::{FAREWELL, LATE, goodbye};
+use crate::connection::{FAREWELL, goodbye};
 use crate::connections::ConnectionHandle;
 use crate::grpc::payload::Counted;
 use crate::peer::Peer;
@@ -154,23 +154,14 @@ impl Connection {
             }
             self.leave(now);
         }
-        if self.leaves_until.is_none() && !self.has_good_certificate() {
+        let (wire, checked) = (&self.wire, &mut self.authorities_generation);
+        let is_accepted = wire.as_ref().is_none_or(|wire| self.worker.shared.accepts(wire, checked));
+        if self.leaves_until.is_none() && !is_accepted {
             self.handle.closed_here.set(true);
             self.tell("the client's certificate is no longer accepted");
             return true;
         }
         false
-    }
-
-    /// Whether the authorities in force accept the certificate that the client showed.
-    fn has_good_certificate(&mut self) -> bool {
-        let generation = self.worker.shared.authorities_generation();
-        if generation == self.authorities_generation {
-            return true;
-        }
-        self.authorities_generation = generation;
-        let chain = self.wire.as_ref().map_or(&[][..], Wire::client_chain);
-        chain.is_empty() || self.worker.shared.tls().is_none_or(|tls| tls.accepts(chain))
     }
 
     fn leave(&mut self, now: Instant) {
@@ -410,9 +401,7 @@ impl Future for Connection {
         this.handle.set_waker(cx.waker());
         ready!(this.slice.poll(cx));
         let now = this.slice.began();
-        if this.slice.waited() > LATE || this.timer.is_elapsed() && now > this.timer.deadline() + LATE {
-            this.handle.late_at.set(Some(now));
-        }
+        this.handle.note_lateness(&this.slice, &this.timer);
         if this.look_for_end(now) {
             return Poll::Ready(None);
         }

@@ -4,6 +4,7 @@
 //! an answer that is kept. A JSON header is only read in the form in which `RocketMQ` writes it, with its members in
 //! alphabetical order. Python reads every other one.
 
+use std::io::Write as _;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -119,21 +120,10 @@ pub(crate) fn written(encoding: u8, opaque: i32) -> ([u8; 11], usize) {
         bytes[..4].copy_from_slice(&opaque.to_be_bytes());
         return (bytes, 4);
     }
-    let (mut at, mut left) = (bytes.len(), opaque.unsigned_abs());
-    loop {
-        at -= 1;
-        bytes[at] = b'0' + u8::try_from(left % 10).unwrap_or_default();
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    if opaque < 0 {
-        at -= 1;
-        bytes[at] = b'-';
-    }
-    bytes.rotate_left(at);
-    (bytes, bytes.len() - at)
+    let mut rest = &mut bytes[..];
+    let _ = write!(rest, "{opaque}"); // no number is longer
+    let length = 11 - rest.len();
+    (bytes, length)
 }
 
 /// A number of 32 bits as JSON writes it.
