@@ -1,6 +1,7 @@
 from collections.abc import Sequence
+from datetime import timedelta
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 __version__: str
 CALL: int
@@ -15,6 +16,7 @@ LEFT: int
 CLOSED_HERE: int
 SERVED_LATE: int
 
+Explanation: TypeAlias = tuple[str, bytes, int | None]
 Fields: TypeAlias = list[tuple[str, bytes]]
 
 def check_tls(certificate: bytes, key: bytes, client_ca: bytes | None = None) -> None: ...
@@ -41,36 +43,39 @@ class KnownCalls:
     @property
     def numbers(self) -> list[int]: ...
 
+class Limits(TypedDict):
+    cache_bytes: int
+    max_metadata: int
+    max_streams: int
+    max_connections: int
+    max_calls: int
+    max_health_calls: int
+    max_reflection_calls: int
+    max_bytes_in: int
+    max_waiting: int
+    caller_percent: int
+    kept_percent: int
+    max_cancels: int
+    max_connection_rate: int
+    keepalive: timedelta
+    keepalive_timeout: timedelta
+    handshake_timeout: timedelta
+    body_timeout: timedelta
+    slow_reader: timedelta
+    proxies: Sequence[tuple[IPv4Address | IPv6Address, int]]
+    linger: timedelta
+
 class Engine:
     def __init__(
         self,
         methods: list[tuple[str, bool, bool, int, str]],
         requests: Sequence[tuple[int | None, bool, bool]],
         *,
+        limits: Limits,
         threads: int,
         permits: bool,
         follows_traces: bool,
-        cache_bytes: int,
-        max_metadata: int,
-        max_streams: int,
-        max_connections: int,
-        max_calls: int,
-        max_health_calls: int,
-        max_reflection_calls: int,
-        max_bytes_in: int,
-        max_waiting: int,
-        caller_percent: int,
-        kept_percent: int,
-        max_cancels: int,
-        max_connection_rate: int,
-        keepalive: float,
-        keepalive_timeout: float,
-        handshake_timeout: float,
-        body_timeout: float,
-        slow_reader: float,
-        proxies: Sequence[tuple[IPv4Address | IPv6Address, int]],
-        linger: float,
-        explanations: dict[str, tuple[str, bytes, int | None]],
+        explanations: tuple[Sequence[Explanation], Sequence[Explanation], Explanation],
     ) -> None: ...
     def handover(self) -> int: ...
     def listen(self, remoting_tls: str | None = None) -> None: ...

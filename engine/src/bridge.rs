@@ -376,12 +376,12 @@ impl Bridge {
 
     /// Tells Python that a call arrived.
     pub(crate) fn tell_call(&self, call: Arc<CallInfo>) {
-        self.push(|events| events.of_address(call.peer.account.owner()).calls.push_back(call));
+        self.push(|events| events.of_address(call.peer.account.owner).calls.push_back(call));
     }
 
     /// Tells Python something about a call that it has.
     pub(crate) fn tell_of(&self, call: &CallInfo, event: Event) {
-        self.push(|events| events.of_address(call.peer.account.owner()).others.push_back(event));
+        self.push(|events| events.of_address(call.peer.account.owner).others.push_back(event));
     }
 
     /// Tells Python that a connection of an owner has ended. Its calls must have been cancelled.
@@ -393,7 +393,7 @@ impl Bridge {
     pub(crate) fn tell_cancelled(&self, call: &CallInfo, cause: Cause) {
         self.push(|events| {
             if call.delivered.load(Ordering::Relaxed) {
-                events.of_address(call.peer.account.owner()).others.push_back(Event::Cancelled(call.id, cause));
+                events.of_address(call.peer.account.owner).others.push_back(Event::Cancelled(call.id, cause));
             } else {
                 call.cancelled.store(true, Ordering::Relaxed);
             }

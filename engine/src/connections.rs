@@ -23,7 +23,7 @@ pub(crate) const LATE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ConnectionHandle {
     number: u64,
-    owner: Owner,
+    pub(crate) owner: Owner,
     /// Bytes that wait for its reader.
     pub(crate) waiting: Rc<Waiting>,
     /// Whether it must close because it holds most of what waits for readers.
@@ -44,10 +44,6 @@ pub(crate) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    pub(crate) fn owner(&self) -> Owner {
-        self.owner
-    }
-
     /// Why a call ends that its client or the end of the connection ends.
     pub(crate) fn cause_of_end(&self) -> Cause {
         if self.closed_here.get() {
@@ -61,8 +57,8 @@ impl ConnectionHandle {
 
     /// Notes whether the connection, whose slice has begun, is served late.
     pub(crate) fn note_lateness(&self, slice: &Slice, timer: &Sleep) {
-        if slice.waited() > LATE || timer.is_elapsed() && slice.began() > timer.deadline() + LATE {
-            self.late_at.set(Some(slice.began()));
+        if slice.waited > LATE || timer.is_elapsed() && slice.began > timer.deadline() + LATE {
+            self.late_at.set(Some(slice.began));
         }
     }
 

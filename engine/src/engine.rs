@@ -9,17 +9,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::accept::rates::Rates;
 use crate::accept::tls::listener_tls;
 use crate::accept::{self, listener_of};
-use crate::bridge::{Bridge, CallId, CallInfo, Command, Event, locked};
+use crate::bridge::{CallId, CallInfo, Command, Event, locked};
 use crate::cache::{Answer, Cache, key_into};
 use crate::clock::Clock;
 use crate::door::Door;
-use crate::grpc::status::{ByKind, Code, Status, Statuses};
+use crate::grpc::status::Statuses;
 use crate::ledger::{CALLS, Kind};
 use crate::limits::Limits;
 use crate::panics::text_of;
@@ -50,40 +49,9 @@ pub struct Setup {
     /// Whether Python follows the traces of callers, and so has to see calls that these have traced.
     pub follows_traces: bool,
     /// What calls are told that the engine itself ends.
-    pub explanations: Explanations,
+    pub statuses: Statuses,
     /// The clock of everything that is counted per time.
     pub clock: Clock,
-}
-
-/// What calls are told that the engine itself ends.
-#[derive(Debug)]
-pub struct Explanations {
-    /// All callers together hold as much as they may.
-    pub in_all: ByKind<Explanation>,
-    /// Its address holds as much as one may.
-    pub of_address: ByKind<Explanation>,
-    /// The certificate of its connection is no longer accepted.
-    pub refused_certificate: Explanation,
-}
-
-/// A status in words, and for programs: the trailer `grpc-status-details-bin` as it travels.
-#[derive(Debug)]
-pub struct Explanation {
-    /// For people.
-    pub text: String,
-    /// For programs. Empty if there is nothing to tell.
-    pub details: Bytes,
-    /// After how many milliseconds a retry helps: the trailer `grpc-retry-pushback-ms`. None: the client decides.
-    pub pushback_millis: Option<u32>,
-}
-
-impl Explanation {
-    fn of(self, code: Code) -> Status {
-        let details = Some(self.details).filter(|details| !details.is_empty());
-        let details = details.and_then(|details| HeaderValue::from_maybe_shared(details).ok());
-        let pushback = self.pushback_millis.map(HeaderValue::from);
-        Status { details, pushback, ..Status::new(code, self.text) }
-    }
 }
 
 /// Sockets, TLS, HTTP/2, and the cache of answers.
@@ -103,17 +71,7 @@ impl Engine {
     ///
     /// The system has no more descriptors.
     pub fn new(setup: Setup) -> std::io::Result<Self> {
-        let threads = setup.threads.clamp(1, 64);
-        let bridge = Arc::new(Bridge::new(threads)?);
-        let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
-        let told = setup.explanations;
-        let statuses = Statuses {
-            in_all: told.in_all.map(|told| told.of(Code::ResourceExhausted)),
-            of_address: told.of_address.map(|told| told.of(Code::ResourceExhausted)),
-            refused_certificate: told.refused_certificate.of(Code::Unauthenticated),
-        };
-        let Setup { limits, methods, permits, follows_traces, clock, .. } = setup;
-        let shared = Shared::new(limits, methods, cache, permits, follows_traces, bridge, statuses, threads, clock);
+        let shared = Shared::new(setup)?;
         Ok(Self {
             fill_rates: Mutex::new(Rates::new(FILL_RATE, FILL_BURST, shared.clock.now())),
             shared: Arc::new(shared),
@@ -220,7 +178,7 @@ impl Engine {
             return false;
         };
         let kept = (request.len() + answer.size()) >> 10;
-        if call.generation < self.shared.permits_generation() || !self.may_fill(call.peer.account.owner(), kept) {
+        if call.generation < self.shared.permits_generation() || !self.may_fill(call.peer.account.owner, kept) {
             return false;
         }
         let mut key = Vec::with_capacity(request.len() + 6);
@@ -340,12 +298,6 @@ impl Drop for Engine {
     }
 }
 
-/// A status as trailers.
-#[must_use]
-pub fn status_trailers(code: u8, details: &str) -> HeaderMap {
-    crate::grpc::status::trailers(code, details)
-}
-
 /// Runs a thread, and tells Python if it ends in another way than it was asked to.
 fn supervise(name: &str, shared: &Shared, run: impl FnOnce() -> Result<(), String>) {
     let ended = catch_unwind(AssertUnwindSafe(run));
@@ -354,7 +306,7 @@ fn supervise(name: &str, shared: &Shared, run: impl FnOnce() -> Result<(), Strin
         Ok(Err(cause)) => cause,
         Err(panic) => text_of(&*panic).to_owned(),
     };
-    shared.tell(Event::Failed(format!("the thread {name} of the engine ended: {cause}")));
+    shared.bridge.tell(Event::Failed(format!("the thread {name} of the engine ended: {cause}")));
 }
 
 /// Tells Python that all threads have ended, when the last of them drops it.
@@ -362,7 +314,7 @@ struct Leaving(Arc<Shared>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.tell(Event::Stopped);
+        self.0.bridge.tell(Event::Stopped);
     }
 }
 
@@ -371,23 +323,9 @@ mod tests {
     use super::*;
 
     fn told_after(run: impl FnOnce() -> Result<(), String>) -> Vec<String> {
-        let told = || Explanation { text: String::new(), details: Bytes::new(), pushback_millis: None };
-        let setup = Setup {
-            limits: Limits::default(),
-            methods: Vec::new(),
-            threads: 1,
-            permits: false,
-            follows_traces: false,
-            explanations: Explanations {
-                in_all: ByKind::each(told),
-                of_address: ByKind::each(told),
-                refused_certificate: told(),
-            },
-            clock: Clock::default(),
-        };
-        let engine = Engine::new(setup).expect("descriptors");
-        supervise("engine-7", &engine.shared, run);
-        let causes = engine.take().into_iter().filter_map(|event| match event {
+        let shared = Shared::of(Limits::default(), Vec::new());
+        supervise("engine-7", &shared, run);
+        let causes = shared.bridge.take(1).into_iter().filter_map(|event| match event {
             Event::Failed(cause) => Some(cause),
             _ => None,
         });

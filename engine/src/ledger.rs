@@ -68,7 +68,7 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 pub(crate) struct Account {
     ledger: Arc<Ledger>,
-    owner: Owner,
+    pub(crate) owner: Owner,
     held: [AtomicUsize; KINDS],
 }
 
@@ -85,7 +85,7 @@ impl Drop for Exceeding {
 /// An amount that work holds. Given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     kind: Kind,
     amount: usize,
 }
@@ -135,10 +135,6 @@ impl Ledger {
 }
 
 impl Account {
-    pub(crate) fn owner(&self) -> Owner {
-        self.owner
-    }
-
     /// Holds an amount. Refused if the address or all addresses together would hold too much.
     pub(crate) fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Hold, Over> {
         self.take(kind, amount, usize::MAX)?;
@@ -185,11 +181,6 @@ impl Drop for Account {
 }
 
 impl Hold {
-    /// In whose account it is.
-    pub(crate) fn owner(&self) -> Owner {
-        self.account.owner
-    }
-
     /// Holds more. Refused as `Account::hold` is, and if all together would hold more than three quarters: work that grows
     /// leaves a quarter to work that is there whole. Then it holds as much as before.
     pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Over> {

@@ -1,4 +1,4 @@
-//! The bounds of the engine, each with the failure that it prevents.
+//! The bounds of the engine, each with the failure that it prevents. Python gives them as a dict.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use crate::accept::proxy::Network;
 
 /// Bounds that the settings of the name server give.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "python", derive(pyo3::FromPyObject), pyo3(from_item_all))]
 pub struct Limits {
     /// Bytes that the cache of answers may take, what it needs for itself included.
     pub cache_bytes: usize,
@@ -28,6 +29,7 @@ pub struct Limits {
     /// Of every kind that is limited, what only programs of this machine may hold, percent.
     pub kept_percent: usize,
     /// Whether all programs of this machine are one caller without a share. Tests set it to false to have several callers.
+    #[cfg_attr(feature = "python", pyo3(default = true))]
     pub trust_loopback: bool,
     /// Bytes of all answers together that wait for their readers. Over it, connections that hold most are closed.
     pub max_waiting: usize,

@@ -209,13 +209,14 @@ pub(crate) struct Slice {
     scheduler: Rc<Scheduler>,
     owner: Owner,
     entry: Rc<Entry>,
-    /// Whether it waits before the other work of its owner.
-    goes_first: bool,
+    /// Whether its next slices come before those of its owner's other work.
+    pub(crate) goes_first: bool,
     /// Since when it waits.
     asked: Option<Instant>,
-    began: Instant,
+    /// When the slice began.
+    pub(crate) began: Instant,
     /// How long it has waited for its slice.
-    waited: Duration,
+    pub(crate) waited: Duration,
     /// The cost of the slice without its time.
     cost: u64,
 }
@@ -245,21 +246,6 @@ impl Slice {
             *waker = Some(cx.waker().clone());
         }
         Poll::Pending
-    }
-
-    /// When the slice began.
-    pub(crate) fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// How long it has waited for its slice.
-    pub(crate) fn waited(&self) -> Duration {
-        self.waited
-    }
-
-    /// Whether its next slices come before those of its owner's other work.
-    pub(crate) fn go_first(&mut self, goes_first: bool) {
-        self.goes_first = goes_first;
     }
 
     /// Adds to the cost of the slice.
@@ -388,7 +374,7 @@ mod tests {
     fn work_that_goes_first_comes_before_its_owners_other_work() {
         let (scheduler, cx) = (Scheduler::of_other(1), Context::from_waker(Waker::noop()));
         let [mut having, mut usual, mut first] = [(); 3].map(|()| scheduler.of(OTHER));
-        first.go_first(true);
+        first.goes_first = true;
         assert!(having.poll(&cx).is_ready());
         assert!(usual.poll(&cx).is_pending() && first.poll(&cx).is_pending());
         having.end();

@@ -9,11 +9,12 @@ use h2::Reason;
 use tokio::sync::Notify;
 
 use crate::accept::tls::ListenerTls;
-use crate::bridge::{Bridge, Event};
+use crate::bridge::Bridge;
 use crate::cache::Cache;
 use crate::classes::Classes;
 use crate::clock::Clock;
 use crate::connection::errors::NO_ERRORS;
+use crate::engine::Setup;
 use crate::grpc::status::{CODES, Statuses};
 use crate::known::Known;
 use crate::ledger::{Kind, Ledger};
@@ -147,7 +148,7 @@ pub(crate) struct Shared {
     /// Methods by the code of their requests. The key None stands for all other codes.
     by_code: HashMap<Option<i32>, u16>,
     pub(crate) hits: Vec<Hits>,
-    pub(crate) cache: Arc<Cache>,
+    pub(crate) cache: Cache,
     pub(crate) classes: Classes,
     pub(crate) known: Known,
     pub(crate) bridge: Arc<Bridge>,
@@ -177,25 +178,18 @@ pub(crate) struct Shared {
 impl Shared {
     /// The state of an engine with one worker.
     pub(crate) fn of(limits: Limits, methods: Vec<Method>) -> Arc<Self> {
-        let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
-        let statuses = Statuses::unknown();
-        Arc::new(Self::new(limits, methods, cache, false, false, bridge, statuses, 1, Clock::default()))
+        let (statuses, clock) = (Statuses::unknown(), Clock::default());
+        let setup = Setup { limits, methods, threads: 1, permits: false, follows_traces: false, statuses, clock };
+        Arc::new(Self::new(setup).expect("descriptors"))
     }
 }
 
 impl Shared {
-    #[allow(clippy::too_many_arguments)] // each is made elsewhere
-    pub(crate) fn new(
-        limits: Limits,
-        methods: Vec<Method>,
-        cache: Arc<Cache>,
-        permits: bool,
-        follows_traces: bool,
-        bridge: Arc<Bridge>,
-        statuses: Statuses,
-        threads: usize,
-        clock: Clock,
-    ) -> Self {
+    /// Fails if the system has no more descriptors.
+    pub(crate) fn new(setup: Setup) -> std::io::Result<Self> {
+        let Setup { limits, methods, threads, permits, follows_traces, statuses, clock } = setup;
+        let threads = threads.clamp(1, 64);
+        let bridge = Arc::new(Bridge::new(threads)?);
         let (mut by_path, mut by_code) = (HashMap::new(), HashMap::new());
         for (number, method) in (0..).zip(&methods) {
             match &method.requests {
@@ -203,12 +197,12 @@ impl Shared {
                 Some(requests) => drop(by_code.insert(requests.code, number)),
             }
         }
-        Self {
+        Ok(Self {
             hits: methods.iter().map(|_| Hits::default()).collect(),
             by_path,
             by_code,
             methods,
-            cache,
+            cache: Cache::new(limits.cache_bytes),
             classes: Classes::new(permits),
             known: Known::new(permits),
             notices: Notices::new(Arc::clone(&bridge), clock.clone()),
@@ -227,7 +221,7 @@ impl Shared {
             go_away: OnceLock::new(),
             next_stage: Notify::new(),
             limits,
-        }
+        })
     }
 
     /// The method of requests with a code. Without a code, their header has a form that only Python reads.
@@ -300,9 +294,5 @@ impl Shared {
             }
         }
         (counts, self.hits.iter().map(|hits| hits.nanos.load(Ordering::Relaxed)).collect())
-    }
-
-    pub(crate) fn tell(&self, event: Event) {
-        self.bridge.tell(event);
     }
 }

@@ -8,6 +8,7 @@ import binascii
 import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeAlias
 
@@ -866,29 +867,31 @@ class NativeServer(EngineServer):
         return namesrv_engine.Engine(
             methods,
             self._requests,
+            limits={
+                "cache_bytes": options.cache_bytes,
+                "max_metadata": options.max_metadata,
+                "max_streams": options.max_streams,
+                "max_connections": options.max_connections,
+                "max_calls": options.max_calls,
+                "max_health_calls": options.max_health_calls,
+                "max_reflection_calls": options.max_reflection_calls,
+                "max_bytes_in": options.max_bytes_in,
+                "max_waiting": options.max_waiting,
+                "caller_percent": options.shares.caller_percent,
+                "kept_percent": options.shares.kept_percent,
+                "max_cancels": options.max_cancels,
+                "max_connection_rate": options.max_connection_rate,
+                "keepalive": timedelta(seconds=options.keepalive),
+                "keepalive_timeout": timedelta(seconds=options.keepalive_timeout),
+                "handshake_timeout": timedelta(seconds=options.handshake_timeout),
+                "body_timeout": timedelta(seconds=options.body_timeout),
+                "slow_reader": timedelta(seconds=options.slow_reader),
+                "proxies": [(network.network_address, network.prefixlen) for network in options.proxies],
+                "linger": timedelta(seconds=options.linger),
+            },
             threads=options.threads,
             permits=options.permits,
             follows_traces=self._follows_traces,
-            cache_bytes=options.cache_bytes,
-            max_metadata=options.max_metadata,
-            max_streams=options.max_streams,
-            max_connections=options.max_connections,
-            max_calls=options.max_calls,
-            max_health_calls=options.max_health_calls,
-            max_reflection_calls=options.max_reflection_calls,
-            max_bytes_in=options.max_bytes_in,
-            max_waiting=options.max_waiting,
-            caller_percent=options.shares.caller_percent,
-            kept_percent=options.shares.kept_percent,
-            max_cancels=options.max_cancels,
-            max_connection_rate=options.max_connection_rate,
-            keepalive=options.keepalive,
-            keepalive_timeout=options.keepalive_timeout,
-            handshake_timeout=options.handshake_timeout,
-            body_timeout=options.body_timeout,
-            slow_reader=options.slow_reader,
-            proxies=[(network.network_address, network.prefixlen) for network in options.proxies],
-            linger=options.linger,
             explanations=_explanations(options),
         )
 
@@ -930,23 +933,26 @@ def _counted_as(path: str) -> str:
     return "health_calls" if path.startswith("/grpc.health.") else "calls"
 
 
-def _explanations(options: Options) -> dict[str, tuple[str, bytes, int | None]]:
-    """What calls are told that the engine itself ends."""
-    limits = {
-        "calls": ("open calls", options.max_calls),
-        "health_calls": ("open calls of health", options.max_health_calls),
-        "reflection_calls": ("open calls of reflection", options.max_reflection_calls),
-        "bytes_in": ("bytes of requests", options.max_bytes_in),
-    }
-    told = {"refused_certificate": _told(not_authenticated("the certificate of this connection is no longer accepted"))}
-    for kind, (what, most) in limits.items():
-        of_address = options.shares.of_caller(most)
-        told[f"{kind}_in_all"] = _told(overloaded(f"{what} are over the limit of {most} in all; try again in a moment"))
-        told[f"{kind}_of_address"] = _told(limit_exceeded(what, of_address + 1, of_address, "your address"))
-    return told
+_Told: TypeAlias = tuple[str, bytes, int | None]
 
 
-def _told(error: Refused) -> tuple[str, bytes, int | None]:
+def _explanations(options: Options) -> tuple[list[_Told], list[_Told], _Told]:
+    """Returns what the engine tells calls that it ends itself: in all, of one address, and by a refused certificate."""
+    limits = [
+        ("open calls", options.max_calls),
+        ("open calls of health", options.max_health_calls),
+        ("open calls of reflection", options.max_reflection_calls),
+        ("bytes of requests", options.max_bytes_in),
+    ]
+    in_all = [
+        _told(overloaded(f"{what} are over the limit of {most} in all; try again in a moment")) for what, most in limits
+    ]
+    shares = [(what, options.shares.of_caller(most)) for what, most in limits]
+    of_address = [_told(limit_exceeded(what, share + 1, share, "your address")) for what, share in shares]
+    return in_all, of_address, _told(not_authenticated("the certificate of this connection is no longer accepted"))
+
+
+def _told(error: Refused) -> _Told:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
     rich = FAILURES.table.rich(error)
     details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]

@@ -229,7 +229,7 @@ impl Acceptor {
     async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving, _handshake: Hold) {
         let Arriving { stream, mut peer, place, door, .. } = arriving;
         let patience = self.shared.limits.handshake_timeout;
-        let mut slice = self.scheduler.of(peer.account.owner());
+        let mut slice = self.scheduler.of(peer.account.owner);
         let shaken = slice.run(timeout(patience, shake(config, stream))).await;
         match shaken {
             Err(_) => {

@@ -24,6 +24,7 @@ const TCP_OVER_IPV6: u8 = 0x21;
 
 /// A network: an address and the length of its prefix.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "python", derive(pyo3::FromPyObject))]
 pub struct Network(pub IpAddr, pub u8);
 
 impl Network {

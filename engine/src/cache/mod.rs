@@ -197,14 +197,14 @@ impl Cache {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let inner = self.read();
-        inner.found.bytes() + inner.absent.bytes()
+        inner.found.bytes + inner.absent.bytes
     }
 
     /// How many answers there are, stale ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         let inner = self.read();
-        inner.found.len() + inner.absent.len()
+        inner.found.entries.len() + inner.absent.entries.len()
     }
 
     /// Whether there is none.

@@ -53,8 +53,8 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Share {
     most: usize,
-    bytes: usize,
-    entries: HashMap<Arc<[u8]>, Entry>,
+    pub(super) bytes: usize,
+    pub(super) entries: HashMap<Arc<[u8]>, Entry>,
     order: VecDeque<Arc<[u8]>>,
     /// The last random number.
     random: u64,
@@ -104,14 +104,6 @@ impl Share {
             self.bytes -= held.size;
             all.give_back(&held.dependencies);
         }
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
     }
 
     fn next_random(&mut self) -> u64 {

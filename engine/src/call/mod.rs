@@ -50,7 +50,7 @@ pub(crate) struct HitClock {
     begun: Option<Clock>,
     by_method: BTreeMap<u16, u32>,
     /// All of them.
-    count: u32,
+    pub(crate) count: u32,
 }
 
 impl HitClock {
@@ -61,11 +61,6 @@ impl HitClock {
     pub(crate) fn hit(&mut self, method: u16) {
         *self.by_method.entry(method).or_default() += 1;
         self.count += 1;
-    }
-
-    /// Hits of the poll so far.
-    pub(crate) fn count(&self) -> u32 {
-        self.count
     }
 
     /// The poll is over: its hits share its time.

@@ -48,7 +48,8 @@ pub(crate) struct Crossing {
     acknowledged: Option<Vec<u8>>,
     /// The last call that is served, once it is known.
     last: Option<u32>,
-    out: BytesMut,
+    /// What may be passed on.
+    pub(crate) out: BytesMut,
 }
 
 impl Crossing {
@@ -75,11 +76,6 @@ impl Crossing {
                 self.put_head();
             }
         }
-    }
-
-    /// What may be passed on.
-    pub(crate) fn out(&mut self) -> &mut BytesMut {
-        &mut self.out
     }
 
     fn put_head(&mut self) {
@@ -150,7 +146,7 @@ mod tests {
             while at < came.len() {
                 let end = came.len().min(at + cuts.next().unwrap_or(1));
                 crossing.put(&came[at..end]);
-                out.extend_from_slice(&crossing.out().split());
+                out.extend_from_slice(&crossing.out.split());
                 at = end;
             }
             prop_assert_eq!(out, expected);
@@ -163,7 +159,7 @@ mod tests {
             let mut crossing = Crossing::new(Place::default());
             bytes.chunks(cut).for_each(|piece| crossing.put(piece));
             let whole = bytes.len() - crossing.place.have;
-            prop_assert_eq!(&crossing.out()[..], &bytes[..whole]);
+            prop_assert_eq!(&crossing.out[..], &bytes[..whole]);
         }
     }
 }

@@ -87,7 +87,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     let pace = PaceState::new(&peer.account);
     let wire = Gathered::new(wire, &worker.spare);
     let paced = Paced::new(wire.clone(), Rc::clone(&pace));
-    let mut slice = worker.scheduler.of(peer.account.owner());
+    let mut slice = worker.scheduler.of(peer.account.owner);
     let Ok(Ok(http2)) = slice.run(timeout(patience, builder(&worker).handshake(paced))).await else { return };
     Connection::new(http2, wire, Rc::clone(&worker), Arc::new(peer), pace, slice).await;
     worker.connections.report();
@@ -177,7 +177,7 @@ impl Connection {
         pace: Rc<PaceState>,
         slice: Slice,
     ) -> Self {
-        let handle = worker.connections.add(peer.account.owner());
+        let handle = worker.connections.add(peer.account.owner);
         let limits = &worker.shared.limits;
         let keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout);
         let keepalive_timer = Box::pin(sleep(limits.keepalive));
@@ -307,7 +307,7 @@ impl Connection {
                 Poll::Pending => {
                     self.pace.all_accepted();
                     hits.stop(&self.worker);
-                    self.slice.go_first(false);
+                    self.slice.goes_first = false;
                     if self.pace.accepts_first.replace(false) | self.pace.held_back.replace(false) {
                         cx.waker().wake_by_ref(); // to read on
                     }
@@ -315,9 +315,9 @@ impl Connection {
                 }
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.pace.call_has(request.headers().len());
-                    let before = hits.count();
+                    let before = hits.count;
                     call::begin(&self.worker, &self.handle, &self.peer, request, respond, &mut hits, cx);
-                    if hits.count() > before {
+                    if hits.count > before {
                         left -= 1;
                     } else {
                         left = left.saturating_sub(OTHER_CALL);
@@ -330,7 +330,7 @@ impl Connection {
         hits.stop(&self.worker);
         self.pace.withheld.set(true);
         self.pace.accepts_first.set(true);
-        self.slice.go_first(true);
+        self.slice.goes_first = true;
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -316,17 +316,17 @@ impl<T: AsyncRead + Unpin> Paced<T> {
     fn poll_crossing(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut crossing = self.crossing.take().unwrap_or_else(|| Crossing::new(self.scan.0));
         let mut polled = Poll::Ready(Ok(()));
-        if crossing.out().is_empty() {
+        if crossing.out.is_empty() {
             let mut few = [0; CAREFUL_READ];
             let mut part = ReadBuf::new(&mut few);
             polled = self.poll_bytes(cx, &mut part);
             crossing.put(part.filled());
-            if !part.filled().is_empty() && crossing.out().is_empty() {
+            if !part.filled().is_empty() && crossing.out.is_empty() {
                 cx.waker().wake_by_ref(); // an empty answer would mean the end
                 polled = Poll::Pending;
             }
         }
-        let out = crossing.out();
+        let out = &mut crossing.out;
         let passed = out.len().min(buffer.remaining());
         buffer.put_slice(&out[..passed]);
         out.advance(passed);

@@ -83,7 +83,7 @@ impl Unpacking {
     pub(crate) async fn unpack(self, message: Message, encoding: Encoding) -> Result<(Bytes, Hold), Status> {
         let Message { bytes: packed, mut held, most_bytes, .. } = message;
         let compressed = held.split(usize::MAX);
-        let mut slice = self.scheduler.of(held.owner());
+        let mut slice = self.scheduler.of(held.account.owner);
         poll_fn(|cx| slice.poll(cx)).await;
         let mut decoder = encoding.decoder()?; // some 40 KB, so not before it is next
         let mut buffer = vec![0; MAX_WRITTEN];

@@ -38,6 +38,12 @@ impl Status {
         Self { code, text: text.into(), details: None, pushback: None }
     }
 
+    fn told(code: Code, (text, details, pushback_millis): Explanation) -> Self {
+        let details = Some(details).filter(|details| !details.is_empty());
+        let details = details.and_then(|details| HeaderValue::from_maybe_shared(Bytes::from(details)).ok());
+        Self { details, pushback: pushback_millis.map(HeaderValue::from), ..Self::new(code, text) }
+    }
+
     /// The trailers that tell it.
     pub(crate) fn trailers(&self) -> HeaderMap {
         let mut trailers = trailers(self.code as u8, &self.text);
@@ -54,73 +60,53 @@ impl Status {
     }
 }
 
-/// One value for each kind whose limit can refuse a call.
-#[derive(Debug)]
-pub struct ByKind<T> {
-    /// For `Kind::Calls`.
-    pub calls: T,
-    /// For `Kind::HealthCalls`.
-    pub health_calls: T,
-    /// For `Kind::ReflectionCalls`.
-    pub reflection_calls: T,
-    /// For `Kind::BytesIn`.
-    pub bytes_in: T,
-}
+/// What a call is told: a text, the trailer `grpc-status-details-bin` as it travels, and after how many milliseconds a retry
+/// helps (`grpc-retry-pushback-ms`). Without that, the client decides.
+pub type Explanation = (String, Vec<u8>, Option<u32>);
 
-impl<T> ByKind<T> {
-    /// The same way of making each value.
-    pub fn each(mut make: impl FnMut() -> T) -> Self {
-        Self { calls: make(), health_calls: make(), reflection_calls: make(), bytes_in: make() }
-    }
-
-    pub(crate) fn map<U>(self, mut change: impl FnMut(T) -> U) -> ByKind<U> {
-        ByKind {
-            calls: change(self.calls),
-            health_calls: change(self.health_calls),
-            reflection_calls: change(self.reflection_calls),
-            bytes_in: change(self.bytes_in),
-        }
-    }
-
-    fn of(&self, kind: Kind) -> &T {
-        match kind {
-            Kind::HealthCalls => &self.health_calls,
-            Kind::ReflectionCalls => &self.reflection_calls,
-            Kind::BytesIn => &self.bytes_in,
-            Kind::Calls | Kind::Connections | Kind::Handshakes => &self.calls,
-        }
-    }
-}
+/// The kinds whose limits can refuse a call.
+const LIMITED: [Kind; 4] = [Kind::Calls, Kind::HealthCalls, Kind::ReflectionCalls, Kind::BytesIn];
 
 /// What calls are told that the engine itself ends, in the words of the name server.
 #[derive(Debug)]
-pub(crate) struct Statuses {
-    /// All callers together hold as much as they may.
-    pub(crate) in_all: ByKind<Status>,
+pub struct Statuses {
+    /// All callers together hold as much as they may, of each of `LIMITED`.
+    in_all: [Status; 4],
     /// The address of the caller holds as much as one may.
-    pub(crate) of_address: ByKind<Status>,
+    of_address: [Status; 4],
     /// The certificate of its connection is no longer accepted.
     pub(crate) refused_certificate: Status,
 }
 
 impl Statuses {
+    /// The explanations of limits are for calls, calls of health, calls of reflection, and bytes of requests.
+    #[must_use]
+    pub fn new(in_all: [Explanation; 4], of_address: [Explanation; 4], refused_certificate: Explanation) -> Self {
+        let exhausted = |told| Status::told(Code::ResourceExhausted, told);
+        Self {
+            in_all: in_all.map(exhausted),
+            of_address: of_address.map(exhausted),
+            refused_certificate: Status::told(Code::Unauthenticated, refused_certificate),
+        }
+    }
+
     /// The status of a call that a limit leaves no capacity.
     pub(crate) fn over(&self, kind: Kind, over: Over) -> Status {
         let by_kind = match over {
             Over::InAll(_) => &self.in_all,
             Over::OfAddress(_) => &self.of_address,
         };
-        by_kind.of(kind).clone()
+        by_kind[LIMITED.iter().position(|limited| *limited == kind).unwrap_or_default()].clone()
     }
 
     #[cfg(test)]
     pub(crate) fn unknown() -> Self {
-        let exhausted = |text| Status::new(Code::ResourceExhausted, text);
-        Self {
-            in_all: ByKind::each(|| exhausted("too much")),
-            of_address: ByKind::each(|| exhausted("too much of one address")),
-            refused_certificate: Status::new(Code::Unauthenticated, "certificate"),
-        }
+        let told = |text: &str| (text.to_owned(), Vec::new(), None);
+        Self::new(
+            [(); 4].map(|()| told("too much")),
+            [(); 4].map(|()| told("too much of one address")),
+            told("certificate"),
+        )
     }
 }
 
@@ -132,7 +118,8 @@ const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// A status as trailers.
-pub(crate) fn trailers(code: u8, text: &str) -> HeaderMap {
+#[must_use]
+pub fn trailers(code: u8, text: &str) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     trailers.insert(GRPC_STATUS, HeaderValue::from(u16::from(code)));
     if !text.is_empty() {

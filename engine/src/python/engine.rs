@@ -1,10 +1,8 @@
 //! The engine as Python sees it: each method is a few lines that turn what Python has into what Rust has, or back.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -19,13 +17,12 @@ use tokio::time::Instant;
 
 use super::calls::{PyCall, PyKnown};
 use super::{CALL, CANCELLED, FAILED, KNOWN, LEFT, MESSAGE, NOTICE, STOPPED, WRITABLE};
-use crate::accept::proxy::Network;
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::clock::Clock;
 use crate::door::{Door, TlsMode};
-use crate::engine::{Engine, Explanation, Explanations, Setup, status_trailers};
-use crate::grpc::status::ByKind;
+use crate::engine::{Engine, Setup};
+use crate::grpc::status::{Explanation, Statuses, trailers as status_trailers};
 use crate::ledger::Kind;
 use crate::limits::Limits;
 use crate::remoting::answer::{FrameAnswer, GoAway};
@@ -59,70 +56,19 @@ fn kind_of_calls(name: &str) -> PyResult<Kind> {
     }
 }
 
-fn seconds(number: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(number).map_err(|error| PyValueError::new_err(format!("{number} seconds: {error}")))
-}
-
 #[pymethods]
 impl PyEngine {
     #[new]
-    #[pyo3(signature = (
-        methods, requests, *, threads, permits, follows_traces, cache_bytes, max_metadata, max_streams, max_connections,
-        max_calls, max_health_calls, max_reflection_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
-        handshake_timeout, body_timeout, slow_reader, proxies, linger, explanations,
-    ))]
-    #[allow(clippy::too_many_arguments)] // all of them by name
+    #[pyo3(signature = (methods, requests, *, limits, threads, permits, follows_traces, explanations))]
     fn new(
         methods: Vec<MethodTuple>,
         requests: Vec<RequestsTuple>,
+        limits: Limits,
         threads: usize,
         permits: bool,
         follows_traces: bool,
-        cache_bytes: usize,
-        max_metadata: usize,
-        max_streams: u32,
-        max_connections: usize,
-        max_calls: usize,
-        max_health_calls: usize,
-        max_reflection_calls: usize,
-        max_bytes_in: usize,
-        max_waiting: usize,
-        caller_percent: usize,
-        kept_percent: usize,
-        max_cancels: u32,
-        max_connection_rate: u32,
-        keepalive: f64,
-        keepalive_timeout: f64,
-        handshake_timeout: f64,
-        body_timeout: f64,
-        slow_reader: f64,
-        proxies: Vec<(IpAddr, u8)>,
-        linger: f64,
-        mut explanations: HashMap<String, (String, Vec<u8>, Option<u32>)>,
+        explanations: ([Explanation; 4], [Explanation; 4], Explanation),
     ) -> PyResult<Self> {
-        let limits = Limits {
-            cache_bytes,
-            max_metadata,
-            max_streams,
-            max_connections,
-            max_calls,
-            max_health_calls,
-            max_reflection_calls,
-            max_bytes_in,
-            max_waiting,
-            caller_percent,
-            kept_percent,
-            trust_loopback: true,
-            max_cancels,
-            max_connection_rate,
-            keepalive: seconds(keepalive)?,
-            keepalive_timeout: seconds(keepalive_timeout)?,
-            handshake_timeout: seconds(handshake_timeout)?,
-            body_timeout: seconds(body_timeout)?,
-            slow_reader: seconds(slow_reader)?,
-            proxies: proxies.into_iter().map(|(address, prefix)| Network(address, prefix)).collect(),
-            linger: seconds(linger)?,
-        };
         let methods = methods.into_iter().map(|(path, streams_in, cached, max_message, counted_as)| {
             let counted_as = kind_of_calls(&counted_as)?;
             PyResult::Ok(Method { path, streams_in, cached, max_message, counted_as, requests: None })
@@ -138,34 +84,13 @@ impl PyEngine {
                 requests,
             })
         });
-        let mut explanation = |name: &str| {
-            let (text, details, pushback_millis) = explanations
-                .remove(name)
-                .ok_or_else(|| PyValueError::new_err(format!("explanations have no {name}")))?;
-            PyResult::Ok(Explanation { text, details: details.into(), pushback_millis })
-        };
-        let explanations = Explanations {
-            in_all: ByKind {
-                calls: explanation("calls_in_all")?,
-                health_calls: explanation("health_calls_in_all")?,
-                reflection_calls: explanation("reflection_calls_in_all")?,
-                bytes_in: explanation("bytes_in_in_all")?,
-            },
-            of_address: ByKind {
-                calls: explanation("calls_of_address")?,
-                health_calls: explanation("health_calls_of_address")?,
-                reflection_calls: explanation("reflection_calls_of_address")?,
-                bytes_in: explanation("bytes_in_of_address")?,
-            },
-            refused_certificate: explanation("refused_certificate")?,
-        };
         let engine = Engine::new(Setup {
             limits,
             methods: methods.chain(requests).collect::<PyResult<_>>()?,
             threads,
             permits,
             follows_traces,
-            explanations,
+            statuses: Statuses::new(explanations.0, explanations.1, explanations.2),
             clock: Clock::default(),
         })?;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)

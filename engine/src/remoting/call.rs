@@ -23,7 +23,7 @@ pub(crate) struct Link {
     worker: Rc<Worker>,
     handle: Rc<ConnectionHandle>,
     /// Answers that wait for the connection's next slice.
-    answers: RefCell<Outgoing>,
+    pub(crate) answers: RefCell<Outgoing>,
     requests: RefCell<HashMap<CallId, Arc<CallInfo>>>,
     /// Whether Python wants it to end.
     pub(crate) must_end: Cell<bool>,
@@ -51,11 +51,6 @@ impl Link {
         self.requests.borrow().len()
     }
 
-    /// The answers since the last time.
-    pub(crate) fn answers(&self) -> Outgoing {
-        self.answers.take()
-    }
-
     /// Hands a request to Python.
     pub(crate) fn ask(self: &Rc<Self>, info: CallInfo, takes: (Hold, Option<Exceeding>)) {
         let info = Arc::new(info);
@@ -77,7 +72,7 @@ impl Link {
             shared.bridge.tell_cancelled(&info, cause);
         }
         if self.is_known.get() {
-            shared.bridge.tell_left(self.handle.owner(), self.id, cause);
+            shared.bridge.tell_left(self.handle.owner, self.id, cause);
         }
     }
 }

@@ -114,7 +114,7 @@ struct Connection {
 impl Connection {
     fn new(wire: Wire, worker: Rc<Worker>, peer: Arc<Peer>) -> Result<Self, crate::ledger::Over> {
         let incoming = Incoming::new(&peer.account)?;
-        let owner = peer.account.owner();
+        let owner = peer.account.owner;
         let handle = worker.connections.add(owner);
         let now = Instant::now();
         Ok(Self {
@@ -400,12 +400,12 @@ impl Future for Connection {
         let this = self.get_mut();
         this.handle.set_waker(cx.waker());
         ready!(this.slice.poll(cx));
-        let now = this.slice.began();
+        let now = this.slice.began;
         this.handle.note_lateness(&this.slice, &this.timer);
         if this.look_for_end(now) {
             return Poll::Ready(None);
         }
-        this.outgoing.append(this.link.answers());
+        this.outgoing.append(this.link.answers.take());
         let reads = this.leaves_until.is_none() || this.goes_away_until.is_some();
         let mut end = if reads { this.poll_turn(cx, now) } else { None };
         end = end.or(this.poll_rest(cx, now));

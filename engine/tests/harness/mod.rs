@@ -18,8 +18,8 @@ use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
 use namesrv_engine::{
-    ByKind, CallInfo, Clock, Command, Door, Engine, Event, Explanation, Explanations, FrameAnswer, Kind, Limits,
-    Method, Requests, Setup, TlsMode, status_trailers,
+    CallInfo, Clock, Command, Door, Engine, Event, FrameAnswer, Kind, Limits, Method, Requests, Setup, Statuses,
+    TlsMode, status_trailers,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -239,11 +239,7 @@ impl Served {
         methods.push(requests(Some(LOOKUP), true, false));
         methods.push(requests(Some(REGISTRATION), false, true));
         methods.push(requests(None, false, false));
-        let explanation = |text: &str| Explanation {
-            text: text.into(),
-            details: Bytes::from_static(b"details"),
-            pushback_millis: Some(1000),
-        };
+        let explanation = |text: &str| (text.to_owned(), b"details".to_vec(), Some(1000));
         let clock = Clock::default();
         let setup = Setup {
             limits,
@@ -251,16 +247,17 @@ impl Served {
             threads: 1,
             permits,
             follows_traces: true,
-            explanations: Explanations {
-                in_all: ByKind::each(|| explanation("no room")),
-                of_address: ByKind {
-                    calls: explanation("calls of one address"),
-                    health_calls: explanation("health calls of one address"),
-                    reflection_calls: explanation("reflection calls of one address"),
-                    bytes_in: explanation("bytes of one address"),
-                },
-                refused_certificate: explanation("no longer accepted"),
-            },
+            statuses: Statuses::new(
+                [(); 4].map(|()| explanation("no room")),
+                [
+                    "calls of one address",
+                    "health calls of one address",
+                    "reflection calls of one address",
+                    "bytes of one address",
+                ]
+                .map(explanation),
+                explanation("no longer accepted"),
+            ),
             clock: clock.clone(),
         };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));
