@@ -54,7 +54,6 @@ pub(crate) enum Over {
     OfAddress(usize),
 }
 
-/// All accounts.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     bounds: [Bound; KINDS],
@@ -64,7 +63,6 @@ pub(crate) struct Ledger {
     is_exceeded: AtomicBool,
 }
 
-/// The account of one address.
 #[derive(Debug)]
 pub(crate) struct Account {
     ledger: Arc<Ledger>,
@@ -124,7 +122,6 @@ impl Ledger {
         account
     }
 
-    /// How much is held of a kind.
     pub(crate) fn held(&self, kind: Kind) -> usize {
         self.held[kind as usize].load(Ordering::Relaxed)
     }

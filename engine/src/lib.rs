@@ -1,8 +1,8 @@
 //! The engine of namesrv: sockets, TLS, gRPC and `RocketMQ`'s protocol, bounds, and a cache of answers. Python decides.
 //!
-//! `README.md` draws the threads and queues. Only the module `python` knows of Python, and only the event loop's
-//! thread enters it. The model checker (the feature `loom`) puts locks and atomics of its own into the cache, and
-//! changes nothing else.
+//! `README.md` draws the threads and queues. Only the module `python` knows of Python (`Limits` can be read from a dict),
+//! and only the event loop's thread enters it. The model checker (the feature `loom`) puts locks and atomics of its own into
+//! the cache, and changes nothing else.
 
 pub mod cache;
 

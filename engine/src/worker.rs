@@ -16,14 +16,12 @@ use crate::shared::{Shared, Stage};
 
 /// A call that Python's commands reach.
 pub(crate) trait Recipient {
-    /// Takes a command.
     fn receive(self: Rc<Self>, command: Command);
 
     /// Has the call look at its connection again.
     fn wake(&self) {}
 }
 
-/// The state of one engine thread.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inbox: Arc<Inbox>,

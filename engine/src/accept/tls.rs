@@ -15,7 +15,6 @@ pub(crate) const ALPN: &[u8] = b"h2";
 /// Sessions that clients may resume; each takes about 1 kB, since clients that show certificates get none.
 const SESSIONS: usize = 4_096;
 
-/// The TLS of a listener.
 #[derive(Debug, Clone)]
 pub(crate) struct ListenerTls {
     pub(crate) config: Arc<ServerConfig>,

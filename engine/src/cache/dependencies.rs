@@ -24,7 +24,6 @@ struct Held {
     answers: u32,
 }
 
-/// The generations.
 #[derive(Debug)]
 pub(super) struct Dependencies {
     by_name: HashMap<Name, Index, BuildHasherDefault<Hashed>>,

@@ -56,7 +56,6 @@ pub struct Failure {
 }
 
 impl Answer {
-    /// Bytes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Message(tail) => tail.len(),

@@ -49,7 +49,6 @@ impl Entry {
     }
 }
 
-/// Answers by their keys.
 #[derive(Debug)]
 pub(super) struct Share {
     most: usize,

@@ -131,7 +131,7 @@ async fn turn_away(worker: &Worker, mut wire: Wire, peer: &Peer, mut came: Vec<u
         _ if is_http_1(&came) => HTTP_1_ANSWER,
         _ => &[],
     };
-    let _ = timeout(FAREWELL, wire.write_all(answer)).await; // whoever went needs no answer
+    let _ = timeout(FAREWELL, wire.write_all(answer)).await; // fails if the client has left
     goodbye(wire).await;
 }
 

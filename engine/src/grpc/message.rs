@@ -9,7 +9,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::grpc::status::{Code, Status, Statuses};
 use crate::ledger::{Hold, Kind};
 
-/// Length of the prefix of a message.
 pub(crate) const PREFIX: usize = 5;
 
 /// A message as it arrived.

@@ -19,7 +19,6 @@ pub(crate) enum Code {
     Unauthenticated = 16,
 }
 
-/// How many codes there are.
 pub(crate) const CODES: usize = 17;
 
 /// A status with which the engine itself ends a call.
@@ -44,7 +43,6 @@ impl Status {
         Self { details, pushback: pushback_millis.map(HeaderValue::from), ..Self::new(code, text) }
     }
 
-    /// The trailers that tell it.
     pub(crate) fn trailers(&self) -> HeaderMap {
         let mut trailers = trailers(self.code as u8, &self.text);
         if self.code == Code::Unimplemented {
@@ -60,8 +58,8 @@ impl Status {
     }
 }
 
-/// What a call is told: a text, the trailer `grpc-status-details-bin` as it travels, and after how many milliseconds a retry
-/// helps (`grpc-retry-pushback-ms`). Without that, the client decides.
+/// An explanation for a client: a text, the trailer `grpc-status-details-bin` as it travels, and after how many milliseconds a
+/// retry helps (`grpc-retry-pushback-ms`). Without that, the client decides.
 pub type Explanation = (String, Vec<u8>, Option<u32>);
 
 /// The kinds whose limits can refuse a call.

@@ -31,7 +31,6 @@ impl FrameAnswer {
         Some(Self { is_absence, encoding: parts.encoding, header_end: parts.header_end, opaque_at, frame })
     }
 
-    /// Bytes.
     pub(crate) fn size(&self) -> usize {
         self.frame.len()
     }

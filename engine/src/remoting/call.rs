@@ -51,7 +51,6 @@ impl Link {
         self.requests.borrow().len()
     }
 
-    /// Hands a request to Python.
     pub(crate) fn ask(self: &Rc<Self>, info: CallInfo, takes: (Hold, Option<Exceeding>)) {
         let info = Arc::new(info);
         self.is_known.set(true);

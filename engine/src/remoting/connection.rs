@@ -293,7 +293,6 @@ impl Connection {
         }
     }
 
-    /// Hands a request to Python.
     fn ask(&mut self, frame: &Frame, taken: Taken) {
         self.has_room();
         let shared = &self.worker.shared;

@@ -54,7 +54,6 @@ impl Incoming {
         Ok(Self { account: Arc::clone(account), bytes: Vec::new(), taken: 0, held, room: 0, exceeding: None })
     }
 
-    /// The bytes.
     pub(crate) fn left(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
@@ -85,7 +84,6 @@ impl Incoming {
         self.exceeding.is_some()
     }
 
-    /// Takes bytes that were read.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
