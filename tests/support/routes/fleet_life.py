@@ -165,7 +165,8 @@ class LivingNamesrv(ScriptedNamesrv):
         self.before_pin()
         pin_id = f"pin-{len(self.pins)}"
         self.pins[pin_id] = self.fleet.state.snapshot()
-        return pb.PinRouteSnapshotResponse(header=self.fleet.state.header(), pin_id=pin_id, lease_millis=600_000)
+        header = self.fleet.state.header()
+        return pb.PinRouteSnapshotResponse(header=header, pin_id=pin_id, lease_millis=600_000, warm=True)
 
     def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
