@@ -152,20 +152,24 @@ class Removal:
         """Returns those that were removed."""
         if not self._lives or not _are_due(self.state, self._lives, self.is_meant):
             return []
-        self.state.guard.removed([self._lost(gone) for gone in self._removed if self._is_loss(gone)])
+        self.state.guard.removed(self._losses())
         self.state.commit(self._edit)
         for gone in self._removed:
             self.state.forget(gone.live)
         return self._removed
 
-    def _is_loss(self, gone: RemovedBroker) -> bool:
-        return gone.reason in VANISHED and gone.live.key not in self.state.unconfirmed
-
-    def _lost(self, gone: RemovedBroker) -> LostBroker:
-        live, tables = gone.live, self.state.tables
-        queues = self._edit.all_lost_queues(live.broker) if self._edit.group(live.broker) is None else {}
-        filter_servers = tables.filter_server_table.get(live.key) or ()
-        return LostBroker(live, tables.broker_addr_table[live.broker], queues, filter_servers)
+    def _losses(self) -> Iterator[LostBroker]:
+        """What the guard counts. The brokers of a group that went share its queues: each may bring them back."""
+        if self.reason not in VANISHED:
+            return
+        tables, gone = self.state.tables, (gone.live.broker for gone in self._removed if gone.group_gone)
+        queues = {group: self._edit.all_lost_queues(group) for group in gone}
+        for removed in self._removed:
+            live = removed.live
+            if live.key not in self.state.unconfirmed:
+                filter_servers = tables.filter_server_table.get(live.key) or ()
+                group = tables.broker_addr_table[live.broker]
+                yield LostBroker(live, group, queues.get(live.broker, {}), filter_servers)
 
 
 class LossPreview(Removal):
