@@ -62,7 +62,7 @@ ROW_COLUMNS = {
             "reported_perm", INTEGER, "what the broker reports, where an operator changed it; else null", nullable=True
         ),
         Column(
-            "static_mapping", STRING, "of a static topic: JSON of which queues the group has; else null", nullable=True
+            "static_mapping", STRING, "of a static topic: the queues of the group as JSON; else null", nullable=True
         ),
     ),
     BROKERS: (
