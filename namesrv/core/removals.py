@@ -159,11 +159,11 @@ class Removal:
         return self._removed
 
     def _losses(self) -> Iterator[LostBroker]:
-        """What the guard counts. The brokers of a group that went share its queues: each may bring them back."""
+        """What the guard counts. The brokers of a removed group share its queues, and each may bring them back."""
         if self.reason not in VANISHED:
             return
-        tables, gone = self.state.tables, (gone.live.broker for gone in self._removed if gone.group_gone)
-        queues = {group: self._edit.all_lost_queues(group) for group in gone}
+        tables, keys = self.state.tables, (gone.live.broker for gone in self._removed if gone.group_gone)
+        queues = {key: self._edit.all_lost_queues(key) for key in keys}
         for removed in self._removed:
             live = removed.live
             if live.key not in self.state.unconfirmed:
