@@ -165,6 +165,7 @@ class BrokerController:
         run_blocking_step("name_server_list", self._namesrv_list.stop)
         run_blocking_step("slave_synchronize", self._slave_synchronize.stop)
         run_blocking_step("periodic", self._stop_periodic)
+        run_blocking_step("order_topics", self._results.stop)
         run_blocking_step("topics", self._topic_configs.stop)
         run_blocking_step("client_listener", self._client_server.stop, STOP_LISTENER_SECONDS)
         run_blocking_step("listener", self._server.stop, STOP_LISTENER_SECONDS)
@@ -313,7 +314,7 @@ class BrokerController:
             self._register_with,
             self._timing,
             on_accepted=self._server.set_serving,  # from the first acceptance on
-            interceptors=self._observation.interceptors(endpoint),
+            observers=self._observation.observers_of(endpoint),
             security=self._security.to_name_servers,
         )
 

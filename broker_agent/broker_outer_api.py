@@ -21,6 +21,7 @@ from broker_agent.registration_sync import CallRetries, RegistrationSync
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
+from namesrv_common.process.daemon_executor import DaemonExecutor
 
 # The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI).
 
@@ -286,6 +287,9 @@ class RegistrationResults:
     ) -> None:
         self._is_slave = is_slave
         self._update_order_topics = update_order_topics
+        # A thread of its own: it writes to the disk, and no registration may wait for a disk that hangs.
+        self._writing = DaemonExecutor(1, "broker-agent-order-topics")
+        self._order_topics = Lane(self._writing)
         self._lock = threading.Lock()
         self._master: Master | None = None
 
@@ -300,15 +304,23 @@ class RegistrationResults:
             self._learn_master(results)
         ordered = next((result.order_topic_config for result in results if result.order_topic_config), None)
         if check_order_config and ordered:
-            try:
-                self._update_order_topics(ordered.keys())
-            except Refused as error:
-                _log.warning("order_topics_not_updated", error=str(error))
+            self._order_topics.submit(partial(self._update, ordered.keys()))
 
     def forget_master(self) -> None:
         """The broker's role has changed."""
         with self._lock:
             self._master = None
+
+    def stop(self) -> None:
+        """Takes no more order topics, and waits until those under way are on disk."""
+        self._order_topics.close()
+        self._writing.shutdown()
+
+    def _update(self, topics: Collection[str]) -> None:
+        try:
+            self._update_order_topics(topics)
+        except Refused as error:
+            _log.warning("order_topics_not_updated", error=str(error))
 
     def _learn_master(self, results: Results) -> None:
         """Takes the first master that is named; if none is, keeps the known one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from broker_agent.errors import NameServerError
 from broker_agent.timing import Timing
 from namesrv_common.backoff import Backoff
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 
 # The pause before a channel that ended is opened again.
 
@@ -115,6 +116,7 @@ class NamesrvChannel:
         reopening: Reopening,
         timing: Timing,
         changed: threading.Condition,
+        observers: Sequence[ClientCallObserver] = (),
     ) -> None:
         """Creates it; opens nothing yet. ``changed`` guards the channel's id and is notified when it changes."""
         self._stub = stub
@@ -123,6 +125,7 @@ class NamesrvChannel:
         self._reopening = reopening
         self._timing = timing
         self._changed = changed
+        self._observers = observers
         self._log = _log.bind(endpoint=str(endpoint))
         self._reader = threading.Thread(target=self._keep_open, name=f"broker-agent-channel-{endpoint}")
         self._closed = threading.Event()
@@ -178,31 +181,32 @@ class NamesrvChannel:
 
         Returns why it ended, whether for long, and whether it was open.
         """
-        with self._changed:
-            if self._closed.is_set():
-                return "closed by the agent", False, False
-            self._stream = stream = self._stub.OpenChannel(pb.OpenChannelRequest(holder=self._holder))
-        silent = threading.Timer(OPENED_SECONDS, stream.cancel)
+        request, was_open = pb.OpenChannelRequest(holder=self._holder), False
+        silent = threading.Timer(OPENED_SECONDS, self._cancel)
         silent.daemon = True
-        silent.start()
-        was_open = False
         pace = Pace(EVENTS_PER_SECOND, self._timing.clock)
         try:
-            for response in stream:
-                self._closed.wait(pace.pause())
-                event = response.WhichOneof("event")
-                if event == "closing":
-                    reason = response.closing.reason
-                    shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
-                    return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
-                if event == "opened" and was_open:
-                    return "the name server opened it twice", False, was_open
-                if event == "opened":
-                    silent.cancel()
-                    was_open = True
-                    self._opened(response.opened.channel_id)
-                else:
-                    self._listener.channel_event(response)
+            with observed_call(self._observers, request, streams=True) as metadata:
+                with self._changed:
+                    if self._closed.is_set():
+                        return "closed by the agent", False, False
+                    self._stream = stream = self._stub.OpenChannel(request, metadata=metadata)
+                silent.start()
+                for response in stream:
+                    self._closed.wait(pace.pause())
+                    event = response.WhichOneof("event")
+                    if event == "closing":
+                        reason = response.closing.reason
+                        shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
+                        return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
+                    if event == "opened" and was_open:
+                        return "the name server opened it twice", False, was_open
+                    if event == "opened":
+                        silent.cancel()
+                        was_open = True
+                        self._opened(response.opened.channel_id)
+                    else:
+                        self._listener.channel_event(response)
         except grpc.RpcError as error:
             return str(NameServerError.of_call(error)), False, was_open
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -71,7 +71,7 @@ class _Call(NamedTuple):
 class Lane:
     """The calls to one name server, one at a time: a name server that hangs occupies one thread of the pool."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: Executor) -> None:
         self._pool = pool
         self._lock = threading.Lock()
         self._next: _Call | None = None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import (
     registration_service_pb2_grpc,
@@ -25,13 +26,13 @@ from broker_agent.timing import Timing
 from namesrv_common.client.channels import ClientSecurity, open_channel
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
 from namesrv_common.grpc_errors import RichError
+from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
-Request = TypeVar("Request")
+Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response")
-Interceptors = Sequence["grpc.UnaryUnaryClientInterceptor[Any, Any]"]  # generic in its stubs only
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class NamesrvTarget:
         timing: Timing,
         *,
         on_accepted: Callable[[], None] = lambda: None,
-        interceptors: Interceptors = (),
+        observers: Sequence[ClientCallObserver] = (),
         security: ClientSecurity | None = None,
     ) -> None:
         """Creates it; calls nobody yet.
@@ -72,7 +73,7 @@ class NamesrvTarget:
             on_wanted: Called when a channel is open that has no registration yet. Like ``on_accepted``, it is called in
                 the target's own threads and must not block.
             on_accepted: Called when the name server has accepted a registration.
-            interceptors: Called around each call (RocketMQ: RPCHook).
+            observers: Watch each call (RocketMQ: RPCHook).
             security: Credentials for the name server, and the means to check it. None: no TLS.
         """
         self.endpoint = endpoint
@@ -84,9 +85,9 @@ class NamesrvTarget:
         self._on_accepted = on_accepted
         self._timing = timing
         self._connection = open_channel(endpoint, options.as_grpc(), security)
-        intercepted = grpc.intercept_channel(self._connection, *interceptors)
-        self._stub = registration_service_pb2_grpc.RegistrationServiceStub(intercepted)
-        self._routes = route_service_pb2_grpc.RouteServiceStub(intercepted)
+        self._observers = observers
+        self._stub = registration_service_pb2_grpc.RegistrationServiceStub(self._connection)
+        self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
         self._channel = NamesrvChannel(
             endpoint,
             self._stub,
@@ -95,6 +96,7 @@ class NamesrvTarget:
             reopening=Reopening(options.longest_wait_seconds, timing),
             timing=timing,
             changed=self.state.changed,
+            observers=observers,
         )
         self._log = _log.bind(endpoint=str(endpoint))
 
@@ -287,7 +289,8 @@ class NamesrvTarget:
             raise NameServerError.deadline_exceeded("the time for the whole was used up before the call")
         failure = ""
         try:
-            return method(request, timeout=deadline - started, compression=compression)
+            with observed_call(self._observers, request) as metadata:
+                return method(request, timeout=deadline - started, metadata=metadata, compression=compression)
         except grpc.RpcError as error:
             failed = NameServerError.of_call(error)
             failure = str(failed)

@@ -14,10 +14,10 @@ from broker_agent.broker_outer_api import BrokerOuterAPI
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.errors import StartError
-from broker_agent.name_server import Interceptors, NamesrvTarget
+from broker_agent.name_server import NamesrvTarget
 from broker_agent.topics.manager import TopicConfigManager
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.server.call_metrics import CallMetrics, CallObserver, ClientCallMetrics
+from namesrv_common.server.call_metrics import CallMetrics, CallObserver, ClientCallMetrics, ClientCallObserver
 from namesrv_common.server.metrics_http import Check, Exports, MetricsServer, metrics_registry
 from namesrv_common.server.telemetry import open_telemetry
 from namesrv_common.tls.certificates import Validity
@@ -62,11 +62,11 @@ class AgentObservability(Exports):
         except OSError as error:
             raise StartError(f"setting metrics_listen: {error}") from error
 
-    def interceptors(self, target: Endpoint) -> Interceptors:
-        """The interceptors that watch the calls to a name server."""
-        measured = None if self._client_calls is None else self._client_calls.interceptor(str(target))
+    def observers_of(self, target: Endpoint) -> list[ClientCallObserver]:
+        """The observers of the calls to a name server."""
+        measured = None if self._client_calls is None else self._client_calls.of(str(target))
         traced = None if self.telemetry is None else self.telemetry.traced_calls(str(target))
-        return [interceptor for interceptor in (measured, traced) if interceptor is not None]
+        return [observer for observer in (measured, traced) if observer is not None]
 
     def forget(self, target: Endpoint) -> None:
         """A name server has left the list."""

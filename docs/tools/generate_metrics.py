@@ -38,7 +38,7 @@ def families() -> Iterator[Metric]:
     registry = metrics_registry()
     CallMetrics(registry, lambda: {("", grpc.StatusCode.OK): (1, 1.0)})
     calls = ClientCallMetrics(registry)
-    calls.interceptor("")
+    calls.of("")
     calls.began("", "")
     calls.ended("", "", grpc.StatusCode.OK, 1.0)
     sources = MagicMock()

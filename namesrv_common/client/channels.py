@@ -134,6 +134,8 @@ class _Renewed(Generic[ChannelT]):
     _token: Token
 
     def _calls(self, kind: str, *args: Any, **options: Any) -> _Calls:
+        # Registered at the first call over a connection, which ends the process if another thread has closed that.
+        options.pop("_registered_method", None)
         return _Calls(self._connections, self._token, lambda channel: getattr(channel, kind)(*args, **options))
 
     unary_unary: Any = partialmethod(_calls, "unary_unary")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
 
 import grpc
+from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+from namesrv_common.grpc_errors import FailedCall
 
 # Observers of the calls that a server answers: metrics and traces, on listeners of any engine.
 
@@ -77,6 +81,43 @@ def _observed_by(
             of_method.ended(code, started)
 
     return observe
+
+
+# Observers of the calls that a client makes. Interceptors of gRPC would register each call anew, which ends the process
+# if another thread has closed the channel.
+
+EndOfCall = Callable[[grpc.StatusCode], None]
+
+
+class ClientCallObserver(Protocol):
+    """Watches the calls of a client."""
+
+    def __call__(self, method: str, metadata: dict[str, str], /, *, streams: bool) -> EndOfCall | None:
+        """A call of ``package.Service/Method`` begins; adds metadata to send. Returns what its end is reported to."""
+
+
+@contextmanager
+def observed_call(
+    observers: Sequence[ClientCallObserver], request: Message, *, streams: bool = False
+) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Lets observers watch the call with this request. Yields the metadata to send."""
+    method, metadata, code = method_of(request), dict[str, str](), grpc.StatusCode.OK
+    ends = [observer(method, metadata, streams=streams) for observer in observers]
+    try:
+        yield tuple(metadata.items())
+    except BaseException as error:
+        code = cast("FailedCall", error).code() if isinstance(error, grpc.RpcError) else grpc.StatusCode.CANCELLED
+        raise
+    finally:
+        for end in ends:
+            if end is not None:
+                end(code)
+
+
+def method_of(request: Message) -> str:
+    """``package.Service/Method`` of a request of the contract, whose files have one service each."""
+    (service,) = request.DESCRIPTOR.file.services_by_name.values()
+    return f"{service.full_name}/{request.DESCRIPTOR.name.removesuffix('Request')}"
 
 
 # Metrics of calls, answered and made, by the names and with the labels of gRFC A66.
@@ -192,39 +233,13 @@ class ClientCallMetrics:
         for metric in (self._started, *self._durations):
             metric.remove_by_labels({"grpc_target": target})
 
-    def interceptor(self, target: str) -> MeasuredCalls:
+    def of(self, target: str) -> ClientCallObserver:
+        """The observer of the calls to a target."""
         self._targets.add(target)
-        return MeasuredCalls(self, target)
 
+        def begun(method: str, _metadata: dict[str, str], *, streams: bool) -> EndOfCall:  # noqa: ARG001
+            self.began(method, target)
+            started = time.perf_counter()
+            return lambda code: self.ended(method, target, code, time.perf_counter() - started)
 
-class MeasuredCalls(  # the ignored are only generic in their stubs
-    grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]
-    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
-):
-    """Measures the calls of one connection. Called by gRPC."""
-
-    def __init__(self, metrics: ClientCallMetrics, target: str) -> None:
-        self._metrics = metrics
-        self._target = target
-
-    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        return self._measured(continuation, client_call_details, request)
-
-    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        return self._measured(continuation, client_call_details, request)
-
-    def _measured(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        method = method_name(client_call_details)
-        self._metrics.began(method, self._target)
-        started = time.perf_counter()
-        call = continuation(client_call_details, request)
-        call.add_done_callback(
-            lambda done: self._metrics.ended(method, self._target, done.code(), time.perf_counter() - started)
-        )
-        return call
-
-
-def method_name(client_call_details: Any) -> str:
-    """``package.Service/Method`` of a call that an interceptor sees."""
-    method = client_call_details.method
-    return str(method.decode() if isinstance(method, bytes) else method).removeprefix("/")
+        return begun

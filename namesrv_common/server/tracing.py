@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from namesrv_common.server.call_metrics import Metadata, method_name
+from namesrv_common.server.call_metrics import ClientCallObserver, EndOfCall, Metadata
 
 _CONTEXT_KEYS = frozenset({"traceparent", "tracestate"})
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -92,24 +92,18 @@ class MethodTraces:
             _end(started.span, code, is_error=code in _SERVER_FAULTS)
 
 
-class TracedCalls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]  # only generic in its stubs
-    """Gives each call of a connection a span, and sends its id to the server. Called by gRPC."""
+def traced_calls(tracer: Tracer, target: str) -> ClientCallObserver:
+    """Gives each call to a target a span, and sends its id to the server."""
 
-    def __init__(self, tracer: Tracer, target: str) -> None:
-        self._tracer = tracer
-        self._target = target
+    def begun(method: str, metadata: dict[str, str], *, streams: bool) -> EndOfCall | None:
+        if streams:
+            return None
+        attributes = {**_attributes(method), "server.address": target}
+        span = tracer.start_span(method, kind=SpanKind.CLIENT, attributes=attributes)
+        _PROPAGATOR.inject(metadata, set_span_in_context(span))
+        return lambda code: _end(span, code, is_error=code is not grpc.StatusCode.OK)
 
-    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        method = method_name(client_call_details)
-        span = self._tracer.start_span(
-            method, kind=SpanKind.CLIENT, attributes={**_attributes(method), "server.address": self._target}
-        )
-        carrier: dict[str, str] = {}
-        _PROPAGATOR.inject(carrier, set_span_in_context(span))
-        metadata = (*(client_call_details.metadata or ()), *carrier.items())
-        call = continuation(client_call_details._replace(metadata=metadata), request)
-        call.add_done_callback(lambda done: _end(span, done.code(), is_error=done.code() is not grpc.StatusCode.OK))
-        return call
+    return begun
 
 
 def _attributes(method: str) -> dict[str, str]:
@@ -157,8 +151,8 @@ class Telemetry:
     def call_traces(self) -> CallTraces:
         return CallTraces(self._tracer, begins_traces=self.begins_traces)
 
-    def traced_calls(self, target: str) -> TracedCalls:
-        return TracedCalls(self._tracer, target)
+    def traced_calls(self, target: str) -> ClientCallObserver:
+        return traced_calls(self._tracer, target)
 
     def stop(self) -> None:
         """Sends the remaining spans for STOP_SECONDS at most. Blocks until then."""

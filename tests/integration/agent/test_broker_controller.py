@@ -11,13 +11,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_outer_api import Master, RegistrationResults
+from broker_agent.broker_outer_api import Master
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
-from broker_agent.name_server import RegisterBrokerResult
 from broker_agent.settings import AgentSettings
-from namesrv_common.endpoints import Endpoint
 from tests.support.agents.controllers import (
     MakeSettings,
     RoundsOnDemand,
@@ -155,21 +153,6 @@ def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothi
         after = controller.master
     assert before is None
     assert after == Master("10.0.0.9:10911", "10.0.0.9:10912")
-
-
-def test_the_first_master_that_is_named_wins_and_silence_takes_nothing_back(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
-    slave = RegistrationResults(lambda: True, lambda _topics: pytest.fail("no topic is ordered"))
-    nobody = RegisterBrokerResult(Endpoint("a", 1), None, None)
-    first = RegisterBrokerResult(Endpoint("b", 1), "10.0.0.9:10911", None)
-    second = RegisterBrokerResult(Endpoint("c", 1), "10.0.0.8:10911", "10.0.0.8:10912")
-    slave.take((nobody,), check_order_config=False)
-    learnt = [slave.master]
-    for results in [(nobody, first, second), (nobody,), ()]:
-        slave.take(results, check_order_config=False)
-        learnt.append(slave.master)
-    assert learnt == [None, *[Master("10.0.0.9:10911", None)] * 3]
 
 
 def test_a_master_learns_no_master(name_server: StartNameServer, settings: MakeSettings) -> None:

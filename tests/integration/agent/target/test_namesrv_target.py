@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
+from opentelemetry.trace import NoOpTracer
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from broker_agent import channel
@@ -14,6 +16,8 @@ from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.call_metrics import ClientCallMetrics
+from namesrv_common.server.tracing import traced_calls
 from tests.support.agents.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
@@ -146,8 +150,9 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_ser
         thread.join(TIMEOUT)
 
 
-def test_a_call_after_close_is_an_error_of_the_call(name_server: StartNameServer) -> None:
-    target = target_of(name_server().endpoint)
+def test_a_call_after_close_fails_as_cancelled_although_it_is_measured_and_traced() -> None:
+    observers = [ClientCallMetrics(CollectorRegistry()).of("ns"), traced_calls(NoOpTracer(), "ns")]
+    target = target_of(Endpoint("127.0.0.1", 1), observers=observers)
     target.close()
     with pytest.raises(NameServerError, match="CANCELLED"):
         target.need_register(registration(), Timing().clock() + TIMEOUT)

@@ -6,7 +6,7 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
@@ -156,28 +156,36 @@ def test_scenario_68_ten_thousand_topics_survive_encoding_plain_and_compressed(n
 
 def test_registrations_are_compressed_only_if_the_setting_says_so(name_server: StartNameServer) -> None:
     for compressed, expected in ((False, None), (True, grpc.Compression.Gzip)):
-        hook = Interceptor()
+        Compressions.seen.clear()
         options = replace(OPTIONS, compressed_register=compressed)
-        with FanOut(name_server(), options=options, interceptors=[hook]) as fan_out:
+        with FanOut(name_server(), options=options, target_class=Compressions) as fan_out:
             fan_out.register(counter=1)
             fan_out.register(counter=1)
-        assert hook.compressions == {"GetBrokerMemberGroup": None, "RegisterBroker": expected, "QueryDataVersion": None}
+        assert Compressions.seen == {"GetBrokerMemberGroup": None, "RegisterBroker": expected, "QueryDataVersion": None}
 
 
-class Interceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg] # only generic in its stubs
-    """Remembers the calls that pass through it."""
+class Compressions(NamesrvTarget):
+    """Remembers how its calls are compressed."""
 
-    def __init__(self) -> None:
-        self.compressions: dict[str, grpc.Compression | None] = {}
+    seen: ClassVar[dict[str, grpc.Compression | None]] = {}
 
-    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        self.compressions[client_call_details.method.rpartition("/")[2]] = client_call_details.compression
-        return continuation(client_call_details, request)
+    def _call(self, method: Any, request: Any, deadline: float, compression: grpc.Compression | None = None) -> Any:
+        self.seen[type(request).__name__.removesuffix("Request")] = compression
+        return super()._call(method, request, deadline, compression)
 
 
-def test_interceptors_are_called_around_each_call_to_a_name_server(name_server: StartNameServer) -> None:
-    hook = Interceptor()
-    with FanOut(name_server(), interceptors=[hook]) as fan_out:
+def test_observers_see_each_call_and_its_end(name_server: StartNameServer) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def observe(method: str, _metadata: dict[str, str], *, streams: bool) -> Callable[[grpc.StatusCode], None] | None:
+        name = method.removeprefix("namesrv_api.v1.")
+        return None if streams else lambda code: seen.append((name, code.name))
+
+    with FanOut(name_server(), observers=[observe]) as fan_out:
         fan_out.register(counter=1)
         fan_out.register(counter=1)
-    assert list(hook.compressions) == ["GetBrokerMemberGroup", "RegisterBroker", "QueryDataVersion"]
+    assert seen == [
+        ("RouteService/GetBrokerMemberGroup", "OK"),
+        ("RegistrationService/RegisterBroker", "OK"),
+        ("RegistrationService/QueryDataVersion", "OK"),
+    ]

@@ -29,7 +29,7 @@ class Stub:
         self._opened = 0
         self.again = threading.Event()
 
-    def OpenChannel(self, _request: pb.OpenChannelRequest) -> Stream:  # noqa: N802 - the contract's name
+    def OpenChannel(self, _request: pb.OpenChannelRequest, metadata: object) -> Stream:  # noqa: N802 - the contract's name
         self._opened += 1
         if self._opened == 2:
             self.again.set()

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from pydantic_settings import SettingsConfigDict
 
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, RenewedChannel
@@ -134,3 +136,11 @@ def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
     with pytest.raises(OSError, match="planted"):
         ask()
     assert [ask(), ask()] == ["new", "new"]
+
+
+def test_the_first_call_after_close_raises_and_does_not_end_the_process() -> None:
+    channel = RenewedChannel(lambda: (1, grpc.insecure_channel("127.0.0.1:1")), lambda: 1)
+    stub = RouteServiceStub(channel)
+    channel.close()
+    with pytest.raises(ValueError, match="closed channel"):
+        stub.GetTopicRoute(GetTopicRouteRequest(topic="T"))

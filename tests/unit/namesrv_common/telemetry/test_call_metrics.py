@@ -38,7 +38,7 @@ def test_a_method_that_was_only_answered_elsewhere_has_samples() -> None:
 def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_later() -> None:
     registry = CollectorRegistry()
     metrics = ClientCallMetrics(registry)
-    metrics.interceptor("gone")
+    metrics.of("gone")
     metrics.began("m", "gone")
     metrics.forget("gone")
     metrics.began("m", "gone")
