@@ -1,4 +1,4 @@
 """Tools of the pages: generators, screenshots and the prose lint.
 
-Begin reading in ``generate_clients``.
+Begin reading in ``generated_page``.
 """

@@ -26,8 +26,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGURATION = ROOT / "docs/.vale.ini"
 BASELINE = ROOT / "docs/.vale/baseline.json"
 GENERATED = tuple(
-    f"docs/{name}.md"
-    for name in ("clients", "limits", "log_events", "metrics", "nsctl", "nsctl_options", "settings", "states")
+    f"docs/{name}.md" for name in ("limits", "log_events", "metrics", "nsctl", "nsctl_options", "settings", "states")
 )
 """Their sources are linted."""
 QUOTING = ("docs/glossary.md", "docs/style.md")

@@ -102,7 +102,6 @@ public final class Watch {
     this.credentials = credentials;
   }
 
-  // snippet
 
   /** Reads the credentials from the environment. Without NAMESRV_CA, connections are plaintext. */
   private static ChannelCredentials readCredentials() throws IOException {
@@ -137,7 +136,6 @@ public final class Watch {
     }
   }
 
-  // end of snippet
 
   /** Prints what a name server sends, until the stream breaks. */
   private void follow(String namesrv) throws StatusException, InterruptedException {

@@ -1,1 +1,1 @@
-"""A watch of routes in each language of the page for client authors, docs/clients.md, which shows them whole."""
+"""A watch of routes in each language of docs/grpc.md."""

@@ -112,7 +112,6 @@ func (w *watch) follow(namesrv string) error {
 	return err
 }
 
-// snippet
 
 // readCredentials reads them from the environment. Without NAMESRV_CA, connections are plaintext.
 func readCredentials() ([]grpc.DialOption, error) {
@@ -152,7 +151,6 @@ func (token bearer) GetRequestMetadata(context.Context, ...string) (map[string]s
 // RequireTransportSecurity keeps the token off connections without TLS.
 func (bearer) RequireTransportSecurity() bool { return true }
 
-// end of snippet
 
 func (w *watch) take(message *pb.WatchTopicRoutesResponse) {
 	w.failures = 0

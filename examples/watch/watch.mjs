@@ -42,7 +42,6 @@ const { root } = protobuf.parse(`
 // of a lost route that is kept for now.
 const watch = { bookmark: null, failures: 0, brokers: new Map(), holds: new Map() };
 
-// snippet
 
 // Reads the credentials from the environment. Without NAMESRV_CA, connections are plaintext.
 function readCredentials() {
@@ -60,7 +59,6 @@ function readCredentials() {
   return grpc.credentials.combineChannelCredentials(tls, token);
 }
 
-// end of snippet
 
 const credentials = readCredentials();
 

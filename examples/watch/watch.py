@@ -109,7 +109,6 @@ class Watch:
         print(f"{topic}: no route", flush=True)
 
 
-# snippet
 def read_credentials() -> grpc.ChannelCredentials | None:
     """Reads the credentials from the environment, and returns None without NAMESRV_CA.
 
@@ -139,7 +138,6 @@ def connect(namesrv: str, credentials: grpc.ChannelCredentials | None) -> grpc.C
     return grpc.secure_channel(namesrv, credentials, KEEPALIVE)
 
 
-# end of snippet
 def is_of(gone: pb.BrokerRemoval, broker_name: str, broker_id: int) -> bool:
     """Whether a broker is among those that left: one, a whole group, or without a name all of the topic."""
     same_id = not gone.HasField("broker_id") or gone.broker_id == broker_id

@@ -228,7 +228,6 @@ fn reason_and_pause(status: &Status) -> (String, Duration) {
     )
 }
 
-// snippet
 
 /// TLS and a token. Without TLS, connections are plaintext.
 #[derive(Clone, Default)]
@@ -282,7 +281,6 @@ impl Interceptor for Credentials {
     }
 }
 
-// end of snippet
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {

@@ -16,7 +16,7 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from docs.tools import generate_clients
+from docs.tools import grpc_pages
 from namesrv import storage
 from namesrv.app import access
 from namesrv.core import change_stream
@@ -50,7 +50,7 @@ def test_the_suite_of_crashes_has_every_file_and_durable_table() -> None:
 
 
 def test_every_error_reason_has_the_code_that_its_comment_promises() -> None:
-    reasons = generate_clients.error_reasons(generate_clients.read_contract()[generate_clients.REASONS_FILE])
+    reasons = grpc_pages.error_reasons(grpc_pages.read_contract()[grpc_pages.REASONS_FILE])
     promised = {reason.name: reason.code for reason in reasons}
     assert promised.keys() | {"UNSPECIFIED"} == {name.removeprefix("ERROR_REASON_") for name, _ in ErrorReason.items()}
     assert set(promised.values()) <= {code.name for code in grpc.StatusCode} - {"OK", "UNKNOWN"}

@@ -122,7 +122,7 @@ def run_quickstart(script: str, address: str, folder: Path) -> subprocess.Comple
 
 
 def test_program_of_the_grpc_page_prints_the_queues_of_a_topic(fleet: NamesrvProcess) -> None:
-    (asking,) = code_blocks("docs/clients.intro.md", "python")
+    (asking,) = code_blocks("docs/grpc.md", "python")
     assert run(asking, fleet) == "broker-a 4 4\n"
 
 

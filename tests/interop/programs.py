@@ -25,7 +25,7 @@ from tests.support.rocketmq_programs.maven import maven_environment
 REPOSITORY = Path(__file__).resolve().parents[2]
 INTEROP = Path(__file__).resolve().parent
 WATCHING = REPOSITORY / "examples" / "watch"
-"""The programs that docs/clients.md shows whole."""
+"""The programs that docs/grpc.md names."""
 
 INSTALL_SECONDS = 360
 """Downloading and compiling from scratch takes 3 s for Node, 30 s for Go and Java each, 90 s for Rust: two cores, a

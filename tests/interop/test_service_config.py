@@ -1,4 +1,4 @@
-"""The service config that docs/clients.md shows: clients in several languages use it with two real name servers."""
+"""The service config that docs/grpc.md explains: clients in several languages use it with two real name servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/clients.md that watch routes: they hold on through what happens to name servers and networks."""
+"""The programs of docs/grpc.md that watch routes: they hold on through what happens to name servers and networks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def expect(program: RunningProgram, *lines: str) -> None:
 def test_a_program_prints_what_its_page_shows_of_arrivals_breaks_and_ends(
     programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess, client: Client
 ) -> None:
-    (shown,) = (block for block in code_blocks("docs/clients.intro.md", "text") if block.startswith("watching "))
+    (shown,) = (block for block in code_blocks("docs/grpc.md", "text") if block.startswith("watching "))
     with Network(seed=1) as network:
         reached = network.way(*WAY, namesrv.endpoint)
         for on_page, here in {"10.0.0.1:9876": reached, "10.0.0.2:9876": other.endpoint}.items():
