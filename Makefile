@@ -105,7 +105,7 @@ format: setup  ## Mend what ruff can mend by itself: findings and formatting
 	$(BIN)/ruff format .
 
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
-	$(BIN)/python -m tests.faults --profile long --pipeline --rocketmq --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+	$(BIN)/python -m tests.faults --profile long --rocketmq --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
 
 attack: setup  ## Attack every listener beside an honest client, and print what came of it (minutes); ATTACK=name, ON=listener: only these
 	$(BIN)/python -m tests.faults.attack --seconds $(or $(SECONDS),3) --on '$(ON)' $(ATTACK)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from tests.faults.fleet.fleet import JAVA, SERVERS, Fleet
-from tests.faults.fleet.pipeline import PIPELINE, Pipeline, kill_after_a_batch
 from tests.faults.network import Disturbance, Network
 
 Way = tuple[str, str]
@@ -29,8 +28,6 @@ class World:
 
     fleet: Fleet
     network: Network
-    pipeline: Pipeline | None = None
-    """In fleets that have one."""
 
     taken: set[str] = field(default_factory=set)
     """Processes that a fault of the round has met already: another one finds them as nobody expects them."""
@@ -61,10 +58,7 @@ class World:
     @property
     def ways(self) -> tuple[Way, ...]:
         """Clients and servers of this fleet."""
-        ways = (*((name, server) for name in self.agents for server in SERVERS), *WAYS)
-        if self.pipeline is not None:
-            ways += tuple((PIPELINE, server) for server in SERVERS)
-        return ways
+        return (*((name, server) for name in self.agents for server in SERVERS), *WAYS)
 
     def take_all(self, rng: random.Random, names: Sequence[str]) -> list[str]:
         """Those of the processes, in any order, that a fault may have, from now until the end of the round."""
@@ -211,29 +205,6 @@ def _restarted_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
         world.network.heal(name, server)
 
 
-# The pipeline
-
-
-@contextmanager
-def _pipeline_killed(world: World, rng: random.Random) -> Iterator[None]:
-    """With its whole process group, after a batch or while Spark starts."""
-    if world.pipeline is not None:
-        kill_after_a_batch(world.pipeline, rng)
-    yield
-    if world.pipeline is not None:
-        world.pipeline.start()
-
-
-@contextmanager
-def _pipeline_stopped(world: World, _: random.Random) -> Iterator[None]:
-    """With its whole process group, wherever it is."""
-    if world.pipeline is not None:
-        world.pipeline.stop()
-    yield
-    if world.pipeline is not None:
-        world.pipeline.go_on()
-
-
 KINDS: dict[str, Kind] = {
     "kill-namesrv": _killed("servers"),
     "end-namesrv": _ended("servers"),
@@ -259,16 +230,12 @@ KINDS: dict[str, Kind] = {
     "lossy": _disturbed(Disturbance(loss=0.5)),
     "reset": _ways(lambda network, way, _: network.reset(*way), _any),
     "half-open": _ways(_half_opened, _any),
-    "kill-pipeline": _pipeline_killed,
-    "stop-pipeline": _pipeline_stopped,
     "kill-rocketmq": _killed("rocketmq"),
     "end-rocketmq": _ended("rocketmq"),
     "stop-rocketmq": _stopped("rocketmq"),
     "cut-rocketmq": _ways(_cut_somehow, _of_rocketmq),
 }
 """By name."""
-OF_A_PIPELINE = frozenset({"kill-pipeline", "stop-pipeline"})
-"""Kinds that need the pipeline beside the fleet."""
 OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})
 """Kinds that need RocketMQ's own programs in the fleet."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -16,12 +16,11 @@ from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
 from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, Broker, Fleet, TopicChanges
 from tests.faults.fleet.operator import HELD_TOPIC, Journal, Operator
-from tests.faults.fleet.pipeline import PIPELINE, Changes, Pipeline
 from tests.faults.fleet.workers import Lookups, Watcher, Worker
 from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
-from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_ROCKETMQ, WATCHERS, Fault, Round, World
+from tests.faults.nemesis import CLIENTS, KINDS, WATCHERS, Fault, Round, World
 from tests.faults.network import Network
 from tests.faults.resources import sample
 from tests.support.programs.processes import Client, eventually
@@ -79,20 +78,6 @@ class Pace:
     topics: float = 0.7
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a fleet has beside name servers, agents and clients."""
-
-    pipeline: bool = False
-    rocketmq: bool = False
-    """RocketMQ's own brokers. They need Java and its jars (``tests.support.rocketmq_programs.maven``)."""
-
-    @classmethod
-    def needed_by(cls, kinds: Collection[str]) -> Parts:
-        """Those that faults of these kinds happen to."""
-        return cls(*(not needing.isdisjoint(kinds) for needing in (OF_A_PIPELINE, OF_ROCKETMQ)))
-
-
 def topics_of_one(brokers: Sequence[Broker]) -> dict[str, tuple[str, ...]]:
     """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
     groups = sorted({broker.group for broker in brokers})
@@ -106,17 +91,16 @@ class NotAllEnded(AssertionError):
 class Run:
     """A fleet under traffic. Used as a context, which ends all of it."""
 
-    def __init__(self, folder: Path, seed: int, pace: Pace, parts: Parts) -> None:
+    def __init__(self, folder: Path, seed: int, pace: Pace, *, rocketmq: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
         self._stack = ExitStack()
         self._stack.callback(self.history.close)
         self._pace = pace
-        self._parts = parts
-        self._folder = folder
+        self._rocketmq = rocketmq
         self._rng = random.Random(seed)
         network = self._stack.enter_context(Network(seed, self.history))
-        brokers = (*BROKERS, *(ROCKETMQ if parts.rocketmq else ()))
+        brokers = (*BROKERS, *(ROCKETMQ if rocketmq else ()))
         of_one = topics_of_one(brokers)
         self._looked_up = (*TOPICS, *(topic for topics in of_one.values() for topic in topics), HELD_TOPIC, "never")
         self._groups = tuple(of_one)
@@ -150,8 +134,6 @@ class Run:
         for client in CLIENTS:
             self.fleet.start_client(client, self._looked_up)
         self._start_readers()
-        if self._parts.pipeline:
-            self._start_pipeline()
         self.take_samples("before")
 
     def _start_readers(self) -> None:
@@ -163,14 +145,6 @@ class Run:
             self._worker(Journal(server, connect, self.history, self._groups))
             self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
-
-    def _start_pipeline(self) -> None:
-        """Starts it beside the fleet, and who reads what its log must have."""
-        pipeline = Pipeline(self._folder, self.history, self.fleet.ways_of(PIPELINE))
-        for server in SERVERS:
-            connect = partial(self.fleet.connect, server)
-            self._worker(Changes(server, connect, self.history, self._pace.lookups))
-        self.world = replace(self.world, pipeline=self._stack.enter_context(pipeline))
 
     def _worker(self, worker: Worker) -> None:
         self._workers.append(self._stack.enter_context(worker))
@@ -209,7 +183,7 @@ class Run:
     def settle(self) -> None:
         """Waits until the name servers agree on what is really there, and records how long that took."""
         began = self.history.now()
-        bound = AGREE_SECONDS_OF_ROCKETMQ if self._parts.rocketmq else AGREE_SECONDS
+        bound = AGREE_SECONDS_OF_ROCKETMQ if self._rocketmq else AGREE_SECONDS
         while (found := self._difference()) and self.history.now() - began < bound:
             self._ending.wait(0.1)
         self.history.add("agreed", seconds=round(self.history.now() - began, 3), difference=found)
@@ -253,8 +227,6 @@ class Run:
         self.history.add("watches", open=count, expected=expected)
         self.take_samples("after")
         self.fleet.read_logs()
-        if self.world.pipeline is not None:
-            self.world.pipeline.read_rest()
         self.history.close()  # what is seen of processes that are ended now is no part of the run
         broken = [repr(worker.defect) for worker in self._workers if worker.defect is not None]
         if broken:
@@ -262,9 +234,18 @@ class Run:
         return violations(list(self.history.records))
 
 
-def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace, parts: Parts) -> list[str]:
-    """Lets a schedule happen to a fleet. The history is in the folder; what is broken is returned."""
-    with Run(folder, seed, pace, parts) as running:
+def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace, *, rocketmq: bool) -> list[str]:
+    """Lets a schedule happen to a fleet. The history is in the folder; what is broken is returned.
+
+    Args:
+        folder: Where files of the processes and the history go.
+        seed: Decides what operators and topics do.
+        rounds: The schedule.
+        pace: How busy the fleet is.
+        rocketmq: Whether it has RocketMQ's own brokers, which need Java and jars
+            (``tests.support.rocketmq_programs.maven``).
+    """
+    with Run(folder, seed, pace, rocketmq=rocketmq) as running:
         with running.traffic():
             for planned in rounds:
                 running.inject(planned)

@@ -19,8 +19,6 @@ LACKS = ("T0", "only-broker-b")
 HELD = {"name": SERVER, "pid": 7, "files": 30, "threads": 10, "tasks": 40, "rss_kib": 60_000}
 LEFT = {"revision": 215, "removed": 1, "reason": "EXPIRED", "summary": ""}
 CAME = {"revision": 225, "removed": 0, "reason": "UNSPECIFIED", "summary": ""}
-PUT = ["topic_queues", "T0/c/broker-b", "put", [1, 1, 6, 0]]
-READS = ["reads", "127.0.0.1:1"]
 
 
 class Story:
@@ -157,23 +155,12 @@ def journal(story: Story, *entries: dict[str, Any]) -> None:
     story.add(59, "journal", server=SERVER, epoch="1", group="broker-b", up_to=1_000, entries=entries)
 
 
-def ingested(story: Story, *rows: list[Any]) -> None:
-    """A pipeline's log has a snapshot of revision 1 and these rows; revisions 2 and 3 were told."""
-    for revision in (2, 3):
-        changed = [[revision, *PUT]]
-        story.add(40 + revision, "changes", server=SERVER, epoch="1", after=revision - 1, up_to=revision, rows=changed)
-    begun = [[1, True, *PUT], [1, True, *READS, "snapshot", [None]]]
-    last = [3, False, *READS, "changes", [1]]
-    story.add(50, "ingested", server=SERVER, epoch="1", rows=[*begun, *rows, last])
-
-
 def sampled(story: Story, **more: int) -> None:
     """A process has more than before."""
     story.add(5, "sample", phase="before", **HELD)
     story.add(55, "sample", phase="after", **{**HELD, **more})
 
 
-TOLD = ([2, False, *PUT], [3, False, *PUT])
 ROWS: list[tuple[str, Tell, Tell]] = [
     ("found", lambda s: found(s, excused=True), lambda s: found(s, excused=False)),
     ("gone", lambda s: gone(s, seconds=14), lambda s: gone(s, seconds=16)),
@@ -185,8 +172,6 @@ ROWS: list[tuple[str, Tell, Tell]] = [
     ("clients", lambda s: told(s, reason="UNREGISTERED"), lambda s: told(s, reason="CHANNEL_CLOSED")),
     ("watches", lambda s: watched(s, version=1), lambda s: watched(s, version=9)),
     ("journal", lambda s: journal(s, LEFT, CAME), lambda s: journal(s, CAME)),
-    ("pipeline", lambda s: ingested(s, *TOLD), lambda s: ingested(s, TOLD[1])),
-    ("pipeline", lambda s: ingested(s, *TOLD), lambda s: ingested(s, TOLD[0], *TOLD)),
     ("left over", lambda s: sampled(s, files=38), lambda s: sampled(s, files=39)),
     (
         "agreement",

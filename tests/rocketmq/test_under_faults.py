@@ -10,7 +10,7 @@ from tests.faults.fleet.fleet import JAVA, SERVERS
 from tests.faults.history import of_kind, read_history
 from tests.faults.invariants.timeline import Answer, answers_of
 from tests.faults.nemesis import Fault, Round
-from tests.faults.run import Pace, Parts, run
+from tests.faults.run import Pace, run
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLED_SECONDS = 16.0
@@ -31,7 +31,7 @@ def last_before(answers: list[Answer], server: str, at: float) -> set[str]:
 @pytest.mark.usefixtures("home")
 def test_every_invariant_holds_for_rocketmqs_own_brokers_beside_agents(tmp_path: Path) -> None:
     """The long one is ``make faults``: there they are stopped until their silence counts, and meet all other faults."""
-    assert run(tmp_path, 1, ROUNDS, Pace(), Parts(rocketmq=True)) == []
+    assert run(tmp_path, 1, ROUNDS, Pace(), rocketmq=True) == []
     records = read_history(tmp_path / "history.jsonl")
     answers = list(answers_of(records))
     events = [r for r in of_kind(records, "process") if r["name"] in JAVA]

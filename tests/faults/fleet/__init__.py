@@ -1,4 +1,4 @@
-"""The fleet that faults are done to: name servers, agents, clients, operators and the pipeline, each a process.
+"""The fleet that faults are done to: name servers, agents, clients and operators, each a process.
 
 Begin reading in ``fleet``.
 """

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from tests.faults.history import Record
 from tests.faults.invariants.ends import check_agreement, check_left_overs
 from tests.faults.invariants.lookups import check_forward, check_found, check_gone, check_journal, check_whole
-from tests.faults.invariants.pipeline import check_pipeline
 from tests.faults.invariants.timeline import Timeline
 from tests.faults.invariants.watches import check_clients, check_watches
 from tests.faults.invariants.writes import check_writes
@@ -23,7 +22,6 @@ CHECKS: tuple[Check, ...] = (
     check_watches,
     check_clients,
     check_journal,
-    check_pipeline,
     check_agreement,
     check_left_overs,
 )

@@ -14,7 +14,7 @@ LEFT_OVER_FILES = 8
 LEFT_OVER_THREADS = 8
 """Pools that gRPC grows and shrinks by itself."""
 LEFT_OVER_TASKS = 16
-"""Calls that are open when tasks are counted, of the pipeline too, which has them for a part of the time."""
+"""Calls that are open when tasks are counted."""
 GROWN_KIB = 48 * 1024
 """What a process may have grown by: history of changes, memory that the allocator keeps."""
 

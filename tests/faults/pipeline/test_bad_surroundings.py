@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from pathlib import Path
 
-from tests.faults.fleet.pipeline import Pipeline
-from tests.faults.history import History
+from tests.support.programs.pipeline_process import PipelineProcess
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.registrations import registration
+from tests.support.registrations import register
 
 SECONDS = 60.0
-TIMEOUT = 10.0
-
-
-def register(server: NamesrvProcess, *topics: str) -> None:
-    with server.connect() as client:
-        client.registration.RegisterBroker(registration(topics), timeout=TIMEOUT)
 
 
 def test_it_goes_on_once_its_name_server_is_back(tmp_path: Path) -> None:
-    with NamesrvProcess() as first, closing(History(tmp_path / "history.jsonl")) as history:
-        register(first, "TopicA")
-        with Pipeline(tmp_path, history, [str(first.endpoint)]) as pipeline:
-            pipeline.wait_for_batch(SECONDS)
+    said, log = tmp_path / "said", tmp_path / "log"
+
+    def batches() -> int:
+        return len(list(log.glob("changes/_delta_log/*.json")))
+
+    with NamesrvProcess() as first, first.connect() as client:
+        register(client, "TopicA")
+        options = ("--option", "connectTimeoutSeconds=2", "--log-format", "json")
+        follow = ("follow", "--namesrv", str(first.endpoint), "--out", str(log), "--every", "1", *options)
+        with PipelineProcess(said, *follow):
+            before = eventually(batches, within_seconds=SECONDS)
             first.kill()
-            told = eventually(lambda: pipeline.said("trying again"), within_seconds=SECONDS)
-            assert {json.loads(line)["level"] for line in told} == {"warning"}
-            with NamesrvProcess(port=first.endpoint.port) as second:
-                register(second, "TopicA", "TopicB")
-                pipeline.wait_for_batch(SECONDS)
+            lines = eventually(
+                lambda: [line for line in said.read_text().splitlines()[:-1] if "trying again" in line],
+                within_seconds=SECONDS,
+            )
+            assert {json.loads(line)["level"] for line in lines} == {"warning"}
+            with NamesrvProcess(port=first.endpoint.port) as second, second.connect() as again:
+                register(again, "TopicA", "TopicB")
+                eventually(batches, lambda now: now > before, SECONDS)
