@@ -45,7 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return cache(lambda language: BUILDERS[language](tmp_path_factory.mktemp(language)))
 
 
-@pytest.fixture(params=["node", "go", "java"])
+@pytest.fixture(params=["node", "go"])
 def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """The clients of each language in turn."""
     return built(request.param)

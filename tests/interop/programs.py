@@ -36,8 +36,8 @@ OLDEST_GO = (1, 25)
 OLDEST_NODE = (18,)
 OLDEST_JAVA = (17,)
 
-NODE_PROGRAMS = ("balanced", "lookup", "stalled", "watching")
-GO_PROGRAMS = ("balanced", "broker", "lookup", "stalled", "watching")
+NODE_PROGRAMS = ("balanced", "lookup", "watching")
+GO_PROGRAMS = ("balanced", "broker", "lookup", "watching")
 
 # A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
 # the locale's encoding.
@@ -192,12 +192,11 @@ def build_java(folder: Path) -> Programs:
     class_path = os.pathsep.join(("target/classes", "target/lib/*"))
     # The faster compiler alone: these programs live for seconds.
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    classes = {name.lower(): f"interop.{name}" for name in ("Balanced", "Lookup")} | {"watching": "Watch"}
-    return Programs(client, {name: [*command, main_class] for name, main_class in classes.items()})
+    return Programs(client, {"balanced": [*command, "interop.Balanced"], "watching": [*command, "Watch"]})
 
 
 def build_rust(folder: Path) -> Programs:
-    """Compiles the clients with the crates that Cargo.lock pins: they generate their code from protos/ themselves.
+    """Compiles the page's program with the crates that Cargo.lock pins. ``build.rs`` generates its code from protos/.
 
     The next run finds the compiled crates in ``build``.
     """
@@ -209,8 +208,7 @@ def build_rust(folder: Path) -> Programs:
     shutil.copy(WATCHING / "watch.rs", watching)
     target = REPOSITORY / "build" / "interop-rust"
     run([cargo, "build", "--locked", "--quiet", "--target-dir", str(target)], client, os.environ)
-    binaries = target / "debug"
-    return Programs(client, {"walk": [str(binaries / "namesrv-client")], "watching": [str(binaries / "watch")]})
+    return Programs(client, {"watching": [str(target / "debug" / "watch")]})
 
 
 def copy_client(language: str, folder: Path) -> Path:

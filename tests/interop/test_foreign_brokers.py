@@ -1,4 +1,4 @@
-"""Brokers written in Go and Rust from protos/ alone, without an agent, at a real name server."""
+"""A broker written in Go from protos/ alone, without an agent, at a real name server."""
 
 from __future__ import annotations
 
@@ -72,30 +72,3 @@ def test_a_broker_without_an_agent_ends_with_the_reason_when_it_is_refused(
         assert "opened" in broker.next_line()["event"]
         code, error = broker.end()
     assert (code, error.split(":")[0]) == (1, "InvalidArgument INVALID_FIELD")
-
-
-def test_a_rust_client_registers_looks_up_watches_and_resumes(built: Built, namesrv: NamesrvProcess) -> None:
-    done = built("rust").run("walk", str(namesrv.endpoint), "rust-broker", ADDR, "T1", "T2")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    lines[11:13] = sorted(lines[11:13])  # the changes of one message have no order
-    assert lines == [
-        "registered changed=true",
-        f"route T1 rust-broker={ADDR}",
-        "route T2 none",
-        f"change T1 rust-broker={ADDR} ",
-        "bookmark",
-        "change T2 none ",
-        "bookmark",
-        "registered changed=true",
-        f"change T2 rust-broker={ADDR} ",
-        "bookmark",
-        "unregistered removed=true",
-        *(f"change {topic} none REMOVAL_REASON_UNREGISTERED" for topic in ("T1", "T2")),
-        "bookmark",
-    ]
-
-
-def test_a_rust_client_whose_broker_is_refused_exits_with_code_and_text(built: Built, namesrv: NamesrvProcess) -> None:
-    done = built("rust").run("walk", str(namesrv.endpoint), "rust\tbroker", ADDR, "T1", "T2")
-    assert (done.returncode, done.stderr.startswith("InvalidArgument: broker.broker_name: ")) == (1, True), done.stderr

@@ -21,11 +21,9 @@ from namesrv_api.v1.route_data_pb2 import (
     TopicRouteData,
 )
 
-from tests.interop.conftest import Built
 from tests.interop.programs import INSTALL_SECONDS, Programs, as_json
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
-from tests.support.programs.processes import Client, NamesrvProcess, addrs_of, eventually
-from tests.support.registrations import fill
+from tests.support.programs.processes import Client, NamesrvProcess
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
@@ -86,19 +84,6 @@ def test_a_route_arrives_with_exact_numbers_and_zero_told_from_absent(programs: 
     assert json.loads(done.stdout) == as_json(ROUTE)
 
 
-def test_a_name_server_gives_the_route_that_a_python_client_gets(
-    programs: Programs, registered: NamesrvProcess
-) -> None:
-    done = programs.run("lookup", str(registered.endpoint), "TopicTest")
-
-    assert (done.stderr, done.returncode) == ("", 0)
-    with registered.connect() as client:
-        request = route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
-        answer = client.routes.GetTopicRoute(request, timeout=Client.TIMEOUT)
-    assert addrs_of(answer.route.broker_datas[0]) == {0: "10.0.0.1:10911"}
-    assert json.loads(done.stdout) == as_json(answer)
-
-
 @pytest.mark.parametrize(
     ("topic", "reason"), [("NoSuchTopic", "TOPIC_NOT_FOUND"), ("no\ttopic", "INVALID_FIELD"), ("", "INVALID_FIELD")]
 )
@@ -109,17 +94,3 @@ def test_a_name_servers_error_is_told_by_its_reason(
 
     assert (done.stdout, done.returncode) == ("", 1)
     assert re.match(rf"\w+ {reason}: ", done.stderr)
-
-
-@pytest.mark.parametrize("language", ["go", "node"])
-def test_a_reader_that_was_cut_reads_slow_reader_when_it_goes_on(language: str, built: Built) -> None:
-    settings = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
-    with NamesrvProcess(*settings) as namesrv, namesrv.connect() as filler:
-        fill(filler)
-        with built(language).start("stalled", str(namesrv.endpoint)) as reader:
-            assert reader.next_line() == {}
-            eventually(lambda: namesrv.events("slow_reader_cut"))
-            reader.go_on()
-            code, errors = reader.end()
-            status = {"go": "ResourceExhausted", "node": "RESOURCE_EXHAUSTED"}[language]
-            assert (code, errors.split(":")[0]) == (1, f"{status} SLOW_READER"), errors

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 const PROTOS: &str = "../../../protos";
-const FILES: [&str; 2] = ["namesrv_api/v1/registration_service.proto", "namesrv_api/v1/route_service.proto"];
+const FILES: [&str; 1] = ["namesrv_api/v1/route_service.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={PROTOS}");

@@ -20,7 +20,7 @@ class PipelineProcess:
     def __init__(self, said: Path, *arguments: str) -> None:
         """Starts it; what it prints is added to a file."""
         with said.open("ab") as output:
-            command = [BIN / "route-pipeline", *arguments]
+            command = [str(BIN / "route-pipeline"), *arguments]
             self._popen = subprocess.Popen(command, start_new_session=True, stdout=output, stderr=output)
 
     def __enter__(self) -> Self:
