@@ -59,16 +59,6 @@ def test_the_start_registers_the_whole_table_with_every_name_server(
             assert server.queries == []
 
 
-def test_a_periodic_round_asks_first_and_sends_nothing_that_is_known(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
-    server, schedule = name_server(), RoundsOnDemand()
-    with running(settings(server), schedule):
-        schedule.due(3)
-        server.wait_until(lambda: len(server.queries) == 3)
-    assert len(server.registrations) == 1
-
-
 def test_force_register_sends_the_table_each_period(name_server: StartNameServer, settings: MakeSettings) -> None:
     server, schedule = name_server(), RoundsOnDemand()
     with running(settings(server, force_register=True), schedule):
@@ -117,29 +107,6 @@ def test_a_step_of_the_stop_that_fails_keeps_no_other_from_running(
     assert lines[-1]["event"] == "agent_stopped"
 
 
-def test_a_reopened_channel_is_registered_over_at_once(name_server: StartNameServer, settings: MakeSettings) -> None:
-    server = name_server()
-    with running(settings(server)):
-        server.end_channels()
-        server.wait_until(lambda: len(server.registrations) == 2)
-    assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
-    assert server.queries == []
-
-
-def test_one_name_server_hangs_and_the_other_gets_its_registration_at_once(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
-    hanging, healthy, schedule = name_server("hanging"), name_server("healthy"), RoundsOnDemand()
-    with running(settings(hanging, healthy), schedule):
-        hanging.hang()
-        schedule.due()
-        hanging.wait_until(lambda: len(hanging.queries) == 1)
-        healthy.end_channels()
-        healthy.wait_until(lambda: len(healthy.registrations) == 2)
-        assert len(hanging.registrations) == 1
-        hanging.answer_again()
-
-
 def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothing_changed(
     name_server: StartNameServer, settings: MakeSettings
 ) -> None:
@@ -153,22 +120,6 @@ def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothi
         after = controller.master
     assert before is None
     assert after == Master("10.0.0.9:10911", "10.0.0.9:10912")
-
-
-def test_a_master_learns_no_master(name_server: StartNameServer, settings: MakeSettings) -> None:
-    server = name_server()
-    server.master_addr = "10.0.0.9:10911"
-    with running(settings(server)) as controller:
-        assert controller.master is None
-
-
-def test_the_stop_unregisters_everywhere(name_server: StartNameServer, settings: MakeSettings) -> None:
-    servers = [name_server("one"), name_server("two")]
-    with running(settings(*servers)):
-        pass
-    for server in servers:
-        assert [request.broker.broker_addr for request in server.unregistrations] == ["10.0.0.1:10911"]
-        server.wait_until(lambda server=server: not server.open_channels)  # type: ignore[misc]
 
 
 def test_health_is_not_serving_before_the_broker_is_unregistered(

@@ -64,29 +64,6 @@ def test_a_broker_that_starts_after_its_agent_is_registered_only_when_it_is_ther
             eventually(client.addrs, lambda addrs: addrs == {0: addr})
 
 
-def test_an_agent_whose_broker_is_dead_does_not_register_it_with_a_name_server_that_comes_back(
-    broker: StandInBroker,
-) -> None:
-    addr = str(broker.endpoint)
-    with (
-        NamesrvProcess(*NEVER_SCAN) as server,
-        Agent(str(server.endpoint), broker_addr=addr, probe="tcp") as agent,
-        agent.connect() as status,
-    ):
-        with server.connect() as client:
-            eventually(client.addrs)
-            broker.kill()
-            eventually(client.route, lambda route: route is None)
-        server.kill()
-        eventually(lambda: not status.target(server.endpoint).channel_open)
-        with NamesrvProcess(*NEVER_SCAN, port=server.endpoint.port) as again, again.connect() as client:
-            eventually(lambda: status.target(server.endpoint).channel_open)
-            with StandInBroker(broker.endpoint.port):
-                eventually(client.addrs, lambda addrs: addrs == {0: addr})
-            back, registered = agent.wait_for("broker_up"), again.wait_for("broker_registered")
-            assert back["timestamp"] <= registered["timestamp"]
-
-
 def test_a_broker_is_looked_for_at_the_probes_address(broker: StandInBroker) -> None:
     with (
         name_servers(1) as [(server, client)],
@@ -96,10 +73,3 @@ def test_a_broker_is_looked_for_at_the_probes_address(broker: StandInBroker) -> 
         broker.kill()
         eventually(client.route, lambda route: route is None)
         assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
-
-
-def test_without_a_probe_a_broker_need_not_exist() -> None:
-    with name_servers(1) as [(server, client)], Agent(str(server.endpoint), probe="none") as agent:
-        eventually(client.addrs)
-        with agent.connect() as status:
-            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from tests.support.programs.agents import NEVER_SCAN, Agent, asking_all_the_time, joined, name_servers
-from tests.support.programs.processes import Client, NamesrvProcess, eventually, seconds_between
+from tests.support.programs.agents import Agent, asking_all_the_time, name_servers
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 KEEP = ("--on-stop", "keep")
 ADDR = "127.0.0.1:10911"
@@ -44,33 +44,3 @@ def test_an_old_agent_that_ends_once_the_new_one_has_registered_takes_nothing_wi
             assert client.addrs() == {0: ADDR}
             assert status.target(server.endpoint).registered
             assert server.events("broker_removed") == []
-
-
-def test_a_broker_that_no_agent_takes_over_leaves_after_the_grace() -> None:
-    grace_seconds = 2
-    scans = ("--scan-not-active-broker-interval-millis", "200")
-    quick = ("--channel-grace-millis", str(1000 * grace_seconds), *scans)
-    with name_servers(1, *quick) as [(server, client)], Agent(str(server.endpoint), *KEEP) as agent:
-        eventually(client.addrs)
-        assert agent.terminate() == 0
-        eventually(client.route, lambda route: route is None)
-        removed = server.wait_for("broker_removed")
-        assert removed["reason"]
-        assert seconds_between(server.wait_for("channel_end_doubted"), removed) >= grace_seconds / 2
-
-
-def test_a_name_server_that_is_down_does_not_hold_up_an_upgrade() -> None:
-    with name_servers(1) as [(server, client)], NamesrvProcess(*NEVER_SCAN) as gone:
-        with Agent(joined(server, gone), *KEEP) as agent:
-            eventually(client.addrs)
-            gone.kill()
-            assert agent.terminate() == 0
-        assert client.addrs() == {0: ADDR}
-
-
-def test_without_keep_an_agent_that_ends_takes_its_broker_with_it() -> None:
-    with name_servers(1) as [(server, client)], Agent(str(server.endpoint)) as agent:
-        eventually(client.addrs)
-        assert agent.terminate() == 0
-        assert client.route() is None
-        assert server.wait_for("broker_removed")["reason"] == "UNREGISTERED"

@@ -70,25 +70,6 @@ def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker:
     assert broker.told == [("down", 1_008.0)]
 
 
-def test_with_one_failure_of_the_dead_a_broker_has_died_at_the_first(time: VirtualClock) -> None:
-    broker = Broker(time, failures=1)
-    broker.start()
-    time.run(1.0)
-    broker.alive = False
-    time.run(1.0)
-    broker.probe.stop()
-    assert broker.told == [("down", 1_002.0)]
-
-
-def test_a_single_success_brings_a_dead_broker_back(broker: Broker, time: VirtualClock) -> None:
-    broker.alive = False
-    time.run(10.0)
-    broker.alive = True
-    time.run(1.0)
-    assert broker.told == [("down", 1_003.0), ("up", 1_011.0)]
-    assert broker.probe.is_up
-
-
 def test_a_broker_that_is_not_there_at_the_first_look_is_up_when_it_comes_and_was_never_down(
     time: VirtualClock,
 ) -> None:
@@ -106,12 +87,6 @@ def test_a_broker_that_is_not_there_at_the_first_look_is_up_when_it_comes_and_wa
     time.run(3.0)
     assert broker.told[1:] == [("down", 1_014.0)]
     broker.probe.stop()
-
-
-def test_a_broker_that_is_there_at_the_first_look_is_up_without_a_word(broker: Broker, time: VirtualClock) -> None:
-    assert broker.probe.first_look()
-    time.run(10.0)
-    assert broker.told == []
 
 
 def test_failures_count_only_in_a_row(broker: Broker, time: VirtualClock) -> None:

@@ -82,16 +82,6 @@ def test_a_signal_unregisters_from_every_name_server_and_the_exit_code_is_0(
     assert [entry for entry in running.logs if entry["level"] in ("warning", "error")] == []
 
 
-def test_a_hanging_name_server_does_not_hold_up_the_end(name_server: StartNameServer) -> None:
-    hanging, healthy = name_server("hanging"), name_server("healthy")
-    with agent(hanging, healthy) as running:
-        running.wait_for_log("agent_started")
-        hanging.hang()
-        assert running.end(signal.SIGTERM) == 0
-    assert len(healthy.unregistrations) == 1
-    assert "unregister_failed" in [entry["event"] for entry in running.logs]
-
-
 def test_a_killed_agent_ends_its_channels_at_once(name_server: StartNameServer) -> None:
     server = name_server()
     with agent(server) as running:

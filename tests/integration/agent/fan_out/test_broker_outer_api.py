@@ -11,39 +11,12 @@ from broker_agent.broker_outer_api import Results
 from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.registration import Registration
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
+from tests.support.agents.fan_out_harness import BROKER, FanOut, registration
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 StartNameServer = Callable[..., FakeNameServer]
-
-
-def test_every_name_server_gets_the_first_registration_over_its_own_channel(name_server: StartNameServer) -> None:
-    first, second = name_server("one"), name_server("two")
-    with FanOut(first, second) as fan_out:
-        results = fan_out.register(force=True)
-    assert {result.endpoint for result in results} == {first.endpoint, second.endpoint}
-    assert [request.channel_id for request in first.registrations] == ["one-1"]
-    assert [request.channel_id for request in second.registrations] == ["two-1"]
-    assert fan_out.listener.accepted == 2
-
-
-def test_a_changed_table_goes_to_all(name_server: StartNameServer) -> None:
-    servers = [name_server("one"), name_server("two")]
-    with FanOut(*servers) as fan_out:
-        fan_out.register(force=True, counter=1)
-        assert fan_out.register(counter=1) == ()
-        assert len(fan_out.register(counter=2)) == 2
-
-
-def test_a_failed_query_counts_as_changed(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(force=True)
-        server.refuse_next = [RichError(grpc.StatusCode.INTERNAL, "defect", "INTERNAL_DEFECT", "namesrv")]
-        assert len(fan_out.register()) == 1
-    assert len(server.registrations) == 2
 
 
 def test_a_query_without_an_answer_counts_as_changed_and_leaves_time_to_register(name_server: StartNameServer) -> None:
@@ -56,25 +29,6 @@ def test_a_query_without_an_answer_counts_as_changed_and_leaves_time_to_register
         server.wait_until(lambda: len(server.registrations) == 2)
         server.answer_again()
         round_done.join(TIMEOUT)
-
-
-def test_a_transient_refusal_is_tried_again_within_the_round(name_server: StartNameServer) -> None:
-    server = name_server()
-    server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "NOT_DURABLE", "namesrv")]
-    with FanOut(server) as fan_out:
-        assert len(fan_out.register(force=True)) == 1
-    assert len(server.registrations) == 2
-
-
-def test_a_refusal_for_good_is_not_tried_again(name_server: StartNameServer) -> None:
-    server = name_server()
-    server.refuse_next = [RichError(grpc.StatusCode.INVALID_ARGUMENT, "perm is 9", "INVALID_FIELD", "namesrv")]
-    with FanOut(server) as fan_out:
-        assert fan_out.register(force=True) == ()
-        status = fan_out.targets[0].status()
-    assert len(server.registrations) == 1
-    assert not status.registered
-    assert status.last_error == "INVALID_ARGUMENT INVALID_FIELD: perm is 9"
 
 
 class _Stubborn(NamesrvTarget):
@@ -129,15 +83,6 @@ def test_many_hanging_name_servers_do_not_starve_the_one_that_answers(name_serve
     with FanOut(*hanging, healthy) as fan_out:
         results = fan_out.register(force=True, timeout_seconds=2.0)
     assert [result.endpoint for result in results] == [healthy.endpoint]
-
-
-def test_a_dead_name_server_counts_as_failed_and_costs_the_others_nothing(name_server: StartNameServer) -> None:
-    dead, healthy = name_server("dead"), name_server("healthy")
-    with FanOut(dead, healthy, options=IMPATIENT) as fan_out:
-        dead.stop()
-        results = fan_out.register(force=True)
-        assert [result.endpoint for result in results] == [healthy.endpoint]
-        assert "UNAVAILABLE" in fan_out.targets[0].status().last_error
 
 
 def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_it(name_server: StartNameServer) -> None:

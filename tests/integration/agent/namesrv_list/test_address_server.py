@@ -195,7 +195,7 @@ WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
 CHUNKED = ("Transfer-Encoding", "chunked")
 
 
-@pytest.mark.parametrize("sent", range(len(WHOLE)))
+@pytest.mark.parametrize("sent", [0, 13, len(WHOLE) - 1])
 def test_an_answer_that_is_cut_anywhere_changes_nothing(
     server: HttpServer, ask: Callable[[str], Asking], sent: int
 ) -> None:

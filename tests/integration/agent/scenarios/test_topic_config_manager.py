@@ -15,7 +15,7 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import load_topic_config_table
-from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
+from tests.support.agents.topic_agents import stub_of, topic_agent
 
 
 def test_scenario_67_versions_are_equal_only_if_all_their_parts_are() -> None:
@@ -43,42 +43,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     manager = TopicConfigManager.own(tmp_path / "topics.json", ())
     with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
         yield Broker(tmp_path / "topics.json", manager, stub)
-
-
-@pytest.mark.parametrize(
-    ("to_set", "to_delete"),
-    [
-        ({"uncommon.key": "value"}, []),
-        ({"message.type": "uncommon"}, []),
-        ({}, ["message.type"]),
-        ({"+message.type": "FIFO"}, []),
-    ],
-)
-def test_scenario_77_a_new_topic_with_bad_attributes_is_not_made(
-    broker: Broker, to_set: Mapping[str, str], to_delete: Sequence[str]
-) -> None:
-    before = broker.manager.table
-    assert error_of(lambda: broker.put(to_set, to_delete)).reason == "INVALID_FIELD"
-    assert broker.manager.table is before
-
-
-@pytest.mark.parametrize(
-    ("to_set", "to_delete"),
-    [
-        ({"queue.type": "SimpleCQ"}, []),
-        ({}, ["queue.type"]),
-        ({}, ["cleanup.policy"]),
-        ({"message.type": "FIFO"}, ["message.type"]),
-        ({}, ["message.type", "message.type"]),
-    ],
-)
-def test_scenario_77_a_bad_change_of_attributes_leaves_the_topic_as_it_was(
-    broker: Broker, to_set: Mapping[str, str], to_delete: Sequence[str]
-) -> None:
-    broker.put({"queue.type": "BatchCQ", "message.type": "NORMAL"})
-    before = broker.manager.table
-    assert error_of(lambda: broker.put(to_set, to_delete)).reason == "INVALID_FIELD"
-    assert broker.manager.table is before
 
 
 def test_scenario_77_attributes_are_made_changed_and_deleted_and_survive_a_restart(broker: Broker) -> None:

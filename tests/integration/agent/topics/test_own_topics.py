@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 
 from tests.support.patience import TIMEOUT
@@ -30,23 +29,6 @@ def names() -> list[str]:
     return [f"Made-{number:03}" for number in range(TOPICS)]
 
 
-def test_a_hundred_topics_made_one_after_the_other_reach_the_name_server_in_a_few_messages(
-    file: Path, names: list[str]
-) -> None:
-    with (
-        name_servers(1) as [(server, client)],
-        Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent,
-        agent.connect() as calls,
-    ):
-        built_in = topics_of(client).keys()
-        for name in names:
-            create(calls, name)
-        eventually(lambda: topics_of(client).keys(), lambda held: held == {*built_in, *names})
-        target = calls.target(server.endpoint)
-        assert target.full_registration_count == 1
-        assert target.increment_count < TOPICS / 4
-
-
 def test_a_topic_that_is_deleted_goes_from_a_name_server_that_takes_tables_exactly(file: Path) -> None:
     with (
         name_servers(1, *EXACTLY) as [(server, client)],
@@ -57,18 +39,6 @@ def test_a_topic_that_is_deleted_goes_from_a_name_server_that_takes_tables_exact
         eventually(lambda: client.route("Short-Lived"))
         calls.topics.DeleteTopic(topics_pb.DeleteTopicRequest(topic="Short-Lived"), timeout=TIMEOUT)
         eventually(lambda: client.route("Short-Lived"), lambda route: route is None)
-
-
-def test_a_broker_that_may_not_be_written_any_more_promises_no_writing_anywhere(file: Path) -> None:
-    with (
-        name_servers(1) as [(server, client)],
-        Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent,
-        agent.connect() as calls,
-    ):
-        create(calls, "Written")
-        eventually(lambda: topics_of(client).get("Written"), lambda held: held == (4, 4, 6))
-        calls.agent.UpdateBrokerPermission(agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT)
-        eventually(lambda: topics_of(client).get("Written"), lambda held: held == (4, 4, 4))
 
 
 def test_what_an_agent_made_is_there_again_after_it_was_killed(file: Path, names: list[str]) -> None:

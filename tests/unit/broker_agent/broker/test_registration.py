@@ -60,15 +60,6 @@ def test_a_static_topic_is_registered_with_its_mapping(settings: Callable[..., A
     assert not ordinary.HasField("mapping")
 
 
-def test_a_mapping_that_changed_is_an_increment_of_its_topic(settings: Callable[..., AgentSettings]) -> None:
-    broker = BrokerState.of(settings())
-    held = Registration(broker, mapped_table(5, ((0, 0),)))
-    message = Registration(broker, mapped_table(6, ((0, 0), (1, 1)))).increment_from(held)
-    assert message is not None
-    (topic,) = message.topic_configs
-    assert (topic.topic, list(topic.mapping.topic_queue_ids)) == ("static", [0, 1])
-
-
 def mapped_table(counter: int, queue_ids: tuple[tuple[int, int], ...]) -> TopicConfigTable:
     mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=queue_ids)
     topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))

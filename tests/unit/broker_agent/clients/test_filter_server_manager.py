@@ -39,15 +39,6 @@ def test_a_filter_server_that_is_silent_for_more_than_30_s_leaves(servers: Fixtu
     assert servers.seen[-1:] == [("alive:1",)]
 
 
-def test_the_end_of_a_channel_removes_its_filter_server_down_to_an_empty_list(servers: Fixture) -> None:
-    channel = servers.open()
-    servers.serve_filters(channel, "a:1")
-    servers.managers.on_channel_close(channel)
-    assert servers.seen == [("a:1",), ()]
-    with refuses(Reason.CHANNEL_GONE):
-        servers.serve_filters(channel, "a:1")
-
-
 def test_filter_servers_are_taken_up_to_the_limit(servers: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_FILTER_SERVERS", 1)
     servers.serve_filters(None, "a:1")

@@ -12,11 +12,3 @@ def test_events_beyond_those_of_a_second_wait_for_its_end() -> None:
     assert pace.pause() == 0.75
     clock.advance(0.75)
     assert [pace.pause(), pace.pause(), pace.pause()] == [0.0, 0.0, 1.0]
-
-
-def test_events_below_the_limit_never_wait() -> None:
-    clock = VirtualClock()
-    pace = Pace(2, clock.monotonic)
-    for _ in range(10):
-        assert pace.pause() == 0.0
-        clock.advance(0.5)

@@ -26,6 +26,9 @@ def test_the_first_named_master_wins_and_silence_takes_nothing_back() -> None:
         slave.take(results, check_order_config=False)
         learnt.append(slave.master)
     assert learnt == [None, *[Master("10.0.0.9:10911", None)] * 3]
+    master = RegistrationResults(lambda: False, lambda _topics: pytest.fail("no topic is ordered"))
+    master.take((first,), check_order_config=False)
+    assert master.master is None
 
 
 def test_order_topics_on_a_hanging_disk_delay_no_answers() -> None:

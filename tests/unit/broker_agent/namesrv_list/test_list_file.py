@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,21 +46,6 @@ def watched(tmp_path: Path) -> Iterator[Watching]:
     watching.stop()
 
 
-def test_a_file_that_is_written_anew_is_read(watched: Watching) -> None:
-    watched.path.write_text("b:12\n")
-    watched.look()
-    assert watched.told == [endpoints("b:12")]
-
-
-def test_a_file_that_is_replaced_by_renaming_is_read_each_time(watched: Watching) -> None:
-    for port in (2, 3, 4):
-        fresh = watched.path.with_suffix(".new")
-        fresh.write_text(f"b:{port}\n")
-        fresh.rename(watched.path)
-        watched.look()
-        assert watched.told[-1] == endpoints(f"b:{port}")
-
-
 def test_a_link_that_is_turned_as_a_config_map_does_is_followed(tmp_path: Path) -> None:
     for version, content in (("..1", "a:1"), ("..2", "b:1")):
         (tmp_path / version).mkdir()
@@ -94,12 +78,3 @@ def test_a_broken_missing_or_overlong_file_keeps_the_list_and_is_logged_once(wat
         ]
         assert logs[0]["kept"] == ["a:1"]
         assert watched.told == []
-
-
-def test_a_folder_that_goes_and_comes_back_is_followed_again(watched: Watching) -> None:
-    shutil.rmtree(watched.path.parent)
-    watched.look()
-    watched.path.parent.mkdir()
-    watched.path.write_text("b:1")
-    watched.look()
-    assert watched.told == [endpoints("b:1")]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -186,26 +184,6 @@ def test_after_stop_nobody_is_told_anything(follow: Callable[[str], Following]) 
     following.source.say("other:1")
     assert following.told == []
     assert following.source.stopped
-
-
-def test_a_plain_list_needs_no_thread_and_never_changes() -> None:
-    namesrv = namesrv_list_of(["10.0.0.1:1;10.0.0.2:1"], timing=Timing())
-    namesrv.start()
-    assert namesrv.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
-    namesrv.stop()
-
-
-def test_a_file_is_followed(tmp_path: Path) -> None:
-    file = tmp_path / "list"
-    file.write_text("10.0.0.1:1\n")
-    namesrv = namesrv_list_of([f"file:{file}"], timing=Timing())
-    told: queue.Queue[tuple[Endpoint, ...]] = queue.Queue()
-    namesrv.on_change(told.put)
-    namesrv.start()
-    assert namesrv.endpoints == endpoints("10.0.0.1:1")
-    file.write_text("10.0.0.1:1\n10.0.0.2:1\n")
-    assert told.get(timeout=TIMEOUT) == endpoints("10.0.0.1:1 10.0.0.2:1")
-    namesrv.stop()
 
 
 @pytest.mark.parametrize(

@@ -103,50 +103,6 @@ def test_every_change_is_on_disk_with_a_version_one_higher_before_listeners_hear
     assert manager.table is heard[-1]
 
 
-def test_a_change_that_changes_nothing_makes_no_version(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path, TOPIC), time)
-    heard = heard_of(manager)
-    change = put_topic(manager, TOPIC)
-    assert (change.before, change.after, change.data_version) == (TOPIC, TOPIC, VERSION)
-    assert heard == []
-
-
-def test_a_change_that_is_only_checked_changes_nothing(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path, TOPIC), time)
-    heard = heard_of(manager)
-    assert manager.edit("T2", lambda _: replace(TOPIC, topic_name="T2"), validate_only=True).data_version.counter == 6
-    assert manager.delete("TopicTest", validate_only=True).before == TOPIC
-    assert (manager.table.topics, heard) == ((TOPIC,), [])
-    assert load_topic_config_table(path) == manager.table
-
-
-@pytest.mark.parametrize("jump", [-3600.0, 0.0, 3600.0])
-def test_versions_go_on_when_the_clock_jumps(path: Path, time: VirtualClock, jump: float) -> None:
-    manager = owner(written(path), time)
-    versions = []
-    for number in range(4):
-        time.advance(jump)
-        put_topic(manager, replace(TOPIC, topic_name=f"T{number}"))
-        versions.append(manager.table.data_version)
-    assert [version.counter for version in versions] == [6, 7, 8, 9]
-    assert [version.timestamp_millis for version in versions] == sorted(v.timestamp_millis for v in versions)
-    assert versions[0].timestamp_millis >= VERSION.timestamp_millis
-
-
-def test_fields_that_are_not_known_survive_every_change(path: Path, time: VirtualClock) -> None:
-    document = json.loads(written(path, TOPIC).read_text())
-    document["new"] = 1
-    document["dataVersion"]["new"] = 2
-    document["topicConfigTable"]["TopicTest"]["new"] = 3
-    path.write_text(json.dumps(document))
-    manager = owner(path, time)
-    put_topic(manager, replace(TOPIC, perm=2))
-    manager.next_state_version()
-    after = json.loads(path.read_text())
-    assert (after["new"], after["dataVersion"]["new"]) == (1, 2)
-    assert (after["topicConfigTable"]["TopicTest"]["new"], after["topicConfigTable"]["TopicTest"]["perm"]) == (3, 2)
-
-
 def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, time: VirtualClock) -> None:
     path.write_text(written(path, TOPIC).read_text().replace('"TopicTest":', '"Topic Test":'))
     with capture_logs() as logs:

@@ -47,11 +47,6 @@ def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: s
         read_token(path)
 
 
-def test_the_longest_token_is_taken(tmp_path: Path) -> None:
-    (path := tmp_path / "token").write_text("x" * MAX_TOKEN_LENGTH)
-    assert len(read_token(path)) == MAX_TOKEN_LENGTH
-
-
 def test_nothing_at_all_is_no_tls_and_a_token_alone_is_refused() -> None:
     assert ClientFiles.of(None) is None
     for alone in ({"token": Path("t")}, {"server_name": "x"}, {"certificate": Path("c"), "key": Path("k")}):

@@ -17,14 +17,6 @@ def test_results_and_errors_come_back_and_threads_have_names() -> None:
         assert executor.submit(lambda: threading.current_thread().name).result(10) in {"worker_0", "worker_1"}
 
 
-def test_calls_of_one_thread_are_made_in_their_order() -> None:
-    made: list[int] = []
-    with DaemonExecutor(1, "worker") as executor:
-        for number in range(100):
-            executor.submit(made.append, number)
-    assert made == list(range(100))
-
-
 def test_after_its_end_it_takes_no_call_and_has_made_those_before() -> None:
     executor = DaemonExecutor(1, "worker")
     before = executor.submit(sum, [1, 2])
@@ -51,9 +43,3 @@ def test_calls_that_wait_can_be_cancelled_at_the_end() -> None:
     assert under_way.result(10)
     with pytest.raises(CancelledError):
         waiting.result(10)
-
-
-def test_one_that_was_never_asked_starts_no_thread() -> None:
-    before = threading.active_count()
-    DaemonExecutor(3, "idle").shutdown()
-    assert threading.active_count() == before

@@ -29,12 +29,6 @@ def test_calls_answered_elsewhere_are_added_to_those_that_were_observed() -> Non
     assert value(f"{duration}_bucket", grpc_status="NOT_FOUND", le="0.0001") == 2
 
 
-def test_a_method_that_was_only_answered_elsewhere_has_samples() -> None:
-    registry = CollectorRegistry()
-    CallMetrics(registry, lambda: {(METHOD, OK): (3, 0.1)})
-    assert registry.get_sample_value("grpc_server_call_started_total", {"grpc_method": METHOD}) == 3
-
-
 def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_later() -> None:
     registry = CollectorRegistry()
     metrics = ClientCallMetrics(registry)

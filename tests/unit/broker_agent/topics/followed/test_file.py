@@ -152,17 +152,6 @@ def test_what_is_no_file_or_grows_is_a_clear_error_within_a_second(
     assert time.seconds - 1_000 < 1
 
 
-def test_a_file_that_gives_way_to_a_pipe_keeps_its_table_and_is_told_of(path: Path, time: Passing) -> None:
-    followed = follower(path, time)
-    assert followed.first_table() == table(1)
-    path.unlink()
-    os.mkfifo(path)
-    for _ in range(3):
-        assert followed.look() is None
-        time.advance(BROKEN_SECONDS)
-    assert followed.problem == "is a named pipe and no file"
-
-
 @pytest.mark.parametrize("broken", [b"{", None])
 def test_the_copy_stands_in_with_a_warning_at_the_start_and_nothing_is_written(
     path: Path, time: Passing, broken: bytes | None
