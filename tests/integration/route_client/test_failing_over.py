@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 import socket
 import threading
-from functools import partial
-from typing import Any
 
 import grpc
 import pytest
 
 from route_client import (
     ClientSettings,
-    KnownRoute,
     NoNamesrvAnsweredError,
-    Origin,
     RouteClient,
     Stale,
     TopicNotFoundError,
-    keeper,
 )
 from route_client.watch_stream import WatchStream
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
@@ -27,50 +21,6 @@ from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
-
-
-def test_it_fails_over_at_once_and_stays_with_the_one_that_works(fake: FakeNameServer) -> None:
-    with FakeNameServer(name="ns-b", epoch="0000-b") as other:
-        other.put(TOPIC, wire_route("broker-b"))
-        endpoints, rng = first_is(fake, str(other.endpoint))
-        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
-            watching(client, fake)
-            fake.stop()
-            watching(client, other)
-            shows(client, "broker-b")
-            known = client.route(TOPIC)
-            assert known.origin is not None
-            assert known.origin.epoch == "0000-b", "lower than the first one's, and believed"
-            assert not other.watch_requests[0].HasField("resume_after"), "full state from another name server"
-            fake.start()
-            other.put(TOPIC, wire_route("broker-c"))
-            shows(client, "broker-c")
-            assert client.status().endpoint == other.endpoint
-
-
-def test_a_connection_that_breaks_is_resumed_at_the_same_name_server(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        fake.cut_watches()
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-        resumed = fake.watch_requests[-1].resume_after
-        assert (resumed.epoch, resumed.revision) == (fake.epoch, 2)
-
-
-def test_a_topic_whose_addition_was_not_answered_is_added_to_the_resumed_watch(fake: FakeNameServer) -> None:
-    fake.put("Other", wire_route("broker-b"))
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        held = fake.hold_updates = threading.Event()
-        client.route("Other")
-        fake.cut_watches()
-        _, resumed = eventually(lambda: fake.watch_requests, lambda requests: len(requests) == 2)
-        assert (list(resumed.topics), resumed.HasField("resume_after")) == ([TOPIC], True)
-        held.set()
-        fake.put("Other", wire_route("broker-c"))
-        shows(client, "broker-c", topic="Other")
-    assert list(fake.watch_updates[-1].topics) == ["Other"]
 
 
 def test_a_name_server_that_does_not_answer_an_addition_is_left(fake: FakeNameServer) -> None:
@@ -83,18 +33,6 @@ def test_a_name_server_that_does_not_answer_an_addition_is_left(fake: FakeNameSe
         held.set()
         eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
         watching(client, fake)
-
-
-def test_a_name_server_with_another_epoch_after_a_reconnect_is_asked_for_everything(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        fake.stop()
-        fake.epoch, fake.revision, fake.told = "0002-a", 0, {}
-        fake.put(TOPIC, wire_route("broker-b"))
-        fake.start()
-        shows(client, "broker-b")
-        assert fake.watch_requests[-2].resume_after.epoch == "0001-a"
-        assert not fake.watch_requests[-1].HasField("resume_after")
 
 
 def test_a_watch_that_ends_as_cancelled_is_opened_again(fake: FakeNameServer) -> None:
@@ -118,15 +56,6 @@ def test_a_defect_of_the_client_does_not_end_the_watching(
     assert "a defect of the client" in caplog.text
 
 
-def test_a_compacted_revision_is_begun_anew(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        fake.compacted = True
-        fake.cut_watches()
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-
-
 def test_a_revision_that_a_name_server_has_not_reached_is_resumed_from_later(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
@@ -136,59 +65,6 @@ def test_a_revision_that_a_name_server_has_not_reached_is_resumed_from_later(fak
         watching(client, fake)
     assert refused.HasField("resume_after")
     assert resumed.resume_after == refused.resume_after
-
-
-@pytest.mark.parametrize("what", ["revision", "epoch"])
-def test_a_watch_whose_revision_or_epoch_goes_back_is_opened_anew(fake: FakeNameServer, what: str) -> None:
-    spoilt: list[object] = []
-
-    def goes_back(message: Any) -> Any:
-        if not spoilt and message.changes[0].route.broker_datas[0].broker_name != "broker-a":
-            spoilt.append(message)
-            value = -5 if what == "revision" else "0000-z"
-            setattr(message.header, what, value)
-        return message
-
-    fake.spoil = goes_back
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-        eventually(lambda: len(fake.watch_requests), lambda number: number == 2)
-        assert not fake.watch_requests[-1].HasField("resume_after")
-        assert "the watch went" in client.status().last_error
-
-
-def test_a_name_server_that_shuts_down_is_left_alone_for_as_long_as_it_asks(fake: FakeNameServer) -> None:
-    with FakeNameServer(name="ns-b") as other:
-        other.put(TOPIC, wire_route("broker-b"))
-        fake.refusals = [(grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN", 60.0)]
-        endpoints, rng = first_is(fake, str(other.endpoint))
-        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
-            watching(client, other)
-            other.cut_watches()
-            eventually(lambda: len(other.watch_requests), lambda number: number >= 2)
-            watching(client, other)
-            assert len(fake.watch_requests) == 1
-
-
-def test_a_watch_that_expires_goes_on_at_any_name_server_and_is_no_error(
-    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeper, "STEADY_SECONDS", 0.0)
-    with FakeNameServer(name="ns-b") as other:
-        other.put(TOPIC, wire_route("broker-a"))
-        endpoints, rng = first_is(fake, str(other.endpoint))
-        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
-            watching(client, fake)
-            for ended in range(1, 100):
-                fake.expire_watches()
-                eventually(lambda: len(fake.watch_requests) + len(other.watch_requests), partial(operator.lt, ended))
-                if other.watch_requests:
-                    break
-                watching(client, fake)
-            watching(client, other)
-            assert client.status().last_error == ""
 
 
 def test_a_name_server_that_ends_watches_as_they_begin_is_left(fake: FakeNameServer) -> None:
@@ -238,15 +114,6 @@ def test_a_topic_that_a_name_server_does_not_know_yet_is_asked_for_elsewhere(fak
             with pytest.raises(NoNamesrvAnsweredError, match="REGISTRY_WARMING") as caught:
                 client.route("Nowhere")
             assert set(caught.value.errors) == {fake.endpoint, other.endpoint}
-
-
-def test_the_next_name_server_is_asked_while_one_hangs_and_its_route_is_confirmed(fake: FakeNameServer) -> None:
-    with FakeNameServer(name="ns-b") as hanging:
-        hanging.hold_lookups = threading.Event()
-        endpoints, rng = first_is(hanging, str(fake.endpoint))
-        with RouteClient(endpoints, ClientSettings(timeout_seconds=600.0), rng=rng) as client:
-            assert client.route(TOPIC) == KnownRoute(TOPIC, route(), None, Origin("ns-a", fake.epoch), fake.revision)
-            hanging.hold_lookups.set()
 
 
 def test_a_name_server_whose_lookup_times_out_within_a_second_is_asked_last(fake: FakeNameServer) -> None:

@@ -64,38 +64,6 @@ def test_addresses_come_from_the_kept_routes(fake: FakeNameServer) -> None:
         assert client.any_broker_of(TOPIC) == "broker-a:10911"
 
 
-def test_callbacks_that_raise_or_block_harm_nobody(fake: FakeNameServer, caplog: pytest.LogCaptureFixture) -> None:
-    release, entered = threading.Event(), threading.Event()
-    seen: list[RouteChange] = []
-
-    def raises(_: RouteChange) -> None:
-        raise RuntimeError("of the callback")
-
-    def blocks(_: RouteChange) -> None:
-        entered.set()
-        release.wait(TIMEOUT)
-
-    with RouteClient(str(fake.endpoint), QUICK) as client:
-        client.on_change(raises)
-        client.on_change(blocks)
-        end = client.on_change(seen.append, topics=[TOPIC])
-        client.route(TOPIC)
-        watching(client, fake)
-        assert entered.wait(TIMEOUT)
-        for number in range(1, 6):
-            fake.put(TOPIC, wire_route(queues=number))
-            shows(client, queues=number)
-        eventually(lambda: seen[-1].after.route, lambda told: told == route(queues=5))
-        eventually(lambda: client.status().callback_failures, lambda failures: failures >= 2)
-        end()
-        told = len(seen)
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-        assert len(seen) == told
-        release.set()
-    assert "a callback for route changes raised" in caplog.text
-
-
 def test_a_callback_may_close_its_client(fake: FakeNameServer) -> None:
     client = RouteClient(str(fake.endpoint), QUICK)
     closed = threading.Event()

@@ -18,10 +18,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from route_client import (
     ClientSettings,
     KnownRoute,
-    NoNamesrvAnsweredError,
-    RouteChange,
     RouteClient,
-    TopicNotFoundError,
 )
 from tests.support.programs.agents import Agent, StandInBroker
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
@@ -63,51 +60,6 @@ def watching(client: RouteClient, server: NamesrvProcess) -> None:
     eventually(client.status, lambda status: status.mode == "watch" and status.endpoint == server.endpoint)
 
 
-def test_a_change_reaches_the_callback_long_before_a_poll_would_see_it(namesrv: NamesrvProcess) -> None:
-    seen: list[RouteChange] = []
-    came = threading.Event()
-
-    def note(change: RouteChange) -> None:
-        seen.append(change)
-        if broker_names(change.after) == ["broker-a", "broker-b"]:
-            came.set()
-
-    with namesrv.connect() as broker, RouteClient(str(namesrv.endpoint), topics=[TOPIC]) as client:
-        client.on_change(note)
-        with pytest.raises(TopicNotFoundError):
-            client.route(TOPIC)
-        watching(client, namesrv)
-        register(broker)
-        register(broker, "broker-b", "127.0.0.1:10921")
-        assert came.wait(20), "a poll comes after 27 s at the earliest"
-        assert seen[0].old_route is None
-        assert client.select_one_queue(TOPIC, "broker-a").broker_name == "broker-b"
-        unregister(broker)
-        unregister(broker, "broker-b", "127.0.0.1:10921")
-        eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == [])
-        eventually(
-            lambda: [removal.reason_name for removal in seen[-1].removals], lambda names: "UNREGISTERED" in names
-        )
-
-
-def test_a_topic_that_is_added_joins_the_open_watch(namesrv: NamesrvProcess) -> None:
-    with namesrv.connect() as caller, RouteClient(str(namesrv.endpoint), topics=[TOPIC]) as client:
-
-        def watches() -> list[tuple[str, int]]:
-            listed = caller.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=20)
-            return [(watcher.peer, watcher.topic_count) for watcher in listed.watchers]
-
-        ((peer, _),) = eventually(watches, lambda found: [count for _, count in found] == [1])
-        with pytest.raises(TopicNotFoundError):
-            client.route("Other")
-        eventually(watches, lambda found: found == [(peer, 2)])
-        register(caller, topic="Other")
-        eventually(lambda: broker_names(client.cached("Other")), lambda names: names == ["broker-a"])
-        client.forget(TOPIC)
-        eventually(watches, lambda found: found == [(peer, 1)])
-        assert client.status().sessions == 1
-
-
 @contextmanager
 def watching_one_of(
     first: NamesrvProcess, second: NamesrvProcess
@@ -135,13 +87,6 @@ def test_a_killed_name_server_is_left_for_the_other_and_nothing_is_lost(start: C
         assert broker_names(told.after) == ["broker-a", "broker-b"], "and no change in between"
 
 
-def test_a_name_server_that_shuts_down_hands_its_watchers_over(start: Callable[..., NamesrvProcess]) -> None:
-    with watching_one_of(start(), start()) as (client, ends, left):
-        assert ends.terminate() == 0
-        watching(client, left)
-        assert broker_names(client.route(TOPIC)) == ["broker-a"]
-
-
 def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
     start: Callable[..., NamesrvProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,19 +103,6 @@ def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
             register(broker)
         eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
         hangs.signal(signal.SIGCONT)
-
-
-def test_a_name_server_that_is_not_warm_does_not_say_that_topics_are_absent(
-    start: Callable[..., NamesrvProcess],
-) -> None:
-    cold = start("--warm-up-millis", "60000")
-    with RouteClient(str(cold.endpoint), QUICK) as client:
-        with pytest.raises(NoNamesrvAnsweredError, match="REGISTRY_WARMING"):
-            client.route(TOPIC)
-        watching(client, cold)
-        with cold.connect() as broker:
-            register(broker)
-        eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
 
 
 def test_the_only_broker_s_crash_is_held_back_and_its_orderly_end_is_not(start: Callable[..., NamesrvProcess]) -> None:
@@ -270,30 +202,6 @@ class Lines:
 
     def stop(self) -> None:
         self._program.kill()
-
-
-def test_two_processes_share_a_cache_folder(start: Callable[..., NamesrvProcess], tmp_path: Path) -> None:
-    server = start()
-    with server.connect() as broker:
-        register(broker)
-    flags = ("--namesrv", str(server.endpoint), "--cache-dir", str(tmp_path), "--rate", "0")
-    program = [sys.executable, str(EXAMPLE), *flags, TOPIC]
-    with ExitStack() as stack:
-
-        def example() -> subprocess.Popen[str]:
-            process = stack.enter_context(subprocess.Popen(program, stdout=subprocess.PIPE, text=True))
-            stack.callback(process.kill)
-            return process
-
-        for process in [example(), example()]:
-            assert process.stdout is not None
-            assert "send to 4 queues of broker-a" in process.stdout.readline()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
-        server.kill()
-        later = example()
-        assert later.stdout is not None
-        assert "send to 4 queues of broker-a; no name server answers" in later.stdout.readline()
 
 
 def test_the_example_says_what_is_wrong_with_its_arguments() -> None:

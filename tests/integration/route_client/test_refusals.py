@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 from unittest import mock
 
-import grpc
 import pytest
 from google.protobuf.message import Message
 
@@ -16,7 +14,6 @@ from route_client import (
     ClientClosedError,
     ClientSettings,
     NoNamesrvAnsweredError,
-    RequestRefusedError,
     RouteClient,
     RouteClientError,
     TooManyTopicsError,
@@ -55,16 +52,6 @@ def test_another_service_on_the_port_is_passed_over(fake: FakeNameServer) -> Non
             watching(client, fake)
 
 
-def test_something_that_does_not_speak_grpc_is_passed_over(fake: FakeNameServer) -> None:
-    import socket  # noqa: PLC0415
-
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        with RouteClient(f"127.0.0.1:{port};{fake.endpoint}", ClientSettings(timeout_seconds=1.5)) as client:
-            assert client.route(TOPIC).route == route()
-            watching(client, fake)
-
-
 def test_bytes_that_are_no_messages_are_an_error_of_their_name_server(
     fake: FakeNameServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -86,21 +73,6 @@ def test_a_name_that_breaks_the_rules_is_refused_without_asking(fake: FakeNameSe
     assert fake.lookups == []
 
 
-def test_a_name_server_s_refusal_is_told_with_its_reason(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.support.fakes.watched_name_server import abort  # noqa: PLC0415
-
-    def refuses(self: Any, request: Any, context: grpc.ServicerContext) -> None:
-        abort(context, grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED")
-
-    fake.stop()
-    monkeypatch.setattr(FakeNameServer, "BatchGetTopicRoutes", refuses)
-    fake.start()
-    with RouteClient(str(fake.endpoint), QUICK) as client:
-        with pytest.raises(RequestRefusedError, match="PERMISSION_DENIED NOT_PERMITTED"):
-            client.route(TOPIC)
-        assert client.status().topics == 0
-
-
 def test_a_route_that_no_broker_can_have_is_refused_and_the_old_one_stays(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
@@ -114,15 +86,6 @@ def test_a_route_that_no_broker_can_have_is_refused_and_the_old_one_stays(fake: 
         shows(client, "broker-c")
 
 
-def test_a_queue_on_an_unknown_broker_can_be_read_and_not_written(fake: FakeNameServer) -> None:
-    wire = wire_route("broker-a", "broker-b", queues=1)
-    del wire.broker_datas[1]
-    fake.put(TOPIC, wire)
-    with RouteClient(str(fake.endpoint), QUICK) as client:
-        assert [queue.broker_name for queue in client.publish_info(TOPIC).queues] == ["broker-a"]
-        assert [queue.broker_name for queue in client.subscribe_info(TOPIC)] == ["broker-a", "broker-b"]
-
-
 def test_there_is_a_most_of_topics_and_room_after_one_is_forgotten(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), ClientSettings(max_topics=1), topics=[TOPIC]) as client:
         with pytest.raises(TooManyTopicsError):
@@ -131,20 +94,6 @@ def test_there_is_a_most_of_topics_and_room_after_one_is_forgotten(fake: FakeNam
         assert client.cached(TOPIC) is None
         with pytest.raises(TopicNotFoundError):
             client.route("Other")
-
-
-def test_topics_can_come_and_go_while_they_are_watched(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        client.forget(TOPIC)
-        eventually(
-            lambda: fake.watch_updates, lambda updates: [list(one.removed_topics) for one in updates] == [[TOPIC]]
-        )
-        assert client.route(TOPIC).route == route()
-        eventually(lambda: fake.watch_updates, lambda updates: [list(one.topics) for one in updates] == [[], [TOPIC]])
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-        assert (client.status().sessions, len(fake.watch_requests)) == (1, 1)
 
 
 def test_whoever_waits_for_an_answer_while_the_client_is_closed_is_told(fake: FakeNameServer) -> None:
@@ -198,15 +147,3 @@ def test_a_watch_without_a_bookmark_is_left_and_opened_again(fake: FakeNameServe
         eventually(lambda: client.status().last_error, lambda error: "the watch since its last bookmark has" in error)
         eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
         assert client.route(TOPIC).route == route()
-
-
-def test_topics_that_had_no_space_in_an_answer_are_asked_for_again(
-    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fake, "most_routes", 2)
-    topics = [f"topic-{number}" for number in range(5)]
-    for topic in topics:
-        fake.put(topic, wire_route())
-    with RouteClient(str(fake.endpoint), QUICK, topics=topics) as client:
-        assert [client.route(topic).route for topic in topics] == [route()] * 5
-    assert fake.lookups[:3] == [topics, topics[2:], topics[4:]]

@@ -57,8 +57,6 @@ class FakeNameServer(ScriptedNamesrv):
         self.watches = True
         self.told: dict[str, Told] = {}
         self.warming: set[str] = set()
-        self.most_routes = 1_000
-        """Routes that fit into an answer."""
         self.lookups: list[list[str]] = []
         self.hold_lookups: threading.Event | None = None
         """Lookups wait for it."""
@@ -72,13 +70,10 @@ class FakeNameServer(ScriptedNamesrv):
         """Errors for the next watches, one each."""
         self.update_refusals: list[Refusal] = []
         """Errors for the next later requests of watches, one each."""
-        self.compacted = False
-        """Whether watches that resume are told to start again."""
         self.spoil: Callable[[Message], Message] | None = None
         """Changes each message of a watch before it is sent."""
         self.open_watches = 0
         self._cut = 0
-        self._watch_end: Refusal | None = None
 
     def add_services(self, server: grpc.Server) -> None:
         self.health = health.HealthServicer()
@@ -107,11 +102,6 @@ class FakeNameServer(ScriptedNamesrv):
             self._cut += 1
             self.happened.notify_all()
 
-    def expire_watches(self) -> None:
-        """Ends all watches as those that have been open for long."""
-        self._watch_end = EXPIRED
-        self.cut_watches()
-
     # What a client calls
 
     def BatchGetTopicRoutes(  # noqa: N802
@@ -128,10 +118,8 @@ class FakeNameServer(ScriptedNamesrv):
                     answer.topics_warming.append(topic)
                 elif told is None or told.route is None:
                     answer.topics_not_found.append(topic)
-                elif len(answer.routes) < self.most_routes:
-                    answer.routes.add(topic=topic, route=told.route)
                 else:
-                    answer.topics_left_out.append(topic)
+                    answer.routes.add(topic=topic, route=told.route)
             return answer
 
     def WatchTopicRoutes(  # noqa: N802
@@ -149,8 +137,6 @@ class FakeNameServer(ScriptedNamesrv):
         if request.HasField("resume_after"):
             if request.resume_after.epoch != self.epoch:
                 abort(context, grpc.StatusCode.FAILED_PRECONDITION, "EPOCH_CHANGED")
-            if self.compacted:
-                abort(context, grpc.StatusCode.OUT_OF_RANGE, "REVISION_COMPACTED")
             sent = request.resume_after.revision
         context.add_callback(self._wake)
         self.open_watches += 1
@@ -182,8 +168,6 @@ class FakeNameServer(ScriptedNamesrv):
             with self.happened:
                 while told == (self.revision, watch.request_count) and self._cut == cut and context.is_active():
                     self.happened.wait(60)
-                if self._cut > cut and self._watch_end is not None:
-                    abort(context, *self._watch_end)
                 if self._cut > cut or not context.is_active():
                     return
                 if watch.refusal is not None:

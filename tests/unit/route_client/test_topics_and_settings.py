@@ -41,17 +41,6 @@ def test_a_watch_resumes_only_at_the_same_name_server() -> None:
     assert kept.resume_at(B) is None
 
 
-def test_a_watch_resumes_with_the_topics_that_were_watched_and_are_kept_since() -> None:
-    kept = watched("a", "b", "c")
-    kept.add("new")
-    kept.drop("a")
-    kept.drop("b")
-    assert kept.add("b")
-    assert kept.resume_at(A) == WatchedUpTo(A, {"c": 3}, POINT), "of b, nothing is known any more"
-    kept.drop("c")
-    assert kept.resume_at(A) is None
-
-
 @pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_settings_out_of_their_range_are_refused_by_name(field: str, value: float) -> None:

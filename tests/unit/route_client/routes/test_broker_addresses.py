@@ -55,16 +55,6 @@ def test_the_route_that_changed_last_has_the_addresses(table: BrokerAddrTable) -
     assert table.find_in_publish("broker-b") == addr("broker-b")
 
 
-def test_a_group_goes_with_the_last_route_that_names_it(table: BrokerAddrTable) -> None:
-    other_topic = route("broker-a", "broker-b")
-    table.replace(None, other_topic)
-    table.replace(route("broker-a", ids=(0, 2)), None)
-    assert table.find_in_publish("broker-a") is not None
-    table.replace(other_topic, route("broker-b"))
-    assert table.find_in_publish("broker-a") is None
-    assert table.find_in_publish("broker-b") is not None
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.sampled_from("abc"))), max_size=30))
 @settings(deadline=None)
 def test_the_table_has_the_groups_of_the_kept_routes_and_no_others(steps: list[tuple[int, set[str]]]) -> None:

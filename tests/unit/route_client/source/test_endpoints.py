@@ -92,12 +92,6 @@ def test_one_that_asks_for_time_is_left_alone_for_it() -> None:
     assert choice.current == first
 
 
-def test_if_all_ask_for_time_the_shortest_is_waited_for() -> None:
-    choice = chooser(A)
-    choice.failed(A, retry_after_seconds=30)
-    assert choice.delay_seconds() == pytest.approx(30)
-
-
 def test_nobody_is_left_alone_for_longer_than_a_minute() -> None:
     choice = chooser(A)
     choice.failed(A, retry_after_seconds=1e9)

@@ -71,10 +71,6 @@ def test_removals_come_with_the_change() -> None:
     assert (removal.key.broker_name, removal.broker_id, removal.reason_name) == ("broker-a", 0, "UNREGISTERED")
 
 
-def test_what_was_not_asked_for_is_not_taken() -> None:
-    assert watching("T").take(message(7, change("other", wire_route()))) == []
-
-
 def test_a_resumed_watch_goes_on_and_keeps_its_point_until_the_next_bookmark() -> None:
     point = ResumePoint("0001", 7)
     stream = WatchStream(numbered("T"), point)
@@ -133,67 +129,6 @@ def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
     with pytest.raises(WatchBroken, match=r"^the watch since its last bookmark has 61 seconds so far, over the limit"):
         stream.take(message(4, change(), bookmark=False))
     assert stream.resume_point is None
-
-
-def test_topics_that_come_while_a_request_has_no_answer_are_gathered_into_the_next_one() -> None:
-    stream = watching("T")
-    assert stream.update(numbered("T", "U")) is None, "the opening has no answer yet"
-    stream.take(message(7, change("T")))
-    request = stream.update(numbered("T", "U"))
-    assert request == pb.WatchTopicRoutesRequest(topics=["U"])
-    assert stream.update(numbered("T", "U", "V", "W")) is None
-    stream.take(message(8, counts=1))
-    assert stream.is_waiting, "a bookmark from before the request was read"
-    (added,) = stream.take(message(9, change("U"), counts=2))
-    assert isinstance(added, Answer)
-    assert stream.update(numbered("T", "U", "V", "W")) == pb.WatchTopicRoutesRequest(topics=["V", "W"])
-    stream.take(message(9, counts=3))
-    assert stream.update(numbered("T", "U", "V", "W")) is None
-
-
-def test_a_watch_resumes_with_the_topics_that_its_last_bookmark_counts() -> None:
-    stream = watching("T")
-    stream.take(message(7))
-    stream.update(numbered("T", "U"))
-    stream.take(message(8, change("U"), counts=1))
-    assert (stream.counted, stream.resume_point) == (numbered("T"), ResumePoint("0001", 8))
-    stream.take(message(9, counts=2))
-    assert (stream.counted, stream.resume_point) == (numbered("T", "U"), ResumePoint("0001", 9))
-
-
-def test_a_removed_topic_is_out_of_date_at_once_and_what_still_comes_of_it_is_not_taken() -> None:
-    stream = WatchStream(numbered("T", "U"))
-    stream.take(message(7, change("T"), change("U")))
-    assert stream.update(numbered("T")) == pb.WatchTopicRoutesRequest(removed_topics=["U"])
-    assert sent_of(stream) == {"T"}
-    assert stream.take(message(8, change("U"))) == []
-    stream.take(message(9, counts=2))
-    assert (sent_of(stream), stream.counted) == ({"T"}, numbered("T"))
-
-
-def test_a_topic_that_is_removed_before_its_first_bookmark_is_not_up_to_date() -> None:
-    stream = WatchStream(numbered("T", "U"))
-    stream.take(message(7, change("T")))  # the name server is cold, and does not know U
-    stream.take(message(8, change("U"), bookmark=False))
-    stream.update(numbered("T"))
-    stream.take(message(9, counts=2))
-    assert sent_of(stream) == {"T"}
-
-
-def test_a_topic_that_went_and_came_back_is_removed_and_added_after_the_answer() -> None:
-    stream = watching("T", "U")
-    stream.take(message(7))
-    again = {"T": 1, "U": 3}
-    assert stream.update(again) == pb.WatchTopicRoutesRequest(removed_topics=["U"])
-    assert stream.update(again) is None
-    stream.take(message(7, counts=2))
-    assert stream.update(again) == pb.WatchTopicRoutesRequest(topics=["U"])
-
-
-def test_all_topics_of_an_open_watch_can_go() -> None:
-    stream = watching("T", "U")
-    stream.take(message(7))
-    assert stream.update({}) == pb.WatchTopicRoutesRequest(removed_topics=["T", "U"])
 
 
 @pytest.mark.parametrize("counts", [0, 1, 3])

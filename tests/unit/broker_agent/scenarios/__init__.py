@@ -1,1 +1,0 @@
-"""RocketMQ's acceptance scenarios of the broker's side."""
