@@ -171,7 +171,7 @@ wheel:  ## Build the native engine's wheel into dist/, for any Linux since 2014 
 images:  ## Build both container images, and the native engine's wheel for them
 	$(PYTHON) -m deploy.release.images -- $(IMAGE_OPTIONS)
 
-dist: setup  ## Build both wheels and the sdist into dist/, and run them from empty environments
+dist: setup  ## Build a release into dist/ (wheels, sdist, contract, clients, chart, SBOM, checksums), and run its wheels from empty environments
 	$(BIN)/python -m deploy.release.distribution
 
 lock:  ## Renew uv.lock from pyproject.toml, with the newest versions; and the version of uv that reads it

@@ -1,10 +1,10 @@
-"""Builds the wheels and the source distribution into dist/, and runs what each installs from an empty environment.
+"""Builds a release into dist/, and runs what its wheels and its source distribution install from empty environments.
 
     python -m deploy.release.distribution
 
 The wheel of all programs is built from the source distribution, so nothing that the repository has beyond it can be in
-use. The wheel of the client library has a part of its files. Where there is cargo, the wheel of the native engine is
-built, too, and a name server serves on it.
+use. The wheel of the client library has a part of its files. Where there is cargo, the wheels of the native engine are
+built, too, and a name server serves on the one for this machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import venv
 import zipfile
 from pathlib import Path
 
-from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheel
+from deploy.release.bundle import BundleError, bundle
+from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheels, possible_targets
 from namesrv_common.printable import how_to_install
 from namesrv_common.version import __version__
 from tests.support.programs.processes import Process
@@ -71,7 +72,7 @@ assert not unwanted, unwanted
 
 
 class DistributionError(Exception):
-    """What was built is not as it must be."""
+    """A wheel or the source distribution is not as it must be."""
 
 
 def run(*command: str | Path) -> str:
@@ -98,7 +99,7 @@ def install(programs: Path, *what: str | Path) -> None:
 
 def build(scratch: Path) -> tuple[Path, Path]:
     """Builds both; returns the wheel and the source distribution."""
-    for old in (*DIST.glob("namesrv-*"), *DIST.glob("namesrv_client-*")):
+    for old in {*DIST.glob("*")} - {*DIST.glob("namesrv_engine-*.whl")}:
         old.unlink()
     programs = empty_environment(scratch / "build")
     install(programs, BUILD)
@@ -204,18 +205,17 @@ def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
         raise DistributionError(f"served on {started['engine']}, ended with {code}")
 
 
-def engine_if_possible() -> Path | None:
-    """The wheel of the native engine; None where there is neither cargo nor such a wheel. Raises WheelError."""
+def engines_if_possible() -> list[Path]:
+    """The wheels of the native engine, this machine's first; none where there is no cargo. Raises WheelError."""
     try:
-        return engine_wheel(DIST)
+        return engine_wheels(DIST, possible_targets())
     except NoCargoError as error:
         print(f"left out: {error}")
-        return None
+        return []
 
 
 def main() -> int:
     """Runs the program; returns its exit code."""
-    engine = None
     with tempfile.TemporaryDirectory(prefix="namesrv-dist-") as folder:
         try:
             wheel, sdist = build(Path(folder))
@@ -226,15 +226,16 @@ def main() -> int:
                     check_program(Path(folder), what, extra)
             client = build_client(Path(folder), wheel)
             check_client(Path(folder), client)
-            if engine := engine_if_possible():
-                check_native(Path(folder), wheel, engine)
+            if engines := engines_if_possible():
+                check_native(Path(folder), wheel, engines[0])
+            bundle(DIST)
         except subprocess.CalledProcessError as error:
             print(error, error.stdout, error.stderr, sep="\n", file=sys.stderr)
             return 1
-        except (DistributionError, WheelError) as error:
+        except (BundleError, DistributionError, WheelError) as error:
             print(error, file=sys.stderr)
             return 1
-    for what in filter(None, (wheel, sdist, client, engine)):
+    for what in sorted(DIST.iterdir()):
         print(f"{what.relative_to(REPOSITORY)}: {what.stat().st_size:,} bytes")
     return 0
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deploy.release.engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
-from deploy.release.engine_wheel import WheelError, engine_wheel
+from deploy.release.engine_wheel import WheelError, engine_wheels
 from tests.support import cache_folder as caches
 
 IMAGES = {"namesrv": "deploy/namesrv/Dockerfile", "broker-agent": "deploy/broker_agent/Dockerfile"}
@@ -129,7 +129,7 @@ def build_offline(engine: Engine) -> None:
         WheelError: The wheel of the name server's native engine cannot be built.
     """
     engine.import_base(base_archive())
-    engine_wheel()
+    engine_wheels()
     wheels = wheelhouse()
     pip_settings = engine.folder / "pip.conf"
     pip_settings.write_text("[global]\nno-index = true\nfind-links = /mnt\n")
@@ -188,7 +188,7 @@ def main() -> int:
     parser.add_argument("options", nargs="*", help="more options for docker or podman build, after --")
     arguments = parser.parse_args()
     try:
-        engine_wheel()
+        engine_wheels()
     except WheelError as error:
         print(error, file=sys.stderr)
         return 1

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
-from deploy.release.engine_wheel import engine_wheel
+from deploy.release.engine_wheel import engine_wheels
 from namesrv_common.version import __version__
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import eventually
@@ -133,7 +133,7 @@ def _fill(folder: Path) -> None:
         run(
             [
                 *(*pip, "download", "--quiet", "--only-binary=:all:", f"--python-version={_python_version()}"),
-                *(f"--dest={folder}", f"{ours}[{EXTRAS}]", str(engine_wheel())),
+                *(f"--dest={folder}", f"{ours}[{EXTRAS}]", str(engine_wheels()[0])),
             ],
             timeout=300,
         )

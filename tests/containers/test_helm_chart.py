@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.release.bundle import chart as packed_chart
 from deploy.release.engine import REPOSITORY, CommandError, run
 from namesrv.settings import NamesrvSettings
 from namesrv_common.server.permits import read_permits
@@ -19,6 +20,7 @@ from namesrv_common.version import __version__
 
 CHART = REPOSITORY / "deploy/helm"
 KUBERNETES = REPOSITORY / "deploy/kubernetes"
+MONITORING = REPOSITORY / "deploy/monitoring"
 SET_BY_THE_CHART = {
     "listen", "name", "data_dir", "metrics_listen", "remoting_listen", "allow_insecure", "tls_cert", "tls_key",
     "tls_client_ca", "permits_file", "engine",
@@ -35,7 +37,6 @@ PRODUCTION = {
     "image": "registry.example.org/namesrv:0.2.0",
     "antiAffinity": "required",
     "resources": {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
-    "monitoring": {"enabled": True},
 }
 README = (REPOSITORY / "deploy/README.md").read_text(encoding="utf-8")
 DOCUMENTED: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)[0])
@@ -71,11 +72,11 @@ def helm() -> str:
 
 
 def rendered(
-    helm: str, values: dict[str, Any], *, release: str = "namesrv", version: str = OLDEST_KUBERNETES
+    helm: str, values: dict[str, Any], *, release: str = "namesrv", version: str = OLDEST_KUBERNETES, path: Path = CHART
 ) -> list[dict[str, Any]]:
     """The objects that the chart becomes with these values."""
     done = subprocess.run(
-        [helm, "template", release, str(CHART), "--namespace=namesrv", f"--kube-version={version}", "--values=-"],
+        [helm, "template", release, str(path), "--namespace=namesrv", f"--kube-version={version}", "--values=-"],
         input=yaml.safe_dump(values), check=False, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     if done.returncode != 0:
@@ -120,13 +121,19 @@ def test_helm_lint_finds_nothing(helm: str) -> None:
         ({"rocketmq": {"enabled": True}}, "overlays/rocketmq"),
         (PRODUCTION, "overlays/production"),
         (PRODUCTION | {"tls": {"secretName": "namesrv-tls"}}, "overlays/production-tls"),
+        (PRODUCTION | {"monitoring": {"enabled": True}}, "overlays/production"),
         ({"exampleBroker": {"enabled": True}}, "examples/broker"),
         ({"exampleBroker": {"enabled": True}, "tls": {"secretName": "namesrv-tls"}}, "examples/broker-tls"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_chart_makes_the_objects_of_kustomize(helm: str, tools: Path, values: dict[str, Any], folder: str) -> None:
-    text = run([str(tools / "kubectl"), "kustomize", str(KUBERNETES / folder)])
+def test_the_chart_makes_the_objects_of_kustomize(
+    helm: str, tools: Path, tmp_path: Path, values: dict[str, Any], folder: str
+) -> None:
+    parts = {"resources": [KUBERNETES / folder], "components": [MONITORING] if "monitoring" in values else []}
+    relative = {kind: [os.path.relpath(path, tmp_path) for path in paths] for kind, paths in parts.items()}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({**relative, "namespace": "namesrv"}))
+    text = run([str(tools / "kubectl"), "kustomize", str(tmp_path)])
     wanted = by_name([item for item in yaml.safe_load_all(text) if item["kind"] != "Namespace"])
     made = by_name(rendered(helm, values))
     assert {name: made.get(name) for name in wanted} == wanted
@@ -144,6 +151,10 @@ def test_kubernetes_takes_what_the_chart_makes(
     file.write_text(yaml.safe_dump_all(known))
     printed = run([str(tools / "kubernetes-validate"), "--strict", "--kubernetes-version", version, str(file)])
     assert printed.count(" passed for resource ") == len(known), printed
+
+
+def test_the_packed_chart_makes_the_same_objects(helm: str, tmp_path: Path) -> None:
+    assert rendered(helm, FULL, path=packed_chart(tmp_path)) == rendered(helm, FULL)
 
 
 def test_full_values_reach_the_objects_that_they_are_for(helm: str, tmp_path: Path) -> None:

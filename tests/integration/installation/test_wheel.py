@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
+from deploy.release.bundle import CHECKSUMS, bundle
 from deploy.release.distribution import PROGRAMS, build_client, check_client, check_library, check_program, run
 from namesrv_common.version import __version__
 from tests.support.pages import ROOT, code_blocks
@@ -59,6 +63,20 @@ def test_the_client_library_has_a_wheel_of_its_own_without_the_programs(wheel: P
 @pytest.mark.parametrize("extra", PROGRAMS)
 def test_a_program_answers_from_an_environment_with_its_own_extra_only(wheel: Path, tmp_path: Path, extra: str) -> None:
     check_program(tmp_path, wheel, extra)
+
+
+def test_what_a_release_has_beside_its_wheels_is_whole_and_readable(tmp_path: Path) -> None:
+    made = {path.name for path in bundle(tmp_path)}
+    assert made == {path.name for path in tmp_path.iterdir()}
+    subprocess.run(["sha256sum", "--check", "--strict", CHECKSUMS], cwd=tmp_path, check=True, capture_output=True)
+    contract = FileDescriptorSet.FromString((tmp_path / f"namesrv-protos-{__version__}.binpb").read_bytes())
+    services = {f"{file.package}.{service.name}" for file in contract.file for service in file.service}
+    assert {"namesrv_api.v1.RouteService", "broker_agent_api.v1.ClientService"} <= services
+    assert not any("internal" in name for name in services)
+    bill = json.loads((tmp_path / f"namesrv-{__version__}.cdx.json").read_text())
+    listed = {component["name"] for component in bill["components"] if component["purl"]}
+    assert {"grpcio", "tenacity", "tokio", "rustls"} <= listed
+    assert (tmp_path / f"release-notes-{__version__}.md").read_text().startswith("## ")
 
 
 def test_the_page_installs_each_program_in_this_way() -> None:
