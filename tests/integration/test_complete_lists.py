@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import Enum
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,7 +14,8 @@ import namesrv_internal.v1
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
-from namesrv_api.v1 import admin_service_pb2
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
 from docs.tools import grpc_pages
@@ -22,7 +24,7 @@ from namesrv.app import access
 from namesrv.core import change_stream
 from namesrv.core.changes import IntentChange, KvChange, Row, SettingChange
 from namesrv.core.explain import Condition, GroupState
-from namesrv.core.model import IntentKind
+from namesrv.core.model import IntentKind, Registration
 from namesrv.error_codes import ERROR_CODES
 from namesrv.server.listener import SERVICES
 from namesrv.storage.data_dir import LOCK_FILE
@@ -30,8 +32,18 @@ from namesrv.storage.database import KV_CONFIG_FILE
 from namesrv.storage.tables import TABLES
 from nsctl.commands import backup, doctor
 from nsctl.health import INTENT_WORDS
+from route_client import route
+from route_pipeline.schemas import CHANGE_COLUMNS
 from tests.faults.owned_files import CONTENTS, OWNED
 
+READ_DIFFERENTLY = {
+    "broker",  # the identity, field by field
+    "body_crc32",  # a checksum of the others
+    "heartbeat_timeout_millis",  # timeout_seconds
+    *("last_update_timestamp_millis", "doubt_ends_at_millis", "doubt_reason"),  # liveness, not what a broker says
+    *("data_version", "topic_by_topic"),  # three columns, and a fact about the protocol
+}
+"""Fields of a broker's messages that have another name where they are read, or no reader there."""
 IN_NO_TABLE: set[type[Row]] = {KvChange, IntentChange, SettingChange}
 """Rows that readers of the routes do not get."""
 TABLE_NAMES = {table.name for table in TABLES}
@@ -55,6 +67,17 @@ def test_every_error_reason_has_the_code_that_its_comment_promises() -> None:
     assert promised.keys() | {"UNSPECIFIED"} == {name.removeprefix("ERROR_REASON_") for name, _ in ErrorReason.items()}
     assert set(promised.values()) <= {code.name for code in grpc.StatusCode} - {"OK", "UNKNOWN"}
     assert {str(reason): codes.grpc.name for reason, codes in ERROR_CODES.items()}.items() <= promised.items()
+
+
+def names(message: type[Message]) -> set[str]:
+    return {field.name for field in message.DESCRIPTOR.fields} - READ_DIFFERENTLY
+
+
+def test_every_field_of_a_broker_is_read_by_each_program_that_shows_it() -> None:
+    columns = {column.name for column in CHANGE_COLUMNS}
+    assert names(registration_service_pb2.RegisterBrokerRequest) <= {each.name for each in fields(Registration)}
+    assert names(route_data_pb2.BrokerData) <= columns & {each.name for each in fields(route.BrokerData)}
+    assert names(route_data_pb2.BrokerLiveInfo) <= columns
 
 
 def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:
