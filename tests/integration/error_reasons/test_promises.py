@@ -38,12 +38,12 @@ SHOWN_ELSEWHERE = {
     (f"{BROKER_AGENT}.ChangeBrokerRole", "NOT_DURABLE"): "unit/broker_agent/topics/test_manager.py",
     (f"{BROKER_AGENT}.ChangeBrokerRole", "TOPICS_FILE_CHANGED"): "unit/broker_agent/topics/test_topics_file.py",
     (f"{BROKER_AGENT}.UpdateBrokerPermission", "INVALID_FIELD"): "integration/agent/test_agent_changes.py",
-    (f"{CLIENTS}.OpenClientChannel", "LIMIT_EXCEEDED"): "unit/broker_agent/clients/test_channels.py",
-    (f"{CLIENTS}.RegisterFilterServer", "LIMIT_EXCEEDED"): "unit/broker_agent/clients/test_filter_server_manager.py",
+    (f"{CLIENTS}.OpenClientChannel", "LIMIT_EXCEEDED"): "unit/broker_agent/clients/test_managers.py",
+    (f"{CLIENTS}.RegisterFilterServer", "LIMIT_EXCEEDED"): "unit/broker_agent/clients/test_managers.py",
     (
         "broker_agent_api.v1.TopicConfigService.ListTopics",
         "LIMIT_EXCEEDED",
-    ): "integration/agent/topics/test_servicer.py",
+    ): "integration/agent/test_topic_servicer.py",
 }
 """What takes more than these cases have, and the test that shows it."""
 

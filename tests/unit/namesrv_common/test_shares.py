@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from namesrv_common.endpoints import LOOPBACK
 from namesrv_common.errors import CommonReason, Refused
+from namesrv_common.server.share_gate import ShareGate
 from namesrv_common.server.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, sharer_at
 from tests.properties import Machine, machine_test
 from tests.support.refusals import refuses
@@ -148,3 +152,25 @@ class SharesMachine(Machine):
 
 
 TestSharesMachine = machine_test(SharesMachine, 100, steps=50)
+
+
+@dataclass
+class Caller:
+    """The context of a call, as far as the gate looks at it."""
+
+    address: str
+
+    def peer(self) -> str:
+        return self.address
+
+
+def test_one_address_has_its_share_of_the_open_calls_until_they_end() -> None:
+    gate = ShareGate(Shares("open calls", 10))
+    one: Any = Caller("ipv4:10.0.0.1:4711")
+    other: Any = Caller("ipv4:10.0.0.2:4711")
+    entered = [gate.enter(one) for _ in range(5)]
+    with refuses(CommonReason.LIMIT_EXCEEDED, match=r"open calls: 6 is over the limit of 5 for 10\.0\.0\.1"):
+        gate.enter(one)
+    gate.enter(other)
+    gate.leave(entered[0])
+    gate.enter(one)

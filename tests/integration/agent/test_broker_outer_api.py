@@ -1,0 +1,217 @@
+"""Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.
+
+RocketMQ first asks every name server whether anything changed (needRegister) and then registers with all of them. Here
+one task does both at each, so an answer TRUE shows as a registration and FALSE as none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import grpc
+from structlog.testing import capture_logs
+
+from broker_agent.broker_outer_api import Results
+from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
+from broker_agent.registration import Registration
+from namesrv_common.grpc_errors import RichError
+from tests.support.agents.fan_out_harness import BROKER, FanOut, registration
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import eventually
+
+StartNameServer = Callable[..., FakeNameServer]
+
+
+def test_a_query_without_an_answer_counts_as_changed_and_leaves_time_to_register(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.hang()
+        round_done = threading.Thread(target=fan_out.register, kwargs={"timeout_seconds": 3.0})
+        round_done.start()
+        server.wait_until(lambda: len(server.registrations) == 2)
+        server.answer_again()
+        round_done.join(TIMEOUT)
+
+
+class _Stubborn(NamesrvTarget):
+    """Answers long after its deadline: a thread that the machine did not let run."""
+
+    let_go = threading.Event()
+
+    def register(
+        self,
+        registration: Registration,
+        deadline: float,
+        since: Registration | None = None,
+    ) -> RegisterBrokerResult:
+        assert self.let_go.wait(TIMEOUT)
+        return super().register(registration, self._timing.clock() + TIMEOUT, since)
+
+
+def test_a_late_answer_is_logged_and_not_applied(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server, target_class=_Stubborn) as fan_out, capture_logs() as logs:
+        results = fan_out.register(force=True, timeout_seconds=0.05)
+        assert results == ()
+        _Stubborn.let_go.set()
+        following = threading.Event()
+        fan_out.api._lanes[fan_out.targets[0]].submit(following.set)
+        assert following.wait(TIMEOUT)
+    late = [entry for entry in logs if entry["event"] == "late_answer_not_applied"]
+    assert [entry["endpoint"] for entry in late] == [str(server.endpoint)]
+    assert results == ()
+
+
+def test_a_name_server_with_a_call_in_flight_is_not_given_another(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out, capture_logs() as logs:
+        first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
+        first_round.start()
+        server.wait_until(lambda: len(server.registrations) == 1)
+        for _ in range(5):
+            assert fan_out.register(force=True) == ()
+        assert len(server.registrations) == 1
+        server.answer_again()
+        first_round.join(TIMEOUT)
+    assert [entry["event"] for entry in logs].count("call_still_in_flight") == 5
+
+
+def test_many_hanging_name_servers_do_not_starve_the_one_that_answers(name_server: StartNameServer) -> None:
+    hanging = [name_server(f"hanging-{number}") for number in range(6)]
+    healthy = name_server("healthy")
+    for server in hanging:
+        server.hang()
+    with FanOut(*hanging, healthy) as fan_out:
+        results = fan_out.register(force=True, timeout_seconds=2.0)
+    assert [result.endpoint for result in results] == [healthy.endpoint]
+
+
+def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_it(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out:
+        target = fan_out.targets[0]
+        first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
+        first_round.start()
+        server.wait_until(lambda: len(server.registrations) == 1)
+        results: list[Results] = []
+        fan_out.api.register_broker(target, registration, timeout_seconds=TIMEOUT, on_results=results.append)
+        server.answer_again()
+        first_round.join(TIMEOUT)
+    assert results == []
+    assert len(server.registrations) == 1
+
+
+def test_a_name_server_that_does_not_take_an_unregistration_loses_the_channel_that_the_broker_is_bound_to(
+    name_server: StartNameServer,
+) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.hang()
+        fan_out.api.unregister_broker_all(timeout_seconds=0.5)
+        server.wait_until(lambda: server.channels_opened == 2)
+        assert not fan_out.targets[0].status().registered
+        server.answer_again()
+        server.wait_until(lambda: list(server.open_channels) == ["ns-2"])
+    assert len(server.registrations) == 1
+
+
+def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
+        fan_out.api.unregister_broker_all(timeout_seconds=TIMEOUT)
+    assert len(server.unregistrations) == 2
+    assert server.channels_opened == 1
+
+
+def test_a_registration_that_waits_for_its_turn_is_not_made_once_the_broker_is_unregistered(
+    name_server: StartNameServer,
+) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out:
+        (target,) = fan_out.targets
+        for counter in (1, 2):
+            content = partial(registration, counter)
+            fan_out.api.register_broker(target, content, timeout_seconds=TIMEOUT, on_results=lambda _: None)
+            server.wait_until(lambda: len(server.registrations) == 1)
+        fan_out.api.suspend()
+        server.answer_again()
+        eventually(lambda: not fan_out.api._lanes[target].busy)
+    assert len(server.registrations) == 1
+
+
+def test_unregistering_reaches_all_in_parallel_and_names_the_registration_it_means(
+    name_server: StartNameServer,
+) -> None:
+    hanging, first, second = name_server("hanging"), name_server("one"), name_server("two")
+    with FanOut(hanging, first, second) as fan_out:
+        fan_out.register(force=True)
+        hanging.hang()
+        fan_out.api.unregister_broker_all(timeout_seconds=2.0)
+        assert fan_out.register(force=True) == ()
+    for server in (first, second):
+        assert [(r.broker, r.generation) for r in server.unregistrations] == [(BROKER, 1)]
+        assert len(server.registrations) == 1
+
+
+ROUND_SECONDS = 2.0
+"""Time for a round in which somebody is too late: enough for all others, on a busy machine."""
+
+
+def test_scenario_62_every_name_server_that_says_changed_is_registered_with(name_server: StartNameServer) -> None:
+    servers = [name_server(name) for name in ("one", "two", "three")]
+    with FanOut(*servers) as fan_out:
+        fan_out.register(force=True, counter=1)
+        for server in servers:
+            server.version_held = None  # as after an operator's hand: changed=true for whoever asks
+        results = fan_out.register(counter=1)
+        assert {result.endpoint for result in results} == {server.endpoint for server in servers}
+    for server in servers:
+        assert len(server.queries) == 1
+        assert len(server.registrations) == 2
+
+
+def test_scenario_63_of_changed_unchanged_and_too_late_only_the_first_is_in_the_results(
+    name_server: StartNameServer,
+) -> None:
+    changed, unchanged, late = (name_server(name) for name in ("changed", "unchanged", "late"))
+    with FanOut(changed, unchanged, late) as fan_out:
+        fan_out.register(force=True, counter=1)
+        changed.version_held = None
+        late.hang()
+        results = fan_out.register(counter=1, timeout_seconds=ROUND_SECONDS)
+        assert [result.endpoint for result in results] == [changed.endpoint]
+        late.answer_again()
+    assert (len(changed.registrations), len(unchanged.registrations)) == (2, 1)
+    assert len(unchanged.queries) == 1
+
+
+def test_scenario_64_three_healthy_name_servers_are_three_results(name_server: StartNameServer) -> None:
+    servers = [name_server(name) for name in ("one", "two", "three")]
+    with FanOut(*servers) as fan_out:
+        results = fan_out.register(force=True)
+        assert {result.endpoint for result in results} == {server.endpoint for server in servers}
+
+
+def test_scenario_65_with_one_name_server_too_late_there_are_exactly_two_results_then_and_later(
+    name_server: StartNameServer,
+) -> None:
+    one, two, late = (name_server(name) for name in ("one", "two", "late"))
+    with FanOut(one, two, late) as fan_out:
+        fan_out.register(force=True, counter=1)
+        late.hang()
+        results = fan_out.register(force=True, counter=2, timeout_seconds=ROUND_SECONDS)
+        expected = {one.endpoint, two.endpoint}
+        assert {result.endpoint for result in results} == expected
+        late.answer_again()
+        eventually(lambda: late.version_held is not None and late.version_held.counter == 2)
+        assert {result.endpoint for result in results} == expected

@@ -1,0 +1,286 @@
+"""TopicConfigService over gRPC, with upstream's scenarios 67 and 77."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from broker_agent_api.v1 import topic_config_service_pb2 as pb
+from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
+from structlog.testing import capture_logs
+
+from broker_agent import listener
+from broker_agent.topics import topic_service
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.topic_service import TopicConfigServicer
+from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from namesrv_common.endpoints import Endpoint
+from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
+from tests.support.programs.processes import eventually
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
+
+TOPICS = tuple(TopicConfig(f"topic-{number}", number, number, 6) for number in range(10))
+VERSION = DataVersion(999_000, 5)
+
+
+class Agent:
+    """An topic_owner with ten topics, and a client of it."""
+
+    def __init__(self, manager: TopicConfigManager, stub: TopicConfigServiceStub) -> None:
+        self.manager = manager
+        self.stub = stub
+        self.slave = False
+
+    def put(self, topic: pb.TopicConfig, **fields: Any) -> pb.CreateOrUpdateTopicResponse:
+        return self.stub.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic_config=topic, **fields))
+
+    def chunks(self) -> list[pb.ListTopicsResponse]:
+        return list(self.stub.ListTopics(pb.ListTopicsRequest()))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "topics.json"
+    path.write_bytes(encode_topics(TopicConfigTable(VERSION, TOPICS)))
+    return path
+
+
+@pytest.fixture
+def topic_owner(path: Path) -> Iterator[Agent]:
+    manager = TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()))
+    agents: list[Agent] = []
+    with topic_agent(TopicConfigServicer(manager, lambda: agents[0].slave)) as endpoint, stub_of(endpoint) as stub:
+        agents.append(Agent(manager, stub))
+        yield agents[0]
+
+
+def test_a_new_topic_has_what_was_said_and_rocketmqs_defaults_for_the_rest(topic_owner: Agent, path: Path) -> None:
+    answer = topic_owner.put(pb.TopicConfig(topic="New", read_queue_nums=0), set_attributes={"message.type": "FIFO"})
+    expected = TopicConfig("New", 0, 16, 6, attributes={"message.type": "FIFO"})
+    assert (answer.created, answer.changed, answer.data_version.counter) == (True, True, 6)
+    assert answer.topic_config == topic_owner.stub.GetTopic(pb.GetTopicRequest(topic="New")).topic_config
+    assert (answer.topic_config.read_queue_nums, answer.topic_config.write_queue_nums, answer.topic_config.perm) == (
+        0,
+        16,
+        6,
+    )
+    assert load_topic_config_table(path).get("New") == expected
+
+
+def test_fields_that_are_absent_stay_as_they_are(topic_owner: Agent) -> None:
+    topic_owner.put(pb.TopicConfig(topic="topic-3", order=True, topic_sys_flag=1))
+    topic_owner.put(pb.TopicConfig(topic="topic-3", perm=4, topic_filter_type=pb.TOPIC_FILTER_TYPE_MULTI_TAG))
+    assert topic_owner.manager.table.get("topic-3") == TopicConfig("topic-3", 3, 3, 4, 1, True, "MULTI_TAG")
+
+
+def test_an_update_that_changes_nothing_says_so_and_makes_no_version(topic_owner: Agent) -> None:
+    answer = topic_owner.put(pb.TopicConfig(topic="topic-3", perm=6))
+    assert (answer.created, answer.changed, answer.data_version.counter) == (False, False, 5)
+
+
+def test_a_call_that_only_checks_answers_what_would_be_and_changes_nothing(topic_owner: Agent, path: Path) -> None:
+    before = path.read_bytes()
+    answer = topic_owner.put(pb.TopicConfig(topic="New"), validate_only=True)
+    assert (answer.created, answer.data_version.counter) == (True, 6)
+    topic_owner.stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3", validate_only=True))
+    assert topic_owner.manager.table.data_version == VERSION
+    assert path.read_bytes() == before
+
+
+def test_a_deleted_topic_is_gone_and_a_second_deletion_says_so(topic_owner: Agent, path: Path) -> None:
+    request = pb.DeleteTopicRequest(topic="topic-3")
+    assert topic_owner.stub.DeleteTopic(request).topic_config.read_queue_nums == 3
+    assert load_topic_config_table(path).get("topic-3") is None
+    again = error_of(lambda: topic_owner.stub.DeleteTopic(request))
+    assert (again.code, again.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+    get = error_of(lambda: topic_owner.stub.GetTopic(pb.GetTopicRequest(topic="topic-3")))
+    assert (get.code, get.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("topic", "field"),
+    [
+        (pb.TopicConfig(), "topic_config.topic"),
+        (pb.TopicConfig(topic="T", read_queue_nums=65_536), "topic_config.read_queue_nums"),
+        (pb.TopicConfig(topic="T", write_queue_nums=65_536), "topic_config.write_queue_nums"),
+        (pb.TopicConfig(topic="T", perm=8), "topic_config.perm"),
+        (pb.TopicConfig(topic="T", topic_sys_flag=-1), "topic_config.topic_sys_flag"),
+        (pb.TopicConfig(topic="T", topic_filter_type=3), "topic_config.topic_filter_type"),  # type: ignore[arg-type]
+        (pb.TopicConfig(topic="T", attributes={"message.type": "FIFO"}), "topic_config.attributes"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_named_and_nothing_changes(
+    topic_owner: Agent, topic: pb.TopicConfig, field: str
+) -> None:
+    error = error_of(lambda: topic_owner.put(topic))
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert [violation.field for violation in error.violations] == [field]
+    assert topic_owner.manager.table.data_version == VERSION
+
+
+def test_a_slave_refuses_changes_and_answers_questions(topic_owner: Agent) -> None:
+    topic_owner.slave = True
+    for error in (
+        error_of(lambda: topic_owner.put(pb.TopicConfig(topic="New"))),
+        error_of(lambda: topic_owner.stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3"))),
+    ):
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_MASTER")
+    assert topic_owner.stub.GetTopic(pb.GetTopicRequest(topic="topic-3")).topic_config.perm == 6
+
+
+def test_an_agent_that_follows_refuses_changes_and_answers_questions(path: Path) -> None:
+    manager = TopicConfigManager.follow(path)
+    with topic_agent(TopicConfigServicer(manager, lambda: True)) as endpoint, stub_of(endpoint) as stub:
+        new = pb.CreateOrUpdateTopicRequest(topic_config=pb.TopicConfig(topic="New"))
+        for error in (
+            error_of(lambda: stub.CreateOrUpdateTopic(new)),
+            error_of(lambda: stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3"))),
+        ):
+            assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TOPICS_FOLLOWED")
+        assert [chunk.topic_count for chunk in stub.ListTopics(pb.ListTopicsRequest())] == [10]
+
+
+def test_all_topics_come_once_and_in_order_in_messages_of_limited_size(
+    topic_owner: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [chunk] = topic_owner.chunks()
+    assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (5, 10, 10)
+    for size, lengths in ((50, [2, 2, 2, 2, 2]), (1, [1] * 10)):
+        monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", size)
+        chunks = topic_owner.chunks()
+        assert [len(chunk.topic_configs) for chunk in chunks] == lengths
+        assert [config.topic for chunk in chunks for config in chunk.topic_configs] == [
+            topic.topic_name for topic in TOPICS
+        ]
+        assert [(chunk.HasField("data_version"), chunk.topic_count) for chunk in chunks[:2]] == [(True, 10), (False, 0)]
+
+
+def test_an_empty_table_has_a_version_and_no_topics(topic_owner: Agent) -> None:
+    topic_owner.manager.copy((), DataVersion(999_000, 6))
+    [chunk] = topic_owner.chunks()
+    assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (6, 0, 0)
+
+
+def test_a_list_is_of_one_version_while_topics_change(topic_owner: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
+    names: list[str] = []
+    for number, chunk in enumerate(topic_owner.stub.ListTopics(pb.ListTopicsRequest())):
+        names += [config.topic for config in chunk.topic_configs]
+        topic_owner.put(pb.TopicConfig(topic=f"topic-{number}", perm=1))
+        if number >= 5:
+            topic_owner.stub.DeleteTopic(pb.DeleteTopicRequest(topic=f"topic-{9 - number}"))
+    assert names == [topic.topic_name for topic in TOPICS]
+
+
+@contextmanager
+def large_table(path: Path) -> Iterator[Endpoint]:
+    """An topic_owner with more topics than gRPC buffers."""
+    attributes = {"a": "x" * 100_000}
+    topics = tuple(TopicConfig(f"topic-{number}", 1, 1, 6, attributes=attributes) for number in range(100))
+    path.write_bytes(encode_topics(TopicConfigTable(VERSION, topics)))
+    manager = TopicConfigManager.own(path, ())
+    with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def unread_lists(endpoint: Endpoint, count: int) -> Iterator[list[Any]]:
+    """Lists of topics. Their first messages have been read, and no more."""
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]  # else gRPC buffers much more
+    with grpc.insecure_channel(str(endpoint), options) as channel:
+        lists: list[Any] = [TopicConfigServiceStub(channel).ListTopics(pb.ListTopicsRequest()) for _ in range(count)]
+        for one in lists:
+            assert next(one).topic_count == 100
+        yield lists
+
+
+def test_readers_that_take_nothing_hold_up_nobody_and_are_cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "SLOW_READER_SECONDS", 2.0)
+    with (
+        capture_logs() as logs,
+        large_table(path) as endpoint,
+        unread_lists(endpoint, listener.THREADS + 1) as unread,
+        stub_of(endpoint) as stub,
+    ):
+        assert len(list(stub.ListTopics(pb.ListTopicsRequest(), timeout=20.0))) > 10
+        eventually(lambda: [line["event"] for line in logs].count("slow_reader_cut") == len(unread))
+        for one in unread:
+            assert error_of(partial(list, one)).reason == "SLOW_READER"
+
+
+def test_lists_over_the_limit_are_refused_until_another_has_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "MAX_TOPIC_LISTS", 3)
+    with large_table(path) as endpoint, unread_lists(endpoint, 3) as unread, stub_of(endpoint) as stub:
+        error = error_of(lambda: list(stub.ListTopics(pb.ListTopicsRequest())))
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        assert error.metadata["limit"] == "3"
+        unread[0].cancel()
+
+        def listed() -> bool:
+            with suppress(grpc.RpcError):
+                return len(list(stub.ListTopics(pb.ListTopicsRequest()))) > 1
+            return False
+
+        eventually(listed)
+
+
+def test_a_caller_with_the_current_version_gets_no_topics(topic_owner: Agent) -> None:
+    version = topic_owner.chunks()[0].data_version
+    [same] = topic_owner.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
+    assert (same.unchanged, len(same.topic_configs), same.data_version, same.topic_count) == (True, 0, version, 10)
+    version.state_version = 0
+    [other] = topic_owner.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
+    assert len(other.topic_configs) == 10
+
+
+def test_fields_of_the_file_that_the_wire_has_not_survive_an_update(topic_owner: Agent) -> None:
+    topic_owner.manager.copy((replace(TOPICS[1], unknown={"new": 1}),), VERSION)
+    topic_owner.put(pb.TopicConfig(topic="topic-1", perm=2))
+    assert topic_owner.manager.table.get("topic-1") == replace(TOPICS[1], perm=2, unknown={"new": 1})
+
+
+def test_scenario_67_versions_are_equal_only_if_all_their_parts_are() -> None:
+    version = DataVersion(1_000, 1, 0)
+    assert copy(version) == version
+    assert version != DataVersion(1_000, 2, 0)
+    assert version != DataVersion(1_001, 1, 0)
+    assert version != DataVersion(1_000, 1, 1)
+
+
+@dataclass
+class Broker:
+    path: Path
+    manager: TopicConfigManager
+    stub: TopicConfigServiceStub
+
+    def put(self, to_set: Mapping[str, str], to_delete: Sequence[str] = ()) -> Mapping[str, str]:
+        topic = pb.TopicConfig(topic="TopicTest")
+        request = pb.CreateOrUpdateTopicRequest(topic_config=topic, set_attributes=to_set, delete_attributes=to_delete)
+        return self.stub.CreateOrUpdateTopic(request).topic_config.attributes
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    manager = TopicConfigManager.own(tmp_path / "topics.json", ())
+    with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
+        yield Broker(tmp_path / "topics.json", manager, stub)
+
+
+def test_scenario_77_attributes_are_made_changed_and_deleted_and_survive_a_restart(broker: Broker) -> None:
+    assert broker.put({"queue.type": "BatchCQ", "message.type": "NORMAL"}) == {
+        "queue.type": "BatchCQ",
+        "message.type": "NORMAL",
+    }
+    assert broker.put({"message.type": "FIFO"}) == {"queue.type": "BatchCQ", "message.type": "FIFO"}
+    assert broker.put({}, ["message.type"]) == {"queue.type": "BatchCQ"}
+    assert load_topic_config_table(broker.path) == broker.manager.table
+    assert TopicConfigManager.own(broker.path, ()).table == broker.manager.table

@@ -1,0 +1,120 @@
+"""An agent's topics in the routes: of a file that it follows, and of one that it owns."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
+
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.topics_json import decode_topics
+from tests.integration.agent import topics_writer
+from tests.integration.agent.topics_writer import as_registered, table
+from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import EXACTLY, Agent, AgentClient, name_servers, topics_of
+from tests.support.programs.processes import Client, Process, eventually
+from tests.support.static_topics import REAL_MAPPINGS, mappings_json
+
+FOLLOW = ("--topics-mode", "follow")
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    file = tmp_path / "config" / "topics.json"
+    file.parent.mkdir()
+    file.write_text(table(0))
+    return file
+
+
+def test_mappings_of_static_topics_are_in_the_routes_of_all_name_servers_and_change_by_themselves(topics: Path) -> None:
+    """The file is RocketMQ's, from the start; then another mapping comes, without a change of topics.json."""
+    name = next(iter(as_registered(table(0))))
+    mappings = topics.with_name("topicQueueMapping.json")
+    mappings.write_bytes(REAL_MAPPINGS.replace(b'"Static":', f'"{name}":'.encode()))
+    moved = {"0": [{"bname": "broker-c", "queueId": 1}, {"bname": "broker-d", "queueId": 0}]}
+    changed = {"bname": "broker-c", "epoch": 2, "hostedQueues": moved, "scope": "__global__", "totalQueues": 4}
+
+    def queue_ids(client: Client) -> list[tuple[int, int]] | None:
+        route = client.route(name)
+        if route is None or not route.queue_datas[0].HasField("mapping"):
+            return None
+        mapping = route.queue_datas[0].mapping
+        return list(zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=True))
+
+    with (
+        name_servers(2, *EXACTLY) as servers,
+        Agent(";".join(str(server.endpoint) for server, _ in servers), *FOLLOW, topics=topics),
+    ):
+        for _, client in servers:
+            assert eventually(partial(queue_ids, client)) == [(0, 0), (1, 1)]
+        mappings.write_bytes(mappings_json({name: changed}, counter=2))
+        for _, client in servers:
+            eventually(partial(queue_ids, client), [].__eq__)
+            assert topics_of(client) == as_registered(table(0))
+
+
+REWRITES = 100
+
+
+def test_a_follower_sees_tables_in_order_and_ends_with_exactly_the_last_of_a_hundred(tmp_path: Path) -> None:
+    file = tmp_path / "topics.json"
+    file.write_text(topics_writer.table(0))
+    manager = TopicConfigManager.follow(file)
+    counters: list[int] = []
+    manager.on_change(lambda table: counters.append(table.data_version.counter))
+    manager.start()
+    last = topics_writer.table(REWRITES)
+    try:
+        with Process([sys.executable, topics_writer.__file__, str(file), str(REWRITES)]) as writer:
+            writer.wait_for("topics_written")
+        eventually(lambda: manager.table == decode_topics(last.encode()))
+    finally:
+        manager.stop()
+    assert counters == sorted(set(counters)), "a table was taken twice, or after a later one"
+    assert manager.problem is None
+    assert file.read_text() == last
+    assert [entry.name for entry in tmp_path.iterdir()] == ["topics.json"], "the follower has written something"
+
+
+TOPICS = 100
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "topics.json"
+
+
+def create(agent: AgentClient, name: str, queues: int = 4) -> None:
+    topic = topics_pb.TopicConfig(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    agent.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT)
+
+
+@pytest.fixture
+def names() -> list[str]:
+    return [f"Made-{number:03}" for number in range(TOPICS)]
+
+
+def test_a_topic_that_is_deleted_goes_from_a_name_server_that_takes_tables_exactly(file: Path) -> None:
+    with (
+        name_servers(1, *EXACTLY) as [(server, client)],
+        Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent,
+        agent.connect() as calls,
+    ):
+        create(calls, "Short-Lived")
+        eventually(lambda: client.route("Short-Lived"))
+        calls.topics.DeleteTopic(topics_pb.DeleteTopicRequest(topic="Short-Lived"), timeout=TIMEOUT)
+        eventually(lambda: client.route("Short-Lived"), lambda route: route is None)
+
+
+def test_what_an_agent_made_is_there_again_after_it_was_killed(file: Path, names: list[str]) -> None:
+    with name_servers(1) as [(server, client)]:
+        with Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent, agent.connect() as calls:
+            for name in names[:5]:
+                create(calls, name)
+            agent.kill()
+            eventually(client.snapshot, lambda messages: not any(m.chunk.live_brokers for m in messages))
+        with Agent(str(server.endpoint), "--topics-mode", "own", topics=file):
+            eventually(lambda: topics_of(client).keys(), lambda held: held >= {*names[:5]})

@@ -1,0 +1,460 @@
+"""The managers of clients on virtual time, with upstream's scenarios."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+from broker_agent_api.v1 import client_service_pb2 as pb
+
+from broker_agent.clients import channels, limits
+from broker_agent.errors import Reason
+from namesrv_common.server.shares import Sharer
+from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, tags, told
+from tests.support.refusals import refuses
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent()
+
+
+def test_a_heartbeat_registers_all_groups_and_names_those_that_changed(agent: Agent) -> None:
+    channel = agent.open()
+    assert agent.beat(channel, "client", ["p"], [consumer("a"), consumer("b")]) == ["a", "b"]
+    assert agent.beat(channel, "client", ["p"], [consumer("a"), consumer("b", tags("Other"))]) == ["b"]
+    assert agent.groups() == ({"p"}, {"a", "b"})
+
+
+def test_a_heartbeat_that_one_limit_refuses_changes_nothing_at_all(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, channel = agent.open(), agent.open()
+    agent.beat(peer, "peer", [], [consumer("full")])
+    peer.take()
+    monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
+    with refuses(Reason.LIMIT_EXCEEDED):
+        agent.beat(channel, "client", ["producers"], [consumer("new"), consumer("full")])
+    assert agent.groups() == (set(), {"full"})
+    assert told(peer) == []
+
+
+def test_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) -> None:
+    channel = agent.open()
+    agent.beat(channel, "client", ["p1", "p2"], [consumer("c1"), consumer("c2")])
+    assert agent.leave(channel, producer_group="p1")
+    assert agent.leave(channel, consumer_group="c1")
+    assert agent.groups() == ({"p2"}, {"c2"})
+    assert agent.leave(channel)
+    assert agent.groups() == (set(), set())
+    assert channel.is_active
+    agent.managers.on_channel_close(channel)
+    assert not agent.leave(channel)  # no error: its end has removed everything
+
+
+def test_the_end_of_a_channel_removes_its_client_everywhere_and_tells_the_others(agent: Agent) -> None:
+    gone, peer = agent.open(), agent.open()
+    agent.beat(gone, "gone", ["producers"], [consumer(), consumer("alone")])
+    agent.beat(peer, "peer", [], [consumer()])
+    agent.serve_filters(gone, "filter:1")
+    peer.take()
+    agent.managers.on_channel_close(gone)
+    assert agent.groups() == (set(), {GROUP})
+    assert agent.managers.filter_servers.addresses == ()
+    assert agent.ids() == ["peer"]
+    assert told(peer) == [GROUP]
+    with refuses(Reason.CHANNEL_GONE):
+        agent.beat(gone, "gone", ["producers"])
+
+
+def test_a_silent_client_is_told_that_its_channel_is_idle_and_leaves_after_120_s(agent: Agent) -> None:
+    silent, peer, unused = agent.open(), agent.open(), agent.open()
+    agent.beat(silent, "silent", ["producers"], [consumer()])
+    for _ in range(12):
+        agent.beat(peer, "peer", [], [consumer()])
+        agent.pass_time(10)
+    assert agent.ids() == ["peer", "silent"]
+    for channel in (silent, peer):
+        channel.take()
+    agent.beat(peer, "peer", [], [consumer()])
+    agent.pass_time(10)
+    assert agent.groups() == (set(), {GROUP})
+    assert agent.ids() == ["peer"]
+    assert told(silent) == told(unused) == ["REASON_IDLE"]
+    assert told(peer) == [GROUP]
+    assert len(agent.managers.channels) == 1
+
+
+@pytest.mark.parametrize("jump", [-1e6, 0.0, 1e6])
+def test_a_client_without_a_channel_leaves_by_its_timeout_only_whatever_the_wall_clock_does(
+    agent: Agent, jump: float
+) -> None:
+    agent.beat(None, "plain", ["producers"], [consumer()])
+    agent.beat(None, "plain", ["producers"], [consumer()])
+    agent.clock.wall_ahead += jump
+    agent.pass_time(120)
+    assert agent.ids() == ["plain"]
+    agent.pass_time(10)
+    assert agent.groups() == (set(), set())
+
+
+def test_a_group_that_a_living_client_names_no_more_is_left_and_its_channel_stays(agent: Agent) -> None:
+    channel = agent.open()
+    agent.beat(channel, "client", [], [consumer(), consumer("dropped")])
+    for _ in range(13):
+        agent.beat(channel, "client", [], [consumer()])
+        agent.pass_time(10)
+    assert agent.groups() == (set(), {GROUP})
+    assert channel.is_active
+
+
+def test_after_a_stall_of_the_agent_itself_clients_have_a_minute_to_be_heard(agent: Agent) -> None:
+    heard, silent = agent.open(), agent.open()
+    for channel, group in ((heard, "heard"), (silent, "silent")):
+        agent.beat(channel, group, [group])
+    agent.pass_time(10)
+    agent.clock.advance(3_600)
+    agent.pass_time(10)
+    assert agent.groups()[0] == {"heard", "silent"}
+    agent.beat(heard, "heard", ["heard"])
+    agent.pass_time(50)
+    assert agent.groups()[0] == {"heard", "silent"}
+    agent.pass_time(10)
+    assert agent.groups()[0] == {"heard"}
+
+
+def test_a_scan_comes_every_10_s_also_after_a_defect(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        if len(scans) == 3:
+            raise asyncio.CancelledError
+        await agent.clock.sleep(seconds)
+
+    def scan() -> None:
+        scans.append(agent.clock.seconds)
+        agent.managers._scan_due += 10
+        if len(scans) == 1:
+            raise RuntimeError("a defect")
+
+    start = agent.clock.seconds
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(agent.managers, "scan", scan)
+    with structlog.testing.capture_logs() as logs, pytest.raises(asyncio.CancelledError):
+        asyncio.run(agent.managers.scan_periodically())
+    assert scans == [start + 10, start + 20, start + 30]
+    assert [line["event"] for line in logs] == ["client_scan_failed"]
+
+
+def members(agent: Agent) -> list[str]:
+    return [info.client_id for info in agent.managers.producers.members(GROUP)]
+
+
+def test_scenario_69_a_producer_that_was_silent_for_more_than_120_s_is_scanned_away(agent: Agent) -> None:
+    agent.beat(agent.open(), producers=[GROUP])
+    agent.clock.advance(SILENCE)
+    assert agent.managers.producers.scan_not_active_channel() == 0
+    agent.clock.advance(0.001)
+    assert agent.managers.producers.scan_not_active_channel() == 1
+    assert agent.groups() == (set(), set())
+
+
+def test_scenario_70_the_second_channel_of_a_client_stays_when_its_first_expires(agent: Agent) -> None:
+    agent.beat(agent.open(), producers=[GROUP])
+    agent.clock.advance(SILENCE)
+    second = agent.open()
+    agent.beat(second, producers=[GROUP])
+    agent.clock.advance(1)
+    agent.managers.producers.scan_not_active_channel()
+    assert [info.channel for info in agent.managers.producers.members(GROUP)] == [second]
+
+
+def test_scenario_71_the_end_of_a_channel_takes_its_producer_out_of_every_group(agent: Agent) -> None:
+    gone, stays = agent.open(), agent.open()
+    agent.beat(gone, producers=[GROUP, "alone"])
+    agent.beat(stays, "stays", [GROUP])
+    assert agent.managers.producers.do_channel_close_event(gone) == 2
+    assert agent.managers.producers.do_channel_close_event(gone) == 0
+    assert agent.groups() == ({GROUP}, set())
+    assert members(agent) == ["stays"]
+
+
+def test_scenario_73_a_producer_that_unregisters_is_gone_with_its_group(agent: Agent) -> None:
+    channel = agent.open()
+    agent.beat(channel, producers=[GROUP])
+    assert agent.leave(channel, producer_group=GROUP)
+    assert agent.groups() == (set(), set())
+    assert not agent.leave(channel, producer_group=GROUP)
+
+
+def test_a_second_client_id_over_one_channel_only_renews_the_first(agent: Agent) -> None:
+    channel = agent.open()
+    for client_id in ("first", "second"):
+        agent.beat(channel, client_id, [GROUP])
+        agent.clock.advance(SILENCE)
+    assert members(agent) == ["first"]
+    assert agent.managers.producers.scan_not_active_channel() == 0
+
+
+def test_groups_take_bytes_up_to_the_limit_of_which_one_address_has_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_GROUP_BYTES", 4 * limits.MEMBER_BYTES)
+    agent = Agent()
+    flood, other = agent.open(Sharer("10.0.0.1")), agent.open(Sharer("10.0.0.2"))
+    agent.beat(flood, producers=["one", "two"])
+    agent.beat(flood, producers=["one", "two"])  # again: they count once
+    with refuses(Reason.LIMIT_EXCEEDED, match=r"bytes of producer groups: 3072 is over the limit of 2048 for 10\.0"):
+        agent.beat(flood, producers=["three"])
+    agent.beat(other, producers=["three", "four"])
+    with refuses(Reason.LIMIT_EXCEEDED, match="bytes of producer groups: 5120 is over the limit of 4096 for all"):
+        agent.beat(agent.open(), producers=["five"])
+    agent.managers.producers.do_channel_close_event(flood)
+    agent.beat(flood, producers=["three", "four"])
+    assert agent.managers.producers.membership_count == 4
+
+
+def test_a_group_has_clients_up_to_the_limit(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
+    channel = agent.open()
+    agent.beat(channel, producers=[GROUP])
+    agent.beat(channel, producers=[GROUP])
+    with refuses(Reason.LIMIT_EXCEEDED, match="clients of one producer group: 2 is over the limit of 1"):
+        agent.beat(agent.open(), producers=["other", GROUP])
+    assert agent.groups() == ({GROUP}, set())
+
+
+def subscriptions(agent: Agent) -> dict[str, str]:
+    info = agent.managers.consumers.group(GROUP)
+    assert info is not None
+    return {topic: data.expression for topic, data in info.subscriptions.items()}
+
+
+def test_joining_tells_all_members_and_registers_the_subscriptions(agent: Agent) -> None:
+    first, second = agent.open(), agent.open()
+    assert agent.beat(first, "first", consumers=[consumer()]) == [GROUP]
+    assert told(first) == [GROUP]
+    assert agent.beat(second, "second", consumers=[consumer()]) == [GROUP]
+    assert told(first) == told(second) == [GROUP]
+    assert agent.ids() == ["first", "second"]
+    assert subscriptions(agent) == {"TopicTest": "*"}
+    assert agent.beat(second, "second", consumers=[consumer()]) == []
+    assert told(first) == []
+
+
+@pytest.mark.parametrize(("now", "changed"), [("A B", True), ("", True), ("B", True), ("A", False)])
+def test_a_topic_that_comes_or_goes_is_a_change(agent: Agent, now: str, changed: bool) -> None:
+    channel = agent.open()
+    agent.beat(channel, consumers=[consumer(GROUP, tags("A"))])
+    data = consumer()
+    del data.subscriptions[:]
+    data.subscriptions.extend(tags(topic) for topic in now.split())
+    assert bool(agent.beat(channel, consumers=[data])) is changed
+    assert list(subscriptions(agent)) == now.split()
+
+
+def test_a_newer_version_of_a_subscription_replaces_the_older_one_without_a_change(agent: Agent) -> None:
+    channel = agent.open()
+    agent.beat(channel, consumers=[consumer(GROUP, tags("A", 5, "old"))])
+    for version, expression, kept in ((4, "older", "old"), (5, "same", "old"), (6, "newer", "newer")):
+        assert agent.beat(channel, consumers=[consumer(GROUP, tags("A", version, expression))]) == []
+        assert subscriptions(agent) == {"A": kept}
+
+
+def test_another_client_id_over_one_channel_takes_the_place_of_the_first_and_the_others_are_told(agent: Agent) -> None:
+    peer, channel = agent.open(), agent.open()
+    agent.beat(peer, "peer", consumers=[consumer()])
+    agent.beat(channel, "first", consumers=[consumer()])
+    peer.take()
+    assert agent.beat(channel, "second", consumers=[consumer()]) == [GROUP]
+    assert agent.ids() == ["peer", "second"]
+    assert told(peer) == [GROUP]
+
+
+def test_a_client_with_two_channels_is_listed_once_and_leaves_with_the_second(agent: Agent) -> None:
+    old, new = agent.open(), agent.open()
+    for channel in (old, new):
+        agent.beat(channel, consumers=[consumer()])
+    assert agent.ids() == ["client"]
+    agent.managers.on_channel_close(old)
+    assert agent.ids() == ["client"]
+    agent.managers.on_channel_close(new)
+    assert agent.managers.consumers.group(GROUP) is None
+
+
+def test_unregistering_tells_the_remaining_and_the_last_one_takes_the_group_with_it(agent: Agent) -> None:
+    stays, leaves = agent.open(), agent.open()
+    for channel in (stays, leaves):
+        agent.beat(channel, channel.channel_id, consumers=[consumer()])
+    stays.take()
+    assert agent.leave(leaves, consumer_group=GROUP)
+    assert told(stays) == [GROUP]
+    assert not agent.leave(leaves, consumer_group=GROUP)
+    assert told(stays) == []
+    assert agent.leave(stays, consumer_group=GROUP)
+    assert agent.groups() == (set(), set())
+
+
+def test_many_that_go_in_one_scan_are_one_notice_of_their_group(agent: Agent) -> None:
+    for number in range(50):
+        agent.beat(agent.open(), f"silent-{number}", consumers=[consumer()])
+    agent.clock.advance(SILENCE)
+    alive = agent.open()
+    agent.beat(alive, "alive", consumers=[consumer()])
+    alive.take()
+    agent.clock.advance(1)
+    assert agent.managers.consumers.scan_not_active_channel() == 50
+    assert told(alive) == [GROUP]
+    assert agent.ids() == ["alive"]
+
+
+def test_scenario_75_a_broadcasting_group_comes_and_goes_without_a_notice(agent: Agent) -> None:
+    data = consumer(message_model=pb.MESSAGE_MODEL_BROADCASTING)
+    channels = [agent.open() for _ in range(3)]
+    for channel in channels:
+        agent.beat(channel, channel.channel_id, consumers=[data])
+    assert len(agent.ids()) == 3
+    agent.leave(channels[0], consumer_group=GROUP)
+    agent.managers.consumers.do_channel_close_event(channels[1])
+    agent.clock.advance(SILENCE + 1)
+    agent.managers.consumers.scan_not_active_channel()
+    assert agent.managers.consumers.group(GROUP) is None
+    assert [told(channel) for channel in channels] == [[], [], []]
+
+
+def test_scenario_76_an_expired_consumer_is_scanned_away_with_its_group(agent: Agent) -> None:
+    agent.beat(agent.open(), consumers=[consumer()])
+    agent.clock.advance(SILENCE + 1)
+    assert agent.managers.consumers.scan_not_active_channel() == 1
+    assert agent.managers.consumers.group(GROUP) is None
+
+
+def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 2 * limits.MEMBER_BYTES + 2 * limits.SUBSCRIPTION_BYTES + 20
+    monkeypatch.setattr(limits, "MAX_GROUP_BYTES", 2 * most)
+    agent = Agent()
+    flood, other = agent.open(Sharer("10.0.0.1")), agent.open(Sharer("10.0.0.2"))
+    large, larger = tags("T", 1, "x" * 9), tags("T", 2, "x" * 10)
+    agent.beat(flood, consumers=[consumer("one", large), consumer("two", large)])
+    agent.beat(flood, consumers=[consumer("one", large), consumer("two", large)])  # again: they count once
+    with refuses(Reason.LIMIT_EXCEEDED, match=rf"bytes of consumer groups: {most + 1} is over the limit of {most} for"):
+        agent.beat(flood, consumers=[consumer("one", larger)])
+    agent.beat(other, consumers=[consumer("one", larger)])
+    agent.beat(flood, consumers=[consumer("two", larger)])
+    for channel in (flood, other):
+        agent.managers.on_channel_close(channel)
+    for address in ("10.0.0.1", "10.0.0.2"):  # each has its whole half again
+        groups = [consumer(f"{address} {number}", larger) for number in (1, 2)]
+        groups[0].subscriptions[0].expression = "x" * 8
+        agent.beat(agent.open(Sharer(address)), consumers=groups)
+
+
+IDLE, SHUTDOWN = pb.ClientChannelClosing.REASON_IDLE, pb.ClientChannelClosing.REASON_SHUTDOWN
+
+
+def test_notices_that_the_client_has_not_taken_are_one_for_each_group(agent: Agent) -> None:
+    channel = agent.open()
+    for group in ("one", "two", "one", "two", "one"):
+        channel.notify_consumer_ids_changed(group)
+    assert channel.pending.is_set()
+    assert told(channel) == ["one", "two"]
+    assert not channel.pending.is_set()
+    channel.notify_consumer_ids_changed("one")
+    assert told(channel) == ["one"]
+
+
+def test_notices_up_to_the_limit_wait_and_one_more_cuts_a_client_that_does_not_read(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 2)
+    channel = agent.open()
+    for group in ("one", "two", "one"):
+        channel.notify_consumer_ids_changed(group)
+    assert not channel.ending.is_set()
+    channel.notify_consumer_ids_changed("three")
+    assert channel.ending.is_set()
+    with refuses(Reason.SLOW_READER):
+        channel.take()
+
+
+def test_a_closing_channel_tells_its_reason_and_takes_no_more_calls(agent: Agent) -> None:
+    channel = agent.open()
+    channel.notify_consumer_ids_changed("one")
+    channel.close(IDLE)
+    channel.close(SHUTDOWN)
+    assert told(channel) == ["REASON_IDLE"]
+    assert channel.ending.is_set()
+    with refuses(Reason.CHANNEL_GONE):
+        agent.beat(channel)
+
+
+def test_a_channel_is_idle_when_nothing_was_heard_for_more_than_120_s(agent: Agent) -> None:
+    channel, open_channels = agent.open(), agent.managers.channels
+    agent.clock.advance(SILENCE)
+    assert open_channels.idle() == []
+    agent.beat(channel)
+    agent.clock.advance(SILENCE)
+    assert open_channels.idle() == []
+    agent.clock.advance(0.001)
+    assert open_channels.idle() == [channel]
+
+
+def test_channels_are_opened_up_to_the_limit_of_which_one_address_has_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "MAX_CHANNELS", 4)
+    agent, one, other = Agent(), Sharer("10.0.0.1"), Sharer("10.0.0.2")
+    first, _second = agent.open(one), agent.open(one)
+    with refuses(Reason.LIMIT_EXCEEDED, match=r"open client channels: 3 is over the limit of 2 for 10\.0\.0\.1"):
+        agent.open(one)
+    _third, _fourth = agent.open(other), agent.open(other)
+    with refuses(Reason.LIMIT_EXCEEDED, match="open client channels: 5 is over the limit of 4"):
+        agent.open()
+    assert agent.managers.channels.end(first)
+    assert not agent.managers.channels.end(first)
+    agent.open(one)
+
+
+def test_at_shutdown_every_channel_is_told_and_no_more_are_opened(agent: Agent) -> None:
+    channel = agent.open()
+    agent.managers.channels.close_all(SHUTDOWN)
+    assert told(channel) == ["REASON_SHUTDOWN"]
+    with refuses(Reason.SHUTTING_DOWN):
+        agent.open()
+
+
+class Fixture(Agent):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, ...]] = []
+        self.managers.on_filter_servers_change = lambda: self.seen.append(self.managers.filter_servers.addresses)
+
+
+@pytest.fixture
+def servers() -> Fixture:
+    return Fixture()
+
+
+def test_addresses_are_sorted_each_once_and_changes_are_told(servers: Fixture) -> None:
+    channel = servers.open()
+    for addr in ("b:1", "a:1", "b:1"):
+        servers.serve_filters(servers.open(), addr)
+    servers.serve_filters(channel, "c:1")
+    servers.serve_filters(channel, "d:1")
+    assert servers.seen == [("b:1",), ("a:1", "b:1"), ("a:1", "b:1", "c:1"), ("a:1", "b:1", "d:1")]
+
+
+def test_a_filter_server_that_is_silent_for_more_than_30_s_leaves(servers: Fixture) -> None:
+    for addr in ("silent:1", "alive:1"):
+        servers.serve_filters(None, addr)
+    servers.pass_time(30)
+    assert servers.seen[-1:] == [("alive:1", "silent:1")]
+    servers.serve_filters(None, "alive:1")
+    servers.pass_time(10)
+    assert servers.seen[-1:] == [("alive:1",)]
+
+
+def test_filter_servers_are_taken_up_to_the_limit(servers: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_FILTER_SERVERS", 1)
+    servers.serve_filters(None, "a:1")
+    servers.serve_filters(None, "a:1")
+    with refuses(Reason.LIMIT_EXCEEDED, match="filter servers: 2 is over the limit of 1"):
+        servers.serve_filters(None, "b:1")
+    assert servers.seen == [("a:1",)]

@@ -1,0 +1,170 @@
+"""The pieces of a fan-out, and what is made of the answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_agent.broker_outer_api import Master, RegistrationResults
+from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane
+from broker_agent.name_server import RegisterBrokerResult
+from namesrv_common.endpoints import Endpoint
+from tests.support.patience import TIMEOUT
+
+
+def test_a_waiter_goes_on_when_the_last_task_has_counted_down() -> None:
+    latch = CountDownLatch(3)
+    tasks = [threading.Thread(target=latch.count_down) for _ in range(3)]
+    for task in tasks:
+        task.start()
+    assert latch.wait(TIMEOUT)
+    for task in tasks:
+        task.join(TIMEOUT)
+
+
+def test_a_waiter_goes_on_without_the_tasks_when_its_time_is_over() -> None:
+    latch = CountDownLatch(2)
+    latch.count_down()
+    assert not latch.wait(0)
+
+
+def test_a_closed_list_takes_nothing_more_and_says_so() -> None:
+    items: CopyOnWriteList[int] = CopyOnWriteList()
+    assert items.append(1)
+    assert items.close() == (1,)
+    assert not items.append(2)
+    assert items.close() == (1,)
+
+
+def test_no_item_is_lost_when_many_threads_append() -> None:
+    items: CopyOnWriteList[int] = CopyOnWriteList()
+
+    def append_all(start: int) -> None:
+        for item in range(start, start + 200):
+            items.append(item)
+
+    writers = [threading.Thread(target=append_all, args=(start,)) for start in range(0, 1600, 200)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(TIMEOUT)
+    assert sorted(items.close()) == list(range(1600))
+
+
+@pytest.fixture
+def lane() -> Iterator[Lane]:
+    with ThreadPoolExecutor(2) as pool:
+        yield Lane(pool)
+
+
+class Held:
+    """Work that says when it has begun and ends when it is let go."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._begun, self.let_go, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self.was_free_at_end = False
+        self._lane = lane
+        lane.submit(self._work, self._end)
+        assert self._begun.wait(TIMEOUT)
+
+    def wait_for_end(self) -> None:
+        self.let_go.set()
+        assert self._ended.wait(TIMEOUT)
+
+    def _work(self) -> None:
+        self._begun.set()
+        assert self.let_go.wait(TIMEOUT)
+
+    def _end(self) -> None:
+        self.was_free_at_end = not self._lane.busy
+        self._ended.set()
+
+
+def test_a_lane_takes_no_second_work_that_does_not_wait_while_the_first_runs(lane: Lane) -> None:
+    held = Held(lane)
+    assert not lane.submit(pytest.fail, pytest.fail, after_others=False)
+    held.wait_for_end()
+    assert held.was_free_at_end
+
+
+def test_work_follows_what_runs_and_only_the_last_of_it(lane: Lane) -> None:
+    held, replaced, done = Held(lane), threading.Event(), threading.Event()
+    assert lane.submit(pytest.fail, replaced.set)
+    assert lane.submit(done.set)
+    assert replaced.is_set()
+    assert not done.is_set()
+    held.let_go.set()
+    assert done.wait(TIMEOUT)
+
+
+def test_a_closed_lane_starts_nothing_and_names_what_still_runs(lane: Lane) -> None:
+    held, dropped = Held(lane), threading.Event()
+    lane.submit(pytest.fail, dropped.set)
+    running = lane.close()
+    assert running is not None
+    assert dropped.is_set()
+    assert not lane.submit(pytest.fail, pytest.fail)
+    held.let_go.set()
+    running.result(TIMEOUT)
+    assert lane.close() is None
+
+
+def test_work_that_raises_is_logged_and_the_lane_goes_on(lane: Lane) -> None:
+    done = threading.Event()
+
+    def broken() -> None:
+        lane.submit(done.set)
+        raise ZeroDivisionError
+
+    with capture_logs() as logs:
+        lane.submit(broken)
+        assert done.wait(TIMEOUT)
+    assert [entry["event"] for entry in logs] == ["registration_task_failed"]
+
+
+PATIENCE_SECONDS = 20
+
+
+def ordered(topic: str) -> tuple[RegisterBrokerResult, ...]:
+    return (RegisterBrokerResult(Endpoint("a", 1), None, None, {topic: "broker-a:4"}),)
+
+
+def test_the_first_named_master_wins_and_silence_takes_nothing_back() -> None:
+    slave = RegistrationResults(lambda: True, lambda _topics: pytest.fail("no topic is ordered"))
+    nobody = RegisterBrokerResult(Endpoint("a", 1), None, None)
+    first = RegisterBrokerResult(Endpoint("b", 1), "10.0.0.9:10911", None)
+    second = RegisterBrokerResult(Endpoint("c", 1), "10.0.0.8:10911", "10.0.0.8:10912")
+    learnt = []
+    for results in [(nobody,), (nobody, first, second), (nobody,), ()]:
+        slave.take(results, check_order_config=False)
+        learnt.append(slave.master)
+    assert learnt == [None, *[Master("10.0.0.9:10911", None)] * 3]
+    master = RegistrationResults(lambda: False, lambda _topics: pytest.fail("no topic is ordered"))
+    master.take((first,), check_order_config=False)
+    assert master.master is None
+
+
+def test_order_topics_on_a_hanging_disk_delay_no_answers() -> None:
+    writing, works_again, both_written = threading.Event(), threading.Event(), threading.Event()
+    written: list[list[str]] = []
+
+    def write(topics: Collection[str]) -> None:
+        writing.set()
+        assert works_again.wait(PATIENCE_SECONDS)
+        written.append(list(topics))
+        if len(written) == 2:
+            both_written.set()
+
+    results = RegistrationResults(lambda: False, write)
+    results.take(ordered("First"), check_order_config=True)
+    assert writing.wait(PATIENCE_SECONDS)
+    for topic in ("Second", "Third"):  # come back while the first write hangs; the last answer is the one to keep
+        results.take(ordered(topic), check_order_config=True)
+    works_again.set()
+    assert both_written.wait(PATIENCE_SECONDS)
+    results.stop()
+    assert written == [["First"], ["Third"]]

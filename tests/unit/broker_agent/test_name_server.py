@@ -1,0 +1,184 @@
+"""What an agent knows of a name server, the call that follows from it, and its retries."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+
+from broker_agent.errors import NameServerError
+from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
+from broker_agent.registration import Registration
+from broker_agent.registration_sync import CallRetries
+from broker_agent.timing import Timing
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
+from tests.support.agents.fan_out_harness import STATE, registration, topic
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
+
+OLD, NEW = registration(1, topic("A")), registration(2, topic("A"), topic("B"))
+SLAVE = replace(STATE, broker_id=1)
+OLD_SLAVE = registration(1, topic("A"), state=SLAVE)
+UNKNOWN = Known()
+HELD = Known(held=OLD, generation=7, must_register=False, claims_id=False, id_doubtful=False)
+REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted", "now", "call"),
+    [
+        (UNKNOWN, OLD, 0.0, Call.FIND_HOLDER),
+        (HELD, OLD, 0.0, Call.QUERY_VERSION),
+        (HELD, NEW, 0.0, Call.SEND_CHANGES),
+        (HELD, registration(0, topic("A"), topic("B")), 0.0, Call.SEND_CHANGES),  # an older version is another one
+        (HELD, registration(2, topic("A"), state=SLAVE), 0.0, Call.SEND_ALL),
+        (HELD, registration(2), 0.0, Call.SEND_ALL),  # an increment cannot remove a topic
+        (HELD, registration(1, topic("A"), state=replace(STATE, permission=4)), 0.0, Call.SEND_ALL),
+        (replace(HELD, has_news=True), OLD, 0.0, Call.SEND_CHANGES),
+        (replace(HELD, held=OLD_SLAVE), OLD_SLAVE, 0.0, Call.SEND_CHANGES),  # its answer names the master
+        (replace(HELD, must_register=True), OLD, 0.0, Call.SEND_ALL),
+        (replace(HELD, held=None), OLD, 0.0, Call.SEND_ALL),
+        (replace(HELD, held=None, id_doubtful=True), OLD, 0.0, Call.FIND_HOLDER),
+        (replace(HELD, held=None, id_doubtful=True, claims_id=True), OLD, 0.0, Call.SEND_ALL),
+        (REFUSED, NEW, 59.9, Call.NONE),
+        (REFUSED, NEW, 60.0, Call.SEND_CHANGES),
+        (REFUSED, OLD, 0.0, Call.QUERY_VERSION),
+    ],
+)
+def test_the_next_call_follows_from_what_is_known(known: Known, wanted: Registration, now: float, call: Call) -> None:
+    assert next_call(known, wanted, now) is call
+
+
+@pytest.mark.parametrize(
+    ("known", "call"), [(HELD, Call.SEND_ALL), (UNKNOWN, Call.FIND_HOLDER), (replace(REFUSED, refused=OLD), Call.NONE)]
+)
+def test_a_forced_registration_asks_for_no_version(known: Known, call: Call) -> None:
+    assert next_call(known, OLD, 0.0, force=True) is call
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def status(clock: VirtualClock) -> NameServerStatus:
+    return NameServerStatus(Endpoint("127.0.0.1", 9876), agent_timing(clock))
+
+
+def accept(status: NameServerStatus, kind: pb.RegistrationKind, *, channel_is_open: bool = True) -> None:
+    status.accepted(OLD, kind, namesrv_name="ns", topics=1, generation=1, channel_is_open=channel_is_open)
+
+
+def test_the_age_of_a_registration_starts_anew_when_it_is_accepted_or_found_unchanged_and_with_no_failure(
+    clock: VirtualClock, status: NameServerStatus
+) -> None:
+    seen = [status.confirmed_seconds_ago]
+    accept(status, pb.REGISTRATION_KIND_FULL)
+    clock.advance(30)
+    seen.append(status.confirmed_seconds_ago)
+    status.version_answered("ns", changed=False, holds_any=True)
+    clock.advance(7)
+    status.version_not_answered()
+    status.channel_ended("gone", was_open=True)
+    seen.append(status.confirmed_seconds_ago)
+    assert seen == [None, 30, 7]
+
+
+def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
+    accept(status, pb.REGISTRATION_KIND_FULL)
+    accept(status, pb.REGISTRATION_KIND_FULL, channel_is_open=False)
+    error = NameServerError(RichError(grpc.StatusCode.UNAVAILABLE, "away"))
+    status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
+    status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
+    assert status.counts == {
+        (pb.REGISTRATION_KIND_FULL, "accepted"): 2,
+        (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2,
+    }
+
+
+UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")
+
+
+class Attempts:
+    """Virtual time, a call that fails as told, and the waits between its attempts."""
+
+    def __init__(self, *errors: RichError, always: RichError | None = None) -> None:
+        self.clock = VirtualClock(0.0)
+        self.count = 0
+        self.waits: list[float] = []
+        self.stopping = threading.Event()
+        self._errors = list(errors)
+        self._always = always
+        self._retries = CallRetries(agent_timing(self.clock), self.stopping, self._sleep)
+
+    def run(self, deadline: float = 6.0) -> str:
+        return self._retries.run(self._call, deadline)
+
+    def _call(self) -> str:
+        self.count += 1
+        error = self._errors.pop(0) if self._errors else self._always
+        if error is not None:
+            raise NameServerError(error)
+        return "answer"
+
+    def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.clock.advance(seconds)
+
+
+def test_an_unavailable_name_server_is_tried_again_with_growing_waits() -> None:
+    attempts = Attempts(*[UNAVAILABLE] * 4)
+    assert attempts.run() == "answer"
+    assert attempts.count == 5
+    for wait, step in zip(attempts.waits, [0.1, 0.2, 0.4, 0.8], strict=True):
+        assert step / 2 <= wait <= step
+
+
+def test_no_attempt_begins_after_the_deadline() -> None:
+    attempts = Attempts(always=UNAVAILABLE)
+    with pytest.raises(NameServerError, match="no connection"):
+        attempts.run(deadline=6.0)
+    assert 3.0 < attempts.clock.seconds < 6.0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RichError(grpc.StatusCode.INVALID_ARGUMENT, "bad", "INVALID_FIELD"),
+        RichError(grpc.StatusCode.FAILED_PRECONDITION, "old", "STALE_STATE_VERSION"),
+        RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "large", "LIMIT_EXCEEDED"),
+        RichError(grpc.StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN"),
+        RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "late"),
+    ],
+    ids=lambda error: error.reason or error.code.name,
+)
+def test_what_cannot_succeed_a_moment_later_is_not_tried_again(error: RichError) -> None:
+    attempts = Attempts(error)
+    with pytest.raises(NameServerError):
+        attempts.run()
+    assert attempts.count == 1
+
+
+def test_an_overloaded_name_server_is_left_alone_for_as_long_as_it_asks() -> None:
+    attempts = Attempts(RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", "OVERLOADED", retry_after_seconds=3.0))
+    assert attempts.run() == "answer"
+    assert attempts.waits == [3.0]
+
+
+def test_nothing_is_tried_again_once_the_agent_stops() -> None:
+    attempts = Attempts(always=UNAVAILABLE)
+    attempts.stopping.set()
+    with pytest.raises(NameServerError):
+        attempts.run()
+    assert attempts.count == 1
+
+
+def test_a_defect_is_not_taken_for_a_passing_fault() -> None:
+    retries = CallRetries(Timing(), threading.Event())
+    with pytest.raises(ZeroDivisionError):
+        retries.run(lambda: 1 // 0, deadline=float("inf"))

@@ -1,0 +1,493 @@
+"""The list of name servers: its notations, the names behind it, and its changes."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_agent.namesrv_list import (
+    FIRST_LOOKUP_SECONDS,
+    MAX_LIST_BYTES,
+    MAX_NAME_SERVERS,
+    RESOLVE_JITTER,
+    RESOLVE_PERIOD_SECONDS,
+    ListSource,
+    NamesrvList,
+    OnNames,
+    ResolvedName,
+    addresses_of,
+    check_namesrv,
+    decode_list,
+    list_file,
+    namesrv_list_of,
+    parse_list,
+    read_list_file,
+    split_address_server,
+)
+from broker_agent.timing import Timing
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import CHECK_SECONDS
+from tests.support.fakes.name_system import NameSystem, endpoints
+from tests.support.patience import TIMEOUT
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
+
+MANY = [f"10.0.0.{i}:9876" for i in range(MAX_NAME_SERVERS + 1)]
+
+
+def test_a_setting_is_a_list_in_any_notation_or_one_file() -> None:
+    assert check_namesrv(["a:1;b:2", "c:3, d:4"]) == ["a:1", "b:2", "c:3", "d:4"]
+    assert check_namesrv([" file:/etc/list "]) == ["file:/etc/list"]
+    assert check_namesrv(["http://h/ns", "a:1"]) == ["a:1", "http://h/ns"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (["file:/a", "b:1"], "file: stands alone: the file holds the whole list"),
+        (["b:1", "file:/a"], "file: stands alone: the file holds the whole list"),
+        (["file:"], "'file:' names no file: write file:/path/of/the/list"),
+        (["a:1;;b:2"], "the endpoint list 'a:1;;b:2' has an empty element"),
+        ([""], "the endpoint list '' has an empty element"),
+        ([], "the endpoint list is empty"),
+        (MANY, f"the endpoint list has {MAX_NAME_SERVERS + 1} elements, at most {MAX_NAME_SERVERS}"),
+    ],
+)
+def test_another_setting_is_refused_and_the_reason_said(texts: list[str], problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        check_namesrv(texts)
+
+
+def test_as_many_name_servers_as_allowed_are_taken() -> None:
+    assert len(check_namesrv(MANY[:-1])) == MAX_NAME_SERVERS
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a:1;b:2", "a:1;b:2;", "a:1\nb:2\n", "# ours\r\na:1, # first\r\n\r\n  b:2 ;\r\n", " a:1 b:2 "],
+)
+def test_a_list_in_a_file_or_an_answer_may_have_lines_comments_and_a_separator_at_the_end(text: str) -> None:
+    assert parse_list(text) == endpoints("a:1 b:2")
+
+
+@pytest.mark.parametrize("text", ["", "\n# nothing\n", ";", "a:1;;b:2", "<html>", "a", "a:1\na:1", "\n".join(MANY)])
+def test_a_text_that_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"endpoint list|address"):
+        parse_list(text)
+
+
+def test_a_list_is_ascii_and_has_a_longest_length() -> None:
+    assert len(decode_list(b"x" * MAX_LIST_BYTES)) == MAX_LIST_BYTES
+    with pytest.raises(ValueError, match="the list has more than 65536 bytes"):
+        decode_list(b"x" * (MAX_LIST_BYTES + 1))
+    with pytest.raises(ValueError, match="the list has byte 0xff, which is not ASCII"):
+        decode_list(b"a:1\xff")
+
+
+def test_an_error_of_a_file_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "list"
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: No such file or directory$"):
+        read_list_file(file)
+    file.write_text("a:x")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: address 'a:x' has port 'x'"):
+        read_list_file(file)
+    file.write_text("a:1\n")
+    assert read_list_file(file) == endpoints("a:1")
+
+
+@pytest.mark.parametrize("url", ["http://h", "https://h:8080/rocketmq/nsaddr?unit=a", "http://[::1]:80/x"])
+def test_the_url_of_an_address_server_is_http_or_https(url: str) -> None:
+    assert check_namesrv([url]) == [url]
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("ftp://h/x", "is not of the form http://"),
+        ("h:80/x", "is not of the form http://"),
+        ("http://", "is not of the form http://"),
+        ("http://h:0/", "is not of the form http://"),
+        ("http://h:99999/", "Port out of range"),
+        ("http://h:x/", "Port could not be cast"),
+        ("http://[::1/", "Invalid IPv6 URL"),
+        ("http://u:p@h/", "has a user or a fragment"),
+        ("http://h/#f", "has a user or a fragment"),
+        ("http://h/a b", "has a blank or a character beyond ASCII"),
+        ("http://h/\u00e4", "has a blank or a character beyond ASCII"),
+    ],
+)
+def test_another_url_is_refused_and_a_password_is_not_repeated(url: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as refused:
+        split_address_server(url)
+    assert "u:p" not in str(refused.value)
+
+
+class WatchedList:
+    """A list file that is watched_list on virtual time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.time = VirtualClock()
+        self.told: list[tuple[Endpoint, ...]] = []
+        self.source = list_file(path, self.time.wait)
+        self.source.start(self.told.append)
+        self.time.settle(1)
+
+    def look(self) -> None:
+        """Lets the file look the same twice."""
+        self.time.run(2 * CHECK_SECONDS)
+
+    def stop(self) -> None:
+        self.source.stop()
+        self.source.join(TIMEOUT)
+
+
+@pytest.fixture
+def watched_list(tmp_path: Path) -> Iterator[WatchedList]:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "list").write_text("a:1\n")
+    watching = WatchedList(folder / "list")
+    yield watching
+    watching.stop()
+
+
+def test_a_link_that_is_turned_as_a_config_map_does_is_followed(tmp_path: Path) -> None:
+    for version, content in (("..1", "a:1"), ("..2", "b:1")):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "list").write_text(content)
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "list").symlink_to("..data/list")
+    watching = WatchedList(tmp_path / "list")
+    (tmp_path / "..new").symlink_to("..2")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    watching.look()
+    assert watching.told == [endpoints("b:1")]
+    watching.stop()
+
+
+def test_a_broken_missing_or_overlong_file_keeps_the_list_and_is_logged_once(watched_list: WatchedList) -> None:
+    source = str(watched_list.path)
+    for broken in (b"b:1;;c:2\n", b"x" * 100_000, None):
+        with capture_logs() as logs:
+            watched_list.path.unlink()
+            if broken is not None:
+                watched_list.path.write_bytes(broken)
+            watched_list.look()
+            watched_list.look()
+            assert watched_list.told == []
+            watched_list.path.write_text("a:1\n")
+            watched_list.look()
+        assert [(entry["event"], entry["source"]) for entry in logs] == [
+            ("namesrv_list_bad", source),
+            ("namesrv_list_good_again", source),
+        ]
+        assert logs[0]["kept"] == ["a:1"]
+        assert watched_list.told == []
+
+
+LONGEST_PERIOD = RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER)
+
+
+class Watched:
+    """A name that is looked up on virtual time; what it was after each change."""
+
+    def __init__(self, one_name: NameSystem) -> None:
+        self.time = VirtualClock()
+        self.changes: list[tuple[Endpoint, ...]] = []
+        self.name = ResolvedName(
+            Endpoint("ns", 9876), self._changed, agent_timing(self.time), one_name.resolve, self.time.wait
+        )
+
+    def _changed(self) -> None:
+        self.changes.append(self.name.addresses)
+
+    def lookup_again(self, times: int = 1) -> None:
+        self.time.run(times * LONGEST_PERIOD)
+
+
+@pytest.fixture
+def one_name() -> NameSystem:
+    return NameSystem(ns="10.0.0.1 10.0.0.2")
+
+
+@pytest.fixture
+def watched_name(one_name: NameSystem) -> Iterator[Watched]:
+    watching = Watched(one_name)
+    watching.name.start()
+    watching.time.settle(1)
+    yield watching
+    watching.name.stop()
+    watching.name.join(10)
+
+
+def test_the_name_is_looked_up_again_each_period_with_jitter(watched_name: Watched, one_name: NameSystem) -> None:
+    watched_name.time.run(100 * RESOLVE_PERIOD_SECONDS)
+    assert 95 <= len(one_name.asked) <= 106
+    assert len(watched_name.changes) == 1
+
+
+def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(watched_name: Watched, one_name: NameSystem) -> None:
+    one_name.set("ns", "10.0.0.2")
+    watched_name.time.run(RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER))
+    assert watched_name.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
+    watched_name.lookup_again(2)
+    assert watched_name.name.addresses == endpoints("10.0.0.2:9876")
+
+
+def test_a_dns_that_answers_with_one_address_in_turn_changes_nothing(
+    watched_name: Watched, one_name: NameSystem
+) -> None:
+    for turn in range(20):
+        asked = len(one_name.asked)
+        one_name.set("ns", f"10.0.0.{1 + turn % 2}")
+        while len(one_name.asked) == asked:
+            watched_name.time.run(1.0)
+    assert len(watched_name.changes) == 1
+
+
+def test_a_lookup_that_fails_keeps_the_addresses_and_is_logged_once(one_name: NameSystem) -> None:
+    watched_name = Watched(one_name)
+    with capture_logs() as logs:
+        watched_name.name.start()
+        watched_name.time.settle(1)
+        one_name.set("ns", "")
+        watched_name.lookup_again(20)
+        assert watched_name.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
+        one_name.set("ns", "10.0.0.1 10.0.0.2")
+        watched_name.lookup_again(20)
+        watched_name.name.stop()
+        watched_name.name.join(10)
+    assert [entry["event"] for entry in logs] == [
+        "namesrv_name_resolved",
+        "namesrv_name_not_resolved",
+        "namesrv_name_resolved_again",
+    ]
+    assert logs[1]["kept"] == ["10.0.0.1:9876", "10.0.0.2:9876"]
+    assert len(watched_name.changes) == 1
+
+
+def test_a_name_that_nobody_knows_yet_is_asked_for_more_often_and_taken_when_known(one_name: NameSystem) -> None:
+    one_name.set("ns", "")
+    watched_name = Watched(one_name)
+    watched_name.name.start()
+    watched_name.time.run(10.0)
+    assert watched_name.name.addresses == ()
+    assert 4 <= len(one_name.asked) <= 6
+    one_name.set("ns", "10.0.0.7")
+    watched_name.lookup_again()
+    assert watched_name.changes == [endpoints("10.0.0.7:9876")]
+    watched_name.name.stop()
+    watched_name.name.join(10)
+
+
+def test_an_answer_without_addresses_is_a_failure(watched_name: Watched, one_name: NameSystem) -> None:
+    one_name.without_addresses.add("ns")
+    watched_name.lookup_again(5)
+    assert watched_name.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
+
+
+def test_scenario_66_the_addresses_of_localhost_include_127_0_0_1() -> None:
+    assert Endpoint("127.0.0.1", 6789) in addresses_of(Endpoint("localhost", 6789))
+
+
+def test_of_a_name_with_both_kinds_of_addresses_those_of_ipv4_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def both(*_: object, **__: object) -> list[object]:
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::2", 1, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.9", 1)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.10", 1)),
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    assert addresses_of(Endpoint("ns", 1)) == endpoints("10.0.0.10:1 10.0.0.9:1")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both()[:1])
+    assert addresses_of(Endpoint("ns", 1)) == endpoints("[fd00::2]:1")
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64])
+def test_a_name_without_an_address_is_an_os_error(host: str) -> None:
+    with pytest.raises(OSError, match=r".+"):
+        addresses_of(Endpoint(host, 1))
+
+
+class Source(ListSource):
+    """A source whose list the test changes."""
+
+    def __init__(self) -> None:
+        self.on_names: OnNames | None = None
+        self.stopped = False
+
+    def start(self, on_names: OnNames) -> None:
+        self.on_names = on_names
+
+    def say(self, text: str) -> None:
+        assert self.on_names is not None
+        self.on_names(endpoints(text))
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def join(self, seconds: float) -> None:
+        pass
+
+
+class Following:
+    """A list on virtual time, what its listener was told, and its source."""
+
+    def __init__(self, names: str, system: NameSystem) -> None:
+        self.time = VirtualClock()
+        self.source = Source()
+        self.told: list[tuple[Endpoint, ...]] = []
+        self.list = NamesrvList(endpoints(names), self.source, agent_timing(self.time), system.resolve, self.time.wait)
+        self.list.on_change(self.told.append)
+
+
+@pytest.fixture
+def system() -> NameSystem:
+    return NameSystem(ns="10.0.0.1 10.0.0.2", other="10.0.1.1")
+
+
+@pytest.fixture
+def follow(system: NameSystem) -> Iterator[Callable[[str], Following]]:
+    started: list[Following] = []
+
+    def start(names: str) -> Following:
+        started.append(Following(names, system))
+        started[-1].list.start()
+        return started[-1]
+
+    yield start
+    system.answer_all()
+    for following in started:
+        following.list.stop()
+
+
+def test_addresses_and_names_may_be_mixed_and_each_address_counts_once(
+    follow: Callable[[str], Following], system: NameSystem
+) -> None:
+    following = follow("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
+    assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
+    assert sorted(system.asked) == ["ns", "other"]
+
+
+def test_the_list_at_the_start_is_told_nobody(follow: Callable[[str], Following]) -> None:
+    assert follow("ns:1").told == []
+
+
+def test_an_address_that_appears_behind_a_name_is_told(follow: Callable[[str], Following], system: NameSystem) -> None:
+    following = follow("ns:1 10.0.9.9:1")
+    system.set("ns", "10.0.0.1 10.0.0.2 10.0.0.3")
+    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
+    assert following.told == [endpoints("10.0.0.1:1 10.0.0.2:1 10.0.0.3:1 10.0.9.9:1")]
+    assert following.list.endpoints == following.told[-1]
+
+
+def test_a_new_list_is_in_force_and_told_once_its_names_have_been_looked_up(follow: Callable[[str], Following]) -> None:
+    following = follow("ns:1")
+    following.source.say("other:1 10.0.9.9:1")
+    assert following.told == [endpoints("10.0.1.1:1 10.0.9.9:1")]
+
+
+def test_names_that_left_the_list_are_not_looked_up_any_more(
+    follow: Callable[[str], Following], system: NameSystem
+) -> None:
+    following = follow("ns:1")
+    following.source.say("other:1")
+    asked = system.asked.count("ns")
+    following.time.run(10 * RESOLVE_PERIOD_SECONDS)
+    assert system.asked.count("ns") == asked
+    assert system.asked.count("other") > 5
+
+
+def test_a_name_that_stays_on_the_list_is_not_looked_up_anew(
+    follow: Callable[[str], Following], system: NameSystem
+) -> None:
+    following = follow("ns:1")
+    following.source.say("ns:1 other:1")
+    assert system.asked == ["ns", "other"]
+
+
+def test_a_list_of_names_that_nobody_knows_replaces_nothing(
+    follow: Callable[[str], Following], system: NameSystem
+) -> None:
+    following = follow("ns:1")
+    following.source.say("unknown:1")
+    assert following.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
+    assert following.told == []
+    system.set("unknown", "10.0.2.2")
+    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
+    assert following.told == [endpoints("10.0.2.2:1")]
+
+
+def test_a_name_that_is_not_known_at_the_start_prevents_nothing_and_joins_later(
+    follow: Callable[[str], Following], system: NameSystem
+) -> None:
+    following = follow("unknown:1 10.0.9.9:1")
+    assert following.list.endpoints == endpoints("10.0.9.9:1")
+    system.set("unknown", "10.0.2.2")
+    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
+    assert following.told == [endpoints("10.0.2.2:1 10.0.9.9:1")]
+
+
+def test_a_lookup_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(system: NameSystem) -> None:
+    system.hanging.add("other")
+    time, waited = VirtualClock(), list[float]()
+
+    def wait(event: threading.Event, seconds: float) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            return time.wait(event, seconds)
+        waited.append(seconds)
+        return event.wait(0)
+
+    namesrv = NamesrvList(endpoints("other:1 10.0.9.9:1"), None, agent_timing(time), system.resolve, wait)
+    changed = threading.Event()
+    namesrv.on_change(lambda _: changed.set())
+    namesrv.start()
+    assert max(waited) == FIRST_LOOKUP_SECONDS
+    assert namesrv.endpoints == endpoints("10.0.9.9:1")
+    system.answer_all()
+    assert changed.wait(TIMEOUT)
+    assert namesrv.endpoints == endpoints("10.0.1.1:1 10.0.9.9:1")
+    namesrv.stop()
+
+
+def test_more_addresses_than_allowed_are_cut_off_and_that_is_logged_once(
+    follow: Callable[[str], Following], system: NameSystem
+) -> None:
+    following = follow("ns:1")
+    for host in range(3):
+        system.set("ns", " ".join(f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)))
+        with capture_logs() as logs:
+            following.time.run(3 * RESOLVE_PERIOD_SECONDS)
+        assert len(following.list.endpoints) == MAX_NAME_SERVERS
+        assert [entry["event"] for entry in logs].count("namesrv_list_cut") == (1 if host == 0 else 0)
+
+
+def test_after_stop_nobody_is_told_anything(follow: Callable[[str], Following]) -> None:
+    following = follow("ns:1")
+    following.list.stop()
+    following.source.say("other:1")
+    assert following.told == []
+    assert following.source.stopped
+
+
+@pytest.mark.parametrize(
+    ("namesrv", "problem"),
+    [
+        (["file:/no/such/list"], "^/no/such/list: No such file or directory$"),
+        (["file:/list", "http://h/"], "file: stands alone"),
+        (["http://g/", "http://h/"], "two address servers cannot both say"),
+        (["a:1", "ftp://h/"], "is not of the form http://"),
+        (["a"], "address 'a' has no port"),
+    ],
+)
+def test_settings_that_make_no_list_are_refused(namesrv: list[str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        namesrv_list_of(namesrv, timing=Timing())

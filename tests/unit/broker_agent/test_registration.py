@@ -1,0 +1,167 @@
+"""The broker as it is now, and its registrations."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from broker_agent.registration import BrokerState, CurrentBroker, Registration
+from broker_agent.settings import AgentSettings
+from broker_agent.timing import Timing
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.owned_file import TopicsFile
+from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
+from tests.support.topic_edits import put_topic
+
+STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+NOW_MILLIS = 1_700_000_000_000
+ON_NO_DISK = TopicsFile(Path("topics.json"), write=lambda _file, _content: None)
+
+
+def current(version: DataVersion, file: TopicsFile = ON_NO_DISK) -> tuple[CurrentBroker, TopicConfigManager]:
+    timing = Timing(wall_clock=lambda: NOW_MILLIS / 1000)
+    topics = TopicConfigManager(TopicConfigTable(version, (TopicConfig("T", 4, 4, 6),)), timing, file=file)
+    return CurrentBroker(STATE, topics, timing), topics
+
+
+def test_as_long_as_nothing_changes_the_registration_is_the_same_one() -> None:
+    broker, topics = current(DataVersion(1, 1))
+    first = broker.registration()
+    assert broker.registration() is first
+    assert broker.change_filter_servers(())
+    second = broker.registration()
+    assert not broker.change_filter_servers(())
+    assert broker.registration() is second
+    put_topic(topics, TopicConfig("U", 4, 4, 6))
+    assert not broker.registration().same_as(second)
+
+
+@pytest.mark.parametrize("timestamp", [1, NOW_MILLIS, NOW_MILLIS + 3_600_000])
+def test_a_changed_permission_is_a_later_version_whatever_the_clock_says(timestamp: int) -> None:
+    broker, _ = current(DataVersion(timestamp, 5))
+    versions = [broker.registration().version]
+    for permission in (4, 6, 4):
+        broker.change_permission(permission)
+        versions.append(broker.registration().version)
+    stamps = [version.timestamp_millis for version in versions]
+    assert stamps == sorted(set(stamps))
+    assert {version.counter for version in versions} == {5}
+
+
+def test_a_version_of_the_table_that_is_older_than_the_permission_is_registered_as_of_the_permission() -> None:
+    broker, topics = current(DataVersion(NOW_MILLIS, 5))
+    broker.change_permission(4)
+    of_permission = broker.registration().version
+    put_topic(topics, TopicConfig("U", 4, 4, 6))
+    after = broker.registration().version
+    assert after.timestamp_millis >= of_permission.timestamp_millis
+    assert after.counter == 6
+
+
+def test_each_role_has_a_higher_state_version_than_the_one_before() -> None:
+    broker, topics = current(DataVersion(1, 1, 3))
+    assert broker.change_role(1) == 4
+    assert topics.table.data_version.state_version == 4
+    assert broker.change_role(0, 9) == 9
+    assert broker.registration().version.state_version == 9
+    assert broker.change_role(1) == 10
+    assert broker.identity().broker_id == 1
+
+
+def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
+    saving, saved = threading.Event(), threading.Event()
+
+    def save(_file: Path, _content: bytes) -> None:
+        saving.set()
+        assert saved.wait(20)
+
+    broker, _ = current(DataVersion(1, 1, 3), file=TopicsFile(Path("topics.json"), write=save))
+    before = broker.registration()
+    change = threading.Thread(target=broker.change_role, args=(1,), daemon=True)
+    change.start()
+    assert saving.wait(20)
+    asked: list[Registration] = []
+    asking = threading.Thread(target=lambda: asked.append(broker.registration()), daemon=True)
+    asking.start()
+    asking.join(5)
+    assert asked == [before]
+    saved.set()
+    change.join(20)
+    assert broker.registration().version.state_version == 4
+    assert broker.identity().broker_id == 1
+
+
+def test_a_state_version_without_room_for_the_next_role_is_refused_and_the_role_stays() -> None:
+    """Before, the next role had a version that no registration can carry, and the broker left all routes."""
+    broker, _ = current(DataVersion(1, 1, 3))
+    with pytest.raises(ValueError, match=f"is {2**63 - 1}, above the limit of {MAX_STATE_VERSION}"):
+        broker.change_role(1, 2**63 - 1)
+    assert broker.state == STATE
+    assert broker.change_role(1, MAX_STATE_VERSION) == MAX_STATE_VERSION
+    assert broker.change_role(0) == MAX_STATE_VERSION + 1
+
+
+def test_an_equal_state_version_is_taken_from_whoever_elects() -> None:
+    broker, _ = current(DataVersion(1, 1, 3))
+    assert broker.change_role(1, 3) == 3
+
+
+TABLE = TopicConfigTable(
+    DataVersion(timestamp_millis=5, counter=0),
+    (TopicConfig("normal", 4, 8, 6, 1), TopicConfig("read-only", 1, 1, 4, 0), TopicConfig("inherit", 1, 1, 7, 0)),
+)
+
+
+def registration_of(settings: AgentSettings, table: TopicConfigTable) -> pb.RegisterBrokerRequest:
+    return Registration(BrokerState.of(settings), table).full()
+
+
+def test_a_registration_carries_the_broker_and_the_whole_table(settings: Callable[..., AgentSettings]) -> None:
+    request = registration_of(settings(broker_id=2, cluster="C", ha_server_addr="10.0.0.1:10912"), TABLE)
+    assert (request.broker.cluster_name, request.broker.broker_name) == ("C", "broker-a")
+    assert (request.broker.broker_id, request.broker.broker_addr) == (2, "10.0.0.1:10911")
+    assert request.ha_server_addr == "10.0.0.1:10912"
+    first = request.topic_configs[0]
+    assert (first.topic, first.read_queue_nums, first.write_queue_nums) == ("normal", 4, 8)
+    assert (first.perm, first.topic_sys_flag) == (6, 1)
+
+
+def test_zero_is_said_and_absence_is_kept(settings: Callable[..., AgentSettings]) -> None:
+    request = registration_of(settings(), TABLE)
+    assert request.broker.HasField("broker_id")
+    assert request.data_version.HasField("counter")
+    assert not request.data_version.HasField("state_version")
+    assert not request.HasField("ha_server_addr")
+    assert not request.HasField("filter_servers")
+    assert not request.HasField("channel_id")
+
+
+@pytest.mark.parametrize(
+    ("broker_permission", "perms"),
+    [(6, [6, 4, 7]), (7, [6, 4, 7]), (4, [4, 4, 4]), (2, [2, 0, 2]), (5, [4, 4, 5]), (0, [0, 0, 0])],
+)
+def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
+    settings: Callable[..., AgentSettings], broker_permission: int, perms: list[int]
+) -> None:
+    request = registration_of(settings(broker_permission=broker_permission), TABLE)
+    assert [topic.perm for topic in request.topic_configs] == perms
+    assert request.topic_configs[0].topic_sys_flag == 1
+
+
+def test_a_static_topic_is_registered_with_its_mapping(settings: Callable[..., AgentSettings]) -> None:
+    static, ordinary = registration_of(settings(), mapped_table(5, ((0, 1), (3, 0)))).topic_configs
+    assert (static.mapping.scope, static.mapping.total_queue_nums, static.mapping.epoch) == ("__global__", 4, 9)
+    assert list(static.mapping.topic_queue_ids) == [0, 3]
+    assert list(static.mapping.broker_queue_ids) == [1, 0]
+    assert static.mapping.dirty
+    assert not ordinary.HasField("mapping")
+
+
+def mapped_table(counter: int, queue_ids: tuple[tuple[int, int], ...]) -> TopicConfigTable:
+    mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=queue_ids)
+    topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
+    return TopicConfigTable(DataVersion(1_000, counter), topics)

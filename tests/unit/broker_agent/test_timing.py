@@ -1,0 +1,166 @@
+"""Clocks, periods and pauses of the agent."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, Debounce, PeriodicThread, RegistrationSchedule, Timing
+from tests.support.patience import TIMEOUT
+from tests.support.virtual_clock import VirtualClock
+
+
+def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jittered_period() -> None:
+    clock = VirtualClock()
+    schedule = RegistrationSchedule(30.0, Timing(clock=clock, rng=random.Random(1)))
+    assert schedule.next_delay() == 10
+    delays: list[float] = []
+    for _ in range(200):
+        clock.advance(delays[-1] if delays else 10)
+        delays.append(schedule.next_delay())
+    assert 27 <= min(delays) < 28
+    assert 32 < max(delays) <= 33
+    assert sum(delays) / 200 == pytest.approx(30, abs=0.5)
+
+
+def test_the_first_registration_comes_after_a_period_that_is_shorter_than_ten_seconds() -> None:
+    assert RegistrationSchedule(2.0, Timing(clock=VirtualClock())).next_delay() == 2
+
+
+def test_a_round_that_took_its_time_does_not_put_off_the_next_one() -> None:
+    clock = VirtualClock()
+    schedule = RegistrationSchedule(30.0, Timing(clock=clock, rng=random.Random(1)))
+    clock.advance(schedule.next_delay() + 6)
+    assert 21 <= schedule.next_delay() <= 27
+
+
+def test_missed_rounds_are_not_made_up_for() -> None:
+    clock = VirtualClock()
+    schedule = RegistrationSchedule(30.0, Timing(clock=clock, rng=random.Random(1)))
+    clock.advance(schedule.next_delay() + 3_600)
+    assert 27 <= schedule.next_delay() <= 33
+
+
+def registrations(changes: list[float]) -> list[float]:
+    """When a registration begins, for changes at these times."""
+    coalescing, begun = Debounce(), []
+    for change in [*changes, float("inf")]:
+        while (due := coalescing.due()) is not None and due < change:
+            coalescing.done(due)
+            begun.append(due)
+        coalescing.changed(change)
+    return begun
+
+
+def test_one_change_is_registered_a_tenth_of_a_second_later() -> None:
+    assert registrations([5.0]) == [pytest.approx(5.1)]
+
+
+@pytest.mark.parametrize("spacing", [0.0, 0.001, 0.01])
+def test_a_hundred_changes_within_a_second_make_one_registration(spacing: float) -> None:
+    changes = [5.0 + number * spacing for number in range(100)]
+    assert registrations(changes) == [pytest.approx(changes[-1] + 0.1)]
+
+
+def test_changes_that_never_end_are_registered_every_one_and_a_half_seconds() -> None:
+    begun = registrations([number * 0.01 for number in range(1_000)])
+    assert len(begun) == 7
+    assert begun[0] == pytest.approx(1.5)
+
+
+def test_changes_that_follow_a_registration_wait_until_a_second_after_it() -> None:
+    assert registrations([0.0, 0.2, 0.4]) == [pytest.approx(0.1), pytest.approx(1.1)]
+
+
+def test_changes_that_were_made_before_the_start_are_registered_and_none_after_the_end() -> None:
+    called = threading.Semaphore(0)
+    changes = ChangeThread(called.release, Timing())
+    changes.changed()
+    changes.start()
+    assert called.acquire(timeout=TIMEOUT)
+    changes.stop()
+    changes.changed()
+    assert not called.acquire(blocking=False)
+
+
+def test_a_registration_that_fails_does_not_end_the_thread() -> None:
+    calls: list[int] = []
+    called = threading.Semaphore(0)
+
+    def fail() -> None:
+        calls.append(1)
+        called.release()
+        raise ZeroDivisionError
+
+    with capture_logs() as logs:
+        changes = ChangeThread(fail, Timing())
+        changes.start()
+        for _ in range(2):
+            changes.changed()
+            assert called.acquire(timeout=TIMEOUT)
+        changes.stop()
+    assert [entry["event"] for entry in logs] == ["registration_of_changes_failed"] * 2
+
+
+def test_work_is_done_after_the_first_delay_and_then_as_often_as_it_says() -> None:
+    time, times = VirtualClock(), list[float]()
+
+    def work() -> float:
+        times.append(time.seconds)
+        return 7.0
+
+    thread = PeriodicThread("broker-agent-test", work, first_delay=3.0, wait=time.wait)
+    thread.start()
+    time.run(25.0)
+    thread.stop()
+    thread.join(10)
+    assert times == [1_003.0, 1_010.0, 1_017.0, 1_024.0]
+
+
+def test_work_that_raises_is_logged_and_done_again_later() -> None:
+    time, times = VirtualClock(), list[float]()
+
+    def work() -> float:
+        times.append(time.seconds)
+        raise KeyError
+
+    thread = PeriodicThread("broker-agent-test", work, wait=time.wait)
+    with capture_logs() as logs:
+        thread.start()
+        time.run(AFTER_BUG_SECONDS)
+        thread.stop()
+        thread.join(10)
+    assert times == [1_000.0, 1_000.0 + AFTER_BUG_SECONDS]
+    assert [entry["event"] for entry in logs] == ["periodic_work_failed"] * 2
+
+
+def test_a_thread_that_is_stopped_before_its_start_does_nothing() -> None:
+    done: list[int] = []
+
+    def work() -> float:
+        done.append(1)
+        return 1.0
+
+    thread = PeriodicThread("broker-agent-test", work)
+    thread.stop()
+    thread.start()
+    thread.join(10)
+    assert done == []
+
+
+def test_work_may_stop_its_own_thread() -> None:
+    ended = threading.Event()
+
+    def work() -> float:
+        thread.stop()
+        thread.join(10)
+        ended.set()
+        return 0.0
+
+    thread = PeriodicThread("broker-agent-test", work)
+    thread.start()
+    assert ended.wait(10)
+    thread.join(10)

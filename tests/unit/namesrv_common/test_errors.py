@@ -1,0 +1,168 @@
+"""Errors of calls: their fields, their details, and hints for those that connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from namesrv_common.errors import (
+    MAX_VIOLATIONS,
+    CommonReason,
+    FieldProblems,
+    FieldViolation,
+    Refused,
+    invalid_field,
+    limit_exceeded,
+)
+from namesrv_common.grpc_errors import DETAILS_KEY, PUSHBACK_KEY, RichError, hint_of
+from tests.support.refusals import refuses
+
+
+def check(problems: FieldProblems, fields: Iterable[str]) -> None:
+    for field in fields:
+        with problems:
+            raise invalid_field(field, "is bad")
+    problems.raise_any()
+
+
+def test_a_request_without_a_problem_passes() -> None:
+    check(FieldProblems(), [])
+
+
+def test_all_problems_are_listed_and_the_text_names_the_first() -> None:
+    with refuses(CommonReason.INVALID_FIELD, match=r"^a: is bad \(and 2 more\)$") as caught:
+        check(FieldProblems(), ["a", "b", "c"])
+    assert caught.value.violations == tuple(FieldViolation(field, "is bad") for field in "abc")
+    assert caught.value.metadata == {"field": "a"}
+
+
+def test_problems_of_a_part_are_among_those_of_the_whole() -> None:
+    problems = FieldProblems()
+    with problems:
+        check(FieldProblems(), ["part.a", "part.b"])
+    with refuses(CommonReason.INVALID_FIELD) as caught:
+        check(problems, ["c"])
+    assert [violation.field for violation in caught.value.violations] == ["part.a", "part.b", "c"]
+
+
+def test_a_request_of_very_many_problems_is_refused_when_a_hundred_are_found() -> None:
+    checked: list[str] = []
+
+    def fields() -> Iterable[str]:
+        for number in range(1_000):
+            checked.append(f"f{number}")
+            yield f"f{number}"
+
+    with refuses(CommonReason.INVALID_FIELD) as caught:
+        check(FieldProblems(), fields())
+    assert len(caught.value.violations) == len(checked) == MAX_VIOLATIONS
+
+
+@pytest.mark.parametrize("error", [limit_exceeded("things", 2, 1), ValueError("a defect")])
+def test_another_error_is_raised_at_once(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, FieldProblems():
+        raise error
+    assert caught.value is error
+
+
+def test_an_error_that_is_handed_over_is_taken_like_one_that_is_raised() -> None:
+    problems = FieldProblems()
+    problems.add(invalid_field("a", "is bad"))
+    with refuses(CommonReason.INVALID_FIELD):
+        problems.raise_any()
+    with pytest.raises(Refused, match="things"):
+        problems.add(limit_exceeded("things", 2, 1))
+
+
+class FailedCall:
+    def __init__(self, error: RichError, trailers: Sequence[tuple[str, str | bytes]] | None) -> None:
+        self._error = error
+        self._trailers = trailers
+
+    def code(self) -> grpc.StatusCode:
+        return self._error.code
+
+    def details(self) -> str:
+        return self._error.message
+
+    def trailing_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
+        return self._trailers
+
+
+ERROR = RichError(
+    grpc.StatusCode.INVALID_ARGUMENT,
+    "broker.broker_id: is -1",
+    reason="INVALID_FIELD",
+    domain="namesrv.dev",
+    metadata={"field": "broker.broker_id"},
+    violations=(FieldViolation("broker.broker_id", "is -1, must not be negative"),),
+    retry_after_seconds=1.5,
+)
+
+
+def test_an_error_comes_back_as_it_was_sent() -> None:
+    assert RichError.of(FailedCall(ERROR, ERROR.status().trailing_metadata)) == ERROR
+
+
+def test_a_retry_hint_is_also_in_the_trailer_that_grpc_itself_reads() -> None:
+    assert dict(ERROR.status().trailing_metadata)[PUSHBACK_KEY] == "1500"
+    assert PUSHBACK_KEY not in dict(replace(ERROR, retry_after_seconds=None).status().trailing_metadata)
+
+
+@pytest.mark.parametrize(
+    "trailers", [None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)]
+)
+def test_missing_or_broken_details_leave_code_and_message(
+    trailers: Sequence[tuple[str, str | bytes]] | None,
+) -> None:
+    assert RichError.of(FailedCall(ERROR, trailers)) == RichError(ERROR.code, ERROR.message)
+
+
+def test_an_error_shows_code_reason_and_message() -> None:
+    assert str(ERROR) == "INVALID_ARGUMENT INVALID_FIELD: broker.broker_id: is -1"
+
+
+def test_a_call_without_a_connection_says_what_to_look_at() -> None:
+    text = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:9876: Socket closed"
+    failed = RichError.of(FailedCall(RichError(grpc.StatusCode.UNAVAILABLE, text), ()))
+    assert failed.message.startswith(text + "; ")
+    assert "set tls_ca" in failed.message
+
+
+def test_a_detail_that_cannot_be_read_leaves_the_others() -> None:
+    """Before, a client of a server that is broken got an exception of protobuf instead of the error."""
+    status = status_pb2.Status()
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason="OVERLOADED"))
+    status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\x0b")
+    error = RichError.of(FailedCall(ERROR, [(DETAILS_KEY, status.SerializeToString())]))
+    assert (error.code, error.reason, error.retry_after_seconds) == (ERROR.code, "OVERLOADED", None)
+
+
+CONNECTING = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:9876: "
+HINTS = {
+    "Socket closed": "set tls_ca",
+    "Handshake read failed (Socket closed)": "may speak no TLS",
+    "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:"
+    "WRONG_VERSION_NUMBER: Invalid certificate verification context: OK": "speaks no TLS",
+    "Unwrap failed (TSI_DATA_CORRUPTED)": "look at tls_cert",
+    "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:1000007d:SSL routines:OPENSSL_internal:"
+    "CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK": "of an authority that tls_ca does not",
+    "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:1000007d:SSL routines:OPENSSL_internal:"
+    "CERTIFICATE_VERIFY_FAILED: certificate has expired: OK": "has ended",
+    "Custom verification check failed with error: UNAUTHENTICATED: Hostname Verification Check failed.": "other names",
+    "Failed parsing HTTP/2: Expected SETTINGS frame": "look at the port",
+}
+
+
+@pytest.mark.parametrize("text", HINTS)
+def test_a_connection_that_did_not_come_about_says_what_to_look_at(text: str) -> None:
+    assert HINTS[text] in (hint_of(CONNECTING + text) or "")
+
+
+@pytest.mark.parametrize("text", ["Socket closed", "the name server is shutting down", CONNECTING + "refused", ""])
+def test_about_other_failures_nothing_is_said(text: str) -> None:
+    assert hint_of(text) is None

@@ -1,0 +1,299 @@
+"""Files: read within a bound, sealed with a checksum, and followed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from namesrv_common.files.regular_files import (
+    ATTRIBUTE,
+    NoRegularFile,
+    is_damaged,
+    open_regular,
+    read_as_it_is,
+    read_at_most,
+    seal,
+)
+from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile, request_reload
+from tests.support.fakes.rot import rot, skip_without_checksums
+from tests.support.virtual_clock import VirtualClock
+
+
+def test_a_file_of_just_the_bound_is_read_and_one_byte_more_is_an_error_that_names_the_bound(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 8)
+    assert read_at_most(path, 8) == b"x" * 8
+    with pytest.raises(OSError, match="is larger than 7 bytes") as caught:
+        read_at_most(path, 7)
+    assert (caught.value.strerror, caught.value.filename) == ("is larger than 7 bytes", str(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (os.mkfifo, "is a named pipe and no file"),
+        (os.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a device and no file"),
+        (lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), "No such device or address"),
+    ],
+    ids=["pipe", "folder", "device", "socket"],
+)
+def test_what_is_no_file_is_an_error_at_once(tmp_path: Path, make: Callable[[Path], None], problem: str) -> None:
+    make(tmp_path / "x")
+    done: list[OSError] = []
+
+    def read() -> None:
+        try:
+            read_at_most(tmp_path / "x", 8)
+        except OSError as error:
+            done.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(10)
+    assert not reader.is_alive(), "it waits"
+    assert done[0].strerror == problem
+
+
+def test_a_file_that_grows_is_read_no_further_than_it_was_long(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 8)
+    with open_regular(path) as file:
+        assert read_as_it_is(file, 8) == b"x" * 8
+        file.seek(0)
+        with pytest.raises(OSError, match="is larger than 7 bytes"):
+            read_as_it_is(file, 7)
+    assert not isinstance(_error_of_growing(Path("/proc/self/status")), NoRegularFile)
+
+
+def _error_of_growing(path: Path) -> OSError:
+    """Files there say that they are empty, and are not: as one to which something is added meanwhile."""
+    with open_regular(path) as file, pytest.raises(OSError, match="grows while it is read") as caught:
+        read_as_it_is(file, 1_000_000)
+    return caught.value
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    """A file with a checksum."""
+    file = tmp_path / "file"
+    with file.open("wb") as stream:
+        stream.write(b"content")
+        seal(stream, b"content")
+    skip_without_checksums(file)
+    return file
+
+
+def test_a_file_that_is_as_it_was_written_is_not_damaged(sealed: Path) -> None:
+    assert not is_damaged(sealed, sealed.read_bytes())
+
+
+@pytest.mark.parametrize("content", [b"", b"c", b"bontent", b"content\n"])
+def test_a_file_that_a_disk_has_changed_is_damaged(sealed: Path, content: bytes) -> None:
+    rot(sealed, content)
+    assert is_damaged(sealed, content)
+
+
+def test_a_file_that_somebody_has_edited_is_taken_as_it_is(sealed: Path) -> None:
+    before = sealed.stat().st_mtime_ns
+    sealed.write_bytes(b"edited")
+    os.utime(sealed, ns=(before, before + 1))
+    assert not is_damaged(sealed, b"edited")
+
+
+@pytest.mark.parametrize("attribute", [b"", b"garbage", b"\xff 1", b"abc 12 13"])
+def test_an_attribute_that_is_no_checksum_does_not_count(sealed: Path, attribute: bytes) -> None:
+    os.setxattr(sealed, ATTRIBUTE, attribute)
+    assert not is_damaged(sealed, sealed.read_bytes())
+
+
+def test_a_copy_and_a_missing_file_have_none(sealed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(b"other")
+    assert not is_damaged(copy, b"other")
+    assert not is_damaged(tmp_path / "missing", b"")
+
+
+def test_where_a_disk_takes_no_attributes_a_file_has_no_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", refuse)
+    file = tmp_path / "file"
+    with file.open("wb") as stream:
+        stream.write(b"content")
+        seal(stream, b"content")
+    rot(file, b"bontent")
+    assert not is_damaged(file, b"bontent")
+
+
+class Follower:
+    """A number in a file, a clock, and what was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "number"
+        self.path.write_text("1")
+        self.clock = VirtualClock()
+        self.told: list[int | str] = []
+        self.loads = 0
+        self.writes: list[str] = []
+        """What is written while the file is read, one after the other."""
+        self.reloaded = self.made()
+
+    def made(self, **more: Any) -> WatchedFile[int]:
+        return WatchedFile(
+            [self.path],
+            self._load,
+            on_reloaded=self.told.append,
+            on_kept=lambda error: self.told.append(str(error)),
+            monotonic=self.clock,
+            **more,
+        )
+
+    def _load(self) -> int:
+        self.loads += 1
+        try:
+            number = int(self.path.read_text())
+        except OSError as error:
+            raise ValueError(error.strerror) from error
+        if self.writes:
+            self.path.write_text(self.writes.pop(0))
+        return number
+
+    def look(self) -> tuple[int, int]:
+        """Looks when it is time for it."""
+        self.clock.advance(CHECK_SECONDS)
+        return self.reloaded.refreshed()
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Follower:
+    return Follower(tmp_path)
+
+
+def test_a_change_is_taken_when_the_file_has_looked_the_same_twice(follower: Follower) -> None:
+    follower.path.write_text("22")
+    assert follower.look() == (1, 1)
+    assert follower.look() == (2, 22)
+    assert (follower.told, follower.reloaded.value, follower.reloaded.generation) == ([22], 22, 2)
+
+
+def test_a_file_that_keeps_changing_is_left_alone_until_it_stops(follower: Follower) -> None:
+    for number in ("22", "333", "4444"):
+        follower.path.write_text(number)
+        assert follower.look() == (1, 1)
+    assert follower.look() == (2, 4444)
+
+
+def test_files_are_looked_at_no_more_than_once_a_second(follower: Follower) -> None:
+    follower.path.write_text("22")
+    for _ in range(5):
+        assert follower.reloaded.refreshed() == (1, 1)
+    assert follower.look() == (1, 1), "this was the first look"
+
+
+def test_files_that_do_not_change_are_not_read_again(follower: Follower) -> None:
+    for _ in range(5):
+        follower.look()
+    assert follower.loads == 1
+
+
+@pytest.mark.parametrize("breakage", ["no number", None])
+def test_a_change_that_cannot_be_used_keeps_the_value_and_is_told_once(
+    follower: Follower, breakage: str | None
+) -> None:
+    if breakage is None:
+        follower.path.unlink()
+    else:
+        follower.path.write_text(breakage)
+    for _ in range(5):
+        assert follower.look() == (1, 1)
+    assert len(follower.told) == 1
+    follower.path.write_text("22")
+    follower.look()
+    assert follower.look() == (2, 22)
+
+
+def test_a_file_put_in_the_place_of_another_is_seen_though_it_is_as_old_and_as_large(follower: Follower) -> None:
+    stat = follower.path.stat()
+    (fresh := follower.path.with_name("fresh")).write_text("2")
+    os.utime(fresh, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    fresh.replace(follower.path)
+    follower.look()
+    assert follower.look() == (2, 2)
+
+
+def test_a_file_that_is_written_while_it_is_read_is_read_again(follower: Follower) -> None:
+    follower.path.write_text("22")
+    follower.look()
+    follower.writes = ["333"]
+    assert follower.look() == (1, 1)
+    assert follower.look() == (1, 1), "it has looked like this once"
+    assert follower.look() == (2, 333)
+
+
+def test_within_the_grace_a_broken_file_is_not_reported(follower: Follower) -> None:
+    follower.reloaded = follower.made(grace_seconds=3 * CHECK_SECONDS)
+    for _ in range(3):
+        follower.path.write_text("half")
+        follower.look()
+        follower.look()
+        follower.path.write_text("22")
+        follower.look()
+        follower.look()
+    assert follower.told == [22, 22, 22]
+    follower.path.write_text("half")
+    for _ in range(4):
+        follower.look()
+        assert (follower.told, follower.reloaded.problem) == ([22, 22, 22], None)
+    follower.look()
+    assert follower.reloaded.problem == follower.told.pop() == "invalid literal for int() with base 10: 'half'"
+    follower.path.write_text("333")
+    follower.look()
+    assert follower.look() == (5, 333)
+    assert follower.reloaded.problem is None
+
+
+def test_a_first_value_stands_in_for_files_that_cannot_be_used_yet(follower: Follower) -> None:
+    follower.path.write_text("half")
+    follower.reloaded = follower.made(first=lambda: 7)
+    assert follower.reloaded.value == 7
+    follower.look()
+    assert len(follower.told) == 1
+    follower.path.write_text("22")
+    follower.look()
+    assert follower.look() == (2, 22)
+
+
+def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="never"):
+        WatchedFile([tmp_path], lambda: (_ for _ in ()).throw(ValueError("never")))
+
+
+def test_a_requested_reload_loads_unchanged_files_at_the_next_look(follower: Follower) -> None:
+    request_reload()
+    assert follower.reloaded.refreshed() == (2, 1)
+    assert follower.told == [1]
+    assert follower.look() == (2, 1)
+    assert follower.loads == 2
+
+
+def test_a_requested_reload_takes_a_change_without_waiting_for_a_second_look(follower: Follower) -> None:
+    follower.path.write_text("22")
+    request_reload()
+    assert follower.reloaded.refreshed() == (2, 22)
+
+
+def test_a_requested_reload_of_a_broken_file_keeps_the_value_and_reports_it(follower: Follower) -> None:
+    follower.path.unlink()
+    request_reload()
+    assert follower.reloaded.refreshed() == (1, 1)
+    assert follower.told == ["No such file or directory"]

@@ -1,0 +1,567 @@
+"""Handlers of calls, with the errors of the name server and of the agent: what goes in, and how calls end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2 as pb
+from structlog.testing import capture_logs
+
+from broker_agent.errors import FAILURES as OF_AGENT
+from namesrv.error_codes import FAILURES as OF_NAME_SERVER
+from namesrv_common.errors import Refused, invalid_field
+from namesrv_common.grpc_errors import RichError
+from namesrv_common.server import rpc_handlers
+from namesrv_common.server.health_service import MAX_SERVICE_LENGTH, HealthService
+from namesrv_common.server.rpc_handlers import (
+    MAX_STREAM_REQUEST_BYTES,
+    CallHandlers,
+    Context,
+    Failures,
+    MessageT,
+    OpenGate,
+)
+from tests.support.partial_services import RefusedCalls
+
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
+LIST = RefusedCalls([SERVICE.methods_by_name["List"]])
+"""A call that no test makes."""
+REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
+NO_MESSAGE = b"\xff\xff"
+GONE = grpc.aio.InternalError()
+"""What grpcio raises if the reader has left."""
+
+Work = Callable[[], Any]
+
+both = pytest.mark.parametrize("failures", [OF_NAME_SERVER, OF_AGENT], ids=["name server", "agent"])
+
+
+class Reader:
+    """A call's context: what was sent to its caller."""
+
+    def __init__(self, writing: Callable[[], Any] | None = None) -> None:
+        self.written: list[bytes] = []
+        self.error: RichError | None = None
+        self._writing = writing
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+    async def write(self, message: bytes) -> None:
+        if self._writing is not None:
+            await self._writing()
+        self.written.append(message)
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Any) -> None:
+        class Failed:
+            def code(self) -> grpc.StatusCode:
+                return code
+
+            def details(self) -> str:
+                return details
+
+            def trailing_metadata(self) -> Any:
+                return trailing_metadata
+
+        self.error = RichError.of(Failed())
+        raise grpc.aio.AbortError
+
+
+class Observer:
+    """Remembers how calls ended."""
+
+    def __init__(self) -> None:
+        self.ended_with: list[grpc.StatusCode] = []
+
+    def of(self, _method: str, *, streams: bool) -> Observer:
+        return self
+
+    def started(self, _metadata: object) -> None:
+        pass
+
+    def ended(self, code: grpc.StatusCode, _started: None) -> None:
+        self.ended_with.append(code)
+
+
+class Part:
+    """Does in a call what a test wants."""
+
+    inline_calls: tuple[str, ...] = ("Check",)
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.closed = False
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, _context: Context) -> Any:  # noqa: N802
+        assert request.service == "s"
+        return await self._work()
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, _context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        assert request.service == "s"
+        try:
+            while True:
+                yield await self._work()
+        finally:
+            self.closed = True
+
+
+class Tally(OpenGate):
+    """A gate and a bound on memory that count what is inside."""
+
+    def __init__(self) -> None:
+        self.inside = self.taken = 0
+
+    def enter(self, _context: Context) -> None:
+        self.inside += 1
+
+    def leave(self, entered: None) -> None:
+        self.inside -= 1
+
+    def take(self, entered: Any, size: int) -> int:
+        self.taken += size
+        return size
+
+    def give_back(self, entered: Any, taken: int) -> None:
+        self.taken -= taken
+
+
+class World:
+    """The handlers of a program, and what they were made with."""
+
+    def __init__(
+        self,
+        failures: Failures,
+        work: Work,
+        slow_reader_seconds: float = 20.0,
+        tally: Tally | None = None,
+        large_streams: tuple[str, ...] = (),
+    ) -> None:
+        self.part, self.observer, self.tally = Part(work), Observer(), tally or Tally()
+        handlers = CallHandlers(
+            failures,
+            slow_reader_seconds,
+            gate_of=lambda _: self.tally,
+            memory=self.tally,
+            observers=(self.observer,),
+            large_streams=large_streams,
+        )
+        self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part, LIST))
+
+    async def check(self, reader: Reader, request: bytes = REQUEST) -> bytes:
+        answer: bytes = await self.handlers["Check"].unary_unary(request, reader)
+        return answer
+
+    async def watch(self, reader: Reader) -> None:
+        await self.handlers["Watch"].unary_stream(REQUEST, reader)
+
+    def refused(self, request: bytes = REQUEST) -> RichError:
+        """What the unary call ends with; it must leave nothing behind."""
+        reader = Reader()
+        with pytest.raises(grpc.aio.AbortError):
+            asyncio.run(self.check(reader, request))
+        assert (self.tally.inside, self.tally.taken) == (0, 0)
+        assert reader.error is not None
+        assert self.observer.ended_with == [reader.error.code]
+        return reader.error
+
+
+def answering(answer: Any) -> Work:
+    async def work() -> Any:
+        return answer
+
+    return work
+
+
+def failing(error: BaseException) -> Work:
+    async def work() -> Any:
+        raise error
+
+    return work
+
+
+@both
+@pytest.mark.parametrize("answer", [b"\x08\x01", health_pb2.HealthCheckResponse(status=1)])
+def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any) -> None:
+    world = World(failures, answering(answer))
+    assert asyncio.run(world.check(Reader())) == b"\x08\x01"
+    assert world.observer.ended_with == [grpc.StatusCode.OK]
+    assert rpc_handlers.is_marked(world.handlers["Check"])
+
+
+@both
+def test_an_error_of_the_program_travels_as_its_table_says(failures: Failures) -> None:
+    error = World(failures, failing(invalid_field("service", "is bad"))).refused()
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert error.domain == failures.table.domain
+
+
+@both
+def test_bytes_that_are_no_message_are_the_callers_error(failures: Failures) -> None:
+    error = World(failures, answering(b"")).refused(NO_MESSAGE)
+    assert (error.reason, error.metadata["message"]) == ("MALFORMED_REQUEST", "grpc.health.v1.HealthCheckRequest")
+
+
+@both
+def test_the_text_of_a_defect_is_for_the_log_alone(failures: Failures) -> None:
+    with capture_logs() as lines:
+        error = World(failures, failing(RuntimeError("the secret is Mellon"))).refused()
+    assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_DEFECT")
+    assert "Mellon" not in str(error)
+    assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in lines] == [
+        (failures.defect_event, error.metadata["error_id"], "the secret is Mellon")
+    ]
+
+
+@both
+def test_a_call_that_something_else_cancels_is_told_that_the_program_ends(failures: Failures) -> None:
+    assert World(failures, failing(asyncio.CancelledError())).refused().reason == "SHUTTING_DOWN"
+
+
+@both
+async def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
+
+    begun = asyncio.Event()
+
+    async def work() -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    world, reader = World(failures, work), Reader()
+    call = asyncio.create_task(world.check(reader))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert reader.error is None
+    assert (world.tally.inside, world.tally.taken) == (0, 0)
+    assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
+
+
+def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
+    async def run() -> weakref.ref[Reader]:
+        begun = asyncio.Event()
+
+        async def work() -> Any:
+            begun.set()
+            await asyncio.Event().wait()
+
+        reader = Reader()
+        call = asyncio.create_task(World(OF_NAME_SERVER, work).check(reader))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        return weakref.ref(reader)
+
+    gc.disable()
+    try:
+        assert asyncio.run(run())() is None
+    finally:
+        gc.enable()
+
+
+@both
+def test_a_reader_that_is_gone_is_no_defect(failures: Failures) -> None:
+    async def run() -> None:
+        world = World(failures, answering(b"message"))
+        reader = Reader(failing(grpc.aio.InternalError()))
+        with pytest.raises(asyncio.CancelledError):
+            await world.watch(reader)
+        assert reader.error is None
+        assert (world.part.closed, world.tally.inside, world.tally.taken) == (True, 0, 0)
+        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
+
+    with capture_logs() as lines:
+        asyncio.run(run())
+    assert lines == []
+
+
+@both
+def test_a_reader_that_takes_nothing_is_cut_and_told_so(failures: Failures) -> None:
+    async def run() -> RichError | None:
+        world = World(failures, answering(b"message"), slow_reader_seconds=0.0)
+        reader = Reader(asyncio.Event().wait)
+        with pytest.raises(grpc.aio.AbortError):
+            await world.watch(reader)
+        assert (world.part.closed, world.tally.inside) == (True, 0)
+        assert world.observer.ended_with == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        return reader.error
+
+    with capture_logs() as lines:
+        error = asyncio.run(run())
+    assert error is not None
+    assert error.reason == "SLOW_READER"
+    assert [(line["event"], line["call"]) for line in lines] == [("slow_reader_cut", "grpc.health.v1.Health.Watch")]
+
+
+@both
+async def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures: Failures) -> None:
+
+    taken: list[int] = []
+    world = World(failures, answering(b"message"))
+
+    async def writing() -> None:
+        taken.append(world.tally.taken)
+        if len(taken) == 2:
+            raise grpc.aio.InternalError
+
+    with pytest.raises(asyncio.CancelledError):
+        await world.watch(Reader(writing))
+    assert taken == [0, 0]
+
+
+@both
+def test_a_stream_refuses_a_request_larger_than_it_needs(failures: Failures) -> None:
+    async def run(large_streams: tuple[str, ...]) -> tuple[RichError | None, int]:
+        world, reader = World(failures, answering(b"message"), large_streams=large_streams), Reader(failing(GONE))
+        padded = REQUEST + b"\x12\x80\x20" + bytes(MAX_STREAM_REQUEST_BYTES)  # a field that nobody knows
+        with pytest.raises((grpc.aio.AbortError, asyncio.CancelledError)):
+            await world.handlers["Watch"].unary_stream(padded, reader)
+        return reader.error, world.tally.inside
+
+    refused, inside = asyncio.run(run(()))
+    assert refused is not None
+    assert (refused.code, refused.reason, inside) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", 0)
+    assert asyncio.run(run(("grpc.health.v1.Health.Watch",))) == (None, 0)
+
+
+async def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
+
+    world, request = World(OF_NAME_SERVER, answering(b"message")), bytes(bytearray(REQUEST))
+    before, while_open = sys.getrefcount(request), 0
+
+    async def writing() -> None:
+        nonlocal while_open
+        while_open = sys.getrefcount(request)
+        raise grpc.aio.InternalError
+
+    with pytest.raises(asyncio.CancelledError):
+        await world.handlers["Watch"].unary_stream(request, Reader(writing))
+    assert while_open == before
+
+
+@both
+def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
+    class Closed(Tally):
+        def enter(self, context: Context) -> None:
+            raise invalid_field("caller", "is unknown")
+
+        def leave(self, entered: None) -> None:
+            raise AssertionError("nobody has entered")
+
+    assert World(failures, answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"
+
+
+async def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
+
+    held: list[Refused] = []
+
+    async def work() -> Any:
+        error = invalid_field("service", "is bad")
+        held.append(error)
+        raise error
+
+    with pytest.raises(grpc.aio.AbortError):
+        await World(OF_NAME_SERVER, work).check(Reader())
+    assert held[0].__traceback__ is None
+
+
+class Slowly(Part):
+    """The same, by calls that may wait."""
+
+    inline_calls = ()
+
+
+class BadInPieces:
+    """Large requests that turn out to be no messages when a part of each has been parsed."""
+
+    def __init__(self) -> None:
+        self.errors: list[DecodeError] = []
+
+    async def parsed(self, message: type[MessageT], _request: bytes, _context: Context) -> MessageT:
+        half_parsed = message()
+        self.errors.append(DecodeError(f"no {half_parsed.DESCRIPTOR.name}"))
+        raise self.errors[0]
+
+
+@pytest.mark.parametrize("call", ["Check", "Watch"])
+def test_a_large_request_that_is_no_message_is_not_held_while_its_answer_leaves(call: str) -> None:
+    large_requests, tally = BadInPieces(), Tally()
+    handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally, large_requests=large_requests)
+    handler: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")), LIST))[call]
+    reader = Reader()
+    with pytest.raises(grpc.aio.AbortError):
+        asyncio.run((handler.unary_unary or handler.unary_stream)(REQUEST, reader))
+    assert reader.error is not None
+    assert reader.error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert [error.__traceback__ for error in large_requests.errors] == [None]
+    assert (tally.inside, tally.taken) == (0, 0)
+
+
+class Parsed(Tally):
+    """Counts what has been parsed, of requests that are large or small."""
+
+    def __init__(self, *, large: bool) -> None:
+        super().__init__()
+        self.parsed, self._large = 0, large
+
+    def take(self, entered: Any, size: int) -> int:
+        return super().take(entered, size if self._large else 0)
+
+    def checked(self, entered: Any, request: Any, context: Context) -> Any:
+        self.parsed += 1
+        return super().checked(entered, request, context)
+
+
+@pytest.mark.parametrize(("large", "most"), [(True, 1), (False, 5)])
+async def test_of_large_requests_one_is_parsed_in_a_turn_of_the_event_loop(large: bool, most: int) -> None:
+    tally = Parsed(large=large)
+    handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally)
+    check: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")), LIST))["Check"].unary_unary
+
+    calls = [asyncio.create_task(check(REQUEST, Reader())) for _ in range(5)]
+    in_turns = []
+    while not all(call.done() for call in calls):
+        before = tally.parsed
+        await asyncio.sleep(0)
+        in_turns.append(tally.parsed - before)
+    assert [await call for call in calls] == [b"answer"] * 5
+    assert max(in_turns) == most
+    assert (tally.parsed, tally.inside, tally.taken) == (5, 0, 0)
+
+
+IS_SERVING, IS_NOT_SERVING, IS_UNKNOWN = (
+    pb.HealthCheckResponse.SERVING,
+    pb.HealthCheckResponse.NOT_SERVING,
+    pb.HealthCheckResponse.SERVICE_UNKNOWN,
+)
+
+
+class _Context:
+    code: grpc.StatusCode | None = None
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        pass
+
+
+class HealthWorld:
+    def __init__(self) -> None:
+        self.health = HealthService()
+        self.context: Any = _Context()
+
+    def watch(self, service: str) -> Any:
+        return self.health.Watch(pb.HealthCheckRequest(service=service), self.context)
+
+    async def check(self, service: str) -> int:
+        answer = await self.health.Check(pb.HealthCheckRequest(service=service), self.context)
+        status: int = answer.status
+        return status
+
+
+async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
+
+    world = HealthWorld()
+    stuck, reading = world.watch("a"), world.watch("a")
+    told = [(await anext(stuck)).status]
+    for status in (IS_SERVING, IS_NOT_SERVING, IS_SERVING):
+        world.health.set("a", status)
+        told.append((await anext(reading)).status)
+    world.health.enter_shutdown()
+    told += [(await anext(reading)).status, (await anext(stuck)).status]
+    await stuck.aclose()
+    await reading.aclose()
+    assert told == [IS_UNKNOWN, IS_SERVING, IS_NOT_SERVING, IS_SERVING, IS_NOT_SERVING, IS_NOT_SERVING]
+
+
+async def test_an_open_watch_does_not_keep_its_request() -> None:
+
+    world, request = HealthWorld(), pb.HealthCheckRequest(service="a")
+    before = sys.getrefcount(request)
+    watch: Any = world.health.Watch(request, world.context)
+    await anext(watch)
+    assert sys.getrefcount(request) == before
+
+
+async def test_a_watch_of_a_name_longer_than_any_service_is_refused() -> None:
+
+    world = HealthWorld()
+    assert ([answer async for answer in world.watch("a" * (MAX_SERVICE_LENGTH + 1))]) == []
+    assert world.context.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_statuses_that_are_set_during_the_shutdown_are_ignored() -> None:
+
+    world = HealthWorld()
+    world.health.set("a", IS_SERVING)
+    world.health.enter_shutdown()
+    world.health.set("a", IS_SERVING)
+    assert (await world.check("a"), await world.check("")) == (IS_NOT_SERVING, IS_NOT_SERVING)
+
+
+def test_an_unknown_service_is_not_found() -> None:
+    world = HealthWorld()
+    asyncio.run(world.check("unknown"))
+    assert world.context.code is grpc.StatusCode.NOT_FOUND
+
+
+async def answer() -> int:
+    return 7
+
+
+async def fail() -> int:
+    raise KeyError("x")
+
+
+async def wait() -> int:
+    await asyncio.sleep(0)
+    return 7
+
+
+async def wait_whatever_comes() -> int:
+    for _ in range(2):
+        try:
+            await asyncio.sleep(0)
+        except rpc_handlers.Waited:
+            continue
+    return 7
+
+
+async def say_what_it_was_told() -> str:
+    try:
+        await asyncio.sleep(0)
+    except rpc_handlers.Waited as told:
+        return str(told)
+    return "nothing"
+
+
+def test_what_does_not_wait_is_run_to_its_end() -> None:
+    assert rpc_handlers.run(answer()) == 7
+
+
+def test_an_error_comes_through() -> None:
+    with pytest.raises(KeyError):
+        rpc_handlers.run(fail())
+
+
+@pytest.mark.parametrize("waiting", [wait, wait_whatever_comes])
+def test_what_waits_is_ended_with_an_error(waiting: Callable[[], Coroutine[Any, Any, int]]) -> None:
+    with pytest.raises(rpc_handlers.Waited):
+        rpc_handlers.run(waiting())
+
+
+def test_what_waits_may_still_say_that_it_failed() -> None:
+    assert rpc_handlers.run(say_what_it_was_told()) == "a call that is answered at once waits for something"

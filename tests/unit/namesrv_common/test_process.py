@@ -1,0 +1,227 @@
+"""The start and the end of a program, and its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from namesrv_common.process.daemon_executor import DaemonExecutor
+from namesrv_common.process.program import FOR_OTHERS, MOST, run_program, without_others
+from namesrv_common.process.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_blocking_step, run_step
+from namesrv_common.server.loop_thread import LoopThread
+from namesrv_common.version import __version__
+from tests.support.virtual_clock import VirtualClock
+
+
+def test_results_and_errors_come_back_and_threads_have_names() -> None:
+    with DaemonExecutor(2, "worker") as executor:
+        assert executor.submit(divmod, 7, 2).result(10) == (3, 1)
+        assert isinstance(executor.submit(divmod, 7, 0).exception(10), ZeroDivisionError)
+        assert executor.submit(lambda: threading.current_thread().name).result(10) in {"worker_0", "worker_1"}
+
+
+def test_after_its_end_it_takes_no_call_and_has_made_those_before() -> None:
+    executor = DaemonExecutor(1, "worker")
+    before = executor.submit(sum, [1, 2])
+    executor.shutdown()
+    assert before.result(0) == 3
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(sum, [])
+    executor.shutdown()
+
+
+def test_calls_that_wait_can_be_cancelled_at_the_end() -> None:
+    go_on, begun = threading.Event(), threading.Event()
+    executor = DaemonExecutor(1, "worker")
+
+    def wait() -> bool:
+        begun.set()
+        return go_on.wait(10)
+
+    under_way = executor.submit(wait)
+    assert begun.wait(10)
+    waiting = executor.submit(sum, [])
+    executor.shutdown(wait=False, cancel_futures=True)
+    go_on.set()
+    assert under_way.result(10)
+    with pytest.raises(CancelledError):
+        waiting.result(10)
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [(65_536, 65_536 - FOR_OTHERS), (1_024, 768), (400, 300), (resource.RLIM_INFINITY, MOST - FOR_OTHERS)],
+)
+def test_some_are_for_others_than_connections(limit: int, left: int) -> None:
+    assert without_others(limit) == left
+
+
+async def fail_in_loop() -> None:
+    raise KeyError("planted")
+
+
+async def nothing() -> None:
+    return
+
+
+def test_work_that_fails_in_the_background_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    thread = LoopThread("test")
+    thread.start()
+    thread.begin(fail_in_loop())
+    thread.run(asyncio.sleep(0))
+    assert thread.stop(nothing())
+    assert "KeyError: 'planted'" in caplog.text
+
+
+def test_the_thread_ends_although_its_last_work_fails(caplog: pytest.LogCaptureFixture) -> None:
+    thread = LoopThread("test")
+    thread.start()
+    assert thread.stop(fail_in_loop())
+    assert thread.is_over
+    assert "KeyError: 'planted'" in caplog.text
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def ignore_cancellation() -> None:
+    """Hangs until it is cancelled, and hangs again then."""
+    try:
+        await hang()
+    except asyncio.CancelledError:
+        await hang()
+
+
+async def fail() -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("step", [hang, ignore_cancellation])
+def test_a_step_that_hangs_is_named_at_its_deadline(step: Any) -> None:
+    clock = VirtualClock()
+    with capture_logs() as lines:
+        asyncio.run(run_step("listener", step(), 7.0, clock.sleep))
+    assert [(line["event"], line["step"], line["seconds"]) for line in lines] == [
+        ("shutdown_step_timed_out", "listener", 7.0)
+    ]
+    assert clock.pauses == [7.0]
+
+
+def test_a_step_that_fails_is_logged_and_raises_nothing() -> None:
+    with capture_logs() as lines:
+        asyncio.run(run_step("listener", fail()))
+    (line,) = lines
+    assert (line["event"], line["step"], str(line["exc_info"])) == ("shutdown_step_failed", "listener", "broken")
+
+
+def test_a_step_that_ends_in_time_says_nothing() -> None:
+    with capture_logs() as lines:
+        asyncio.run(run_step("listener", asyncio.sleep(0)))
+        run_blocking_step("listener", lambda: None)
+    assert lines == []
+
+
+def test_a_hanging_call_in_a_daemon_thread_is_left_behind() -> None:
+    release, clock = threading.Event(), VirtualClock()
+    with capture_logs() as lines:
+        asyncio.run(run_step("disk", in_daemon_thread("disk", release.wait), sleep=clock.sleep))
+    release.set()
+    assert [(line["event"], line["step"]) for line in lines] == [("shutdown_step_timed_out", "disk")]
+
+
+def test_a_blocking_step_that_hangs_or_fails_is_named() -> None:
+    release = threading.Event()
+    with capture_logs() as lines:
+        run_blocking_step("broken", lambda: 1 // 0)
+        run_blocking_step("hanging", release.wait, 0.0)
+    release.set()
+    assert [(line["event"], line["step"]) for line in lines] == [
+        ("shutdown_step_failed", "broken"),
+        ("shutdown_step_timed_out", "hanging"),
+    ]
+
+
+async def run_background(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
+    background = Background()
+    for work in works:
+        background.begin(work)
+    await background.run_until(stop, VirtualClock().sleep)
+
+
+def test_background_work_that_ends_by_itself_ends_nothing_else() -> None:
+    async def run() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(run_background(stop, asyncio.sleep(0), hang()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not running.done()
+        stop.set()
+        await running
+
+    with capture_logs() as lines:
+        asyncio.run(run())
+    assert lines == []
+
+
+def test_the_first_failure_of_background_work_ends_the_others() -> None:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        asyncio.run(run_background(asyncio.Event(), hang(), fail()))
+    assert [str(error) for error in caught.value.exceptions] == ["broken"]
+
+
+def test_background_work_that_ignores_cancellation_is_named_and_left_behind() -> None:
+    async def run() -> None:
+        stop = asyncio.Event()
+        background = Background()
+        background.begin(ignore_cancellation())
+        await asyncio.sleep(0)
+        stop.set()
+        await background.run_until(stop, VirtualClock().sleep)
+
+    with capture_logs() as lines:
+        asyncio.run(run())
+    (line,) = lines
+    assert (line["event"], line["seconds"]) == ("shutdown_step_timed_out", STEP_SECONDS)
+    assert "ignore_cancellation" in line["step"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a program's modules may be put."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "program_without_library.py").write_text("import not_installed_here.part")
+    with pytest.raises(SystemExit) as ended:
+        run_program("program", "program_without_library", "extra")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "program: not_installed_here is missing; install the extra extra: pip install -e '.[extra]' in a clone, "
+        f"or pip install './namesrv-{__version__}-py3-none-any.whl[extra]'\n"
+    )
+
+
+def test_one_that_is_needed_only_later_is_named_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "program_that_imports_later.py").write_text("def main():\n    import not_installed_here\n")
+    with pytest.raises(SystemExit):
+        run_program("program", "program_that_imports_later", "extra")
+    assert "not_installed_here is missing" in capsys.readouterr().err
+
+
+def test_a_missing_part_of_what_is_installed_is_a_defect_and_keeps_its_traceback(folder: Path) -> None:
+    (folder / "program_with_defect.py").write_text("import namesrv_common.no_such_module")
+    with pytest.raises(ModuleNotFoundError, match=r"namesrv_common\.no_such_module"):
+        run_program("program", "program_with_defect", "extra")

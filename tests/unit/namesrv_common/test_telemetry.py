@@ -1,0 +1,75 @@
+"""Metrics of calls, and variables OTEL_... that export traces."""
+
+from __future__ import annotations
+
+import sys
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+
+from namesrv_common.server.call_metrics import CallMetrics, ClientCallMetrics
+from namesrv_common.server.telemetry import are_traces_wanted, open_telemetry
+
+METHOD = "a.B/C"
+OK, NOT_FOUND = grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND
+
+
+def test_calls_answered_elsewhere_are_added_to_those_that_were_observed() -> None:
+    registry = CollectorRegistry()
+    elsewhere = {(METHOD, OK): (5, 0.25), (METHOD, NOT_FOUND): (2, 0.5)}
+    metrics = CallMetrics(registry, lambda: elsewhere)
+    observed = metrics.of(METHOD, streams=False)
+    observed.ended(OK, observed.started(lambda: ()))
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"grpc_method": METHOD, **labels})
+
+    assert value("grpc_server_call_started_total") == 8
+    duration = "grpc_server_call_duration_seconds"
+    assert value(f"{duration}_count", grpc_status="OK") == value(f"{duration}_bucket", grpc_status="OK", le="+Inf") == 6
+    assert value(f"{duration}_count", grpc_status="NOT_FOUND") == 2
+    assert value(f"{duration}_sum", grpc_status="NOT_FOUND") == 0.5
+    assert value(f"{duration}_bucket", grpc_status="NOT_FOUND", le="0.0001") == 2
+
+
+def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_later() -> None:
+    registry = CollectorRegistry()
+    metrics = ClientCallMetrics(registry)
+    metrics.of("gone")
+    metrics.began("m", "gone")
+    metrics.forget("gone")
+    metrics.began("m", "gone")
+    metrics.ended("m", "gone", code=grpc.StatusCode.OK, seconds=1.0)
+    assert [sample for family in registry.collect() for sample in family.samples] == []
+
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_SERVICE_NAME": "x", "OTEL_TRACES_SAMPLER": "always_on"}, False),
+        (ENDPOINT, True),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "True"}, False),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x:4317"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_METRICS_EXPORTER": "otlp"}, False),
+        (
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
+            True,
+        ),
+    ],
+)
+def test_traces_are_sent_where_their_exporter_or_an_endpoint_asks_for_it(environ: dict[str, str], wanted: bool) -> None:
+    assert are_traces_wanted(environ) is wanted
+
+
+def test_a_missing_package_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "namesrv_common.server.tracing", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ValueError, match=r"opentelemetry.sdk.trace is missing; install the extra otel: pip "):
+        open_telemetry("namesrv", ENDPOINT, traces_follow_callers=True)

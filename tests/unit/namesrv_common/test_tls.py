@@ -1,0 +1,248 @@
+"""Certificates, keys and tokens: how they are read, and what clients show."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import pytest
+from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+from pydantic_settings import SettingsConfigDict
+
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, RenewedChannel
+from namesrv_common.process.settings_cli import ProgramSettings
+from namesrv_common.process.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
+from namesrv_common.tls.certificates import (
+    MAX_FILE_BYTES,
+    MAX_TOKEN_LENGTH,
+    CertificateError,
+    KeyPair,
+    Validity,
+    identities,
+    names_in,
+    read_authorities,
+    read_key_pair,
+    read_token,
+)
+from tests.support.secured.certificates import DAY, Authority, encrypt
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_a_client_shows_its_certificate_without_cryptography(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = authority.sign("a")
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert ClientSecurity(ClientFiles(authority.path, *pair)).credentials()
+
+
+def test_validity_is_that_of_the_first_certificate_of_a_chain(authority: Authority) -> None:
+    own = authority.sign("a", ends=3 * DAY).certificate.read_bytes()
+    assert KeyPair(own + authority.path.read_bytes(), b"").validity == KeyPair(own, b"").validity
+
+
+def test_what_is_wrong_with_a_validity_is_said() -> None:
+    now = dt.datetime(2030, 1, 2, tzinfo=dt.UTC)
+    first = validity_of_days(now, -1, 1)
+    assert first.problem(now) is None
+    assert validity_of_days(now, -2, -1).problem(now) == "expired at 2030-01-01 00:00:00 UTC"
+    assert validity_of_days(now, 1, 2).problem(now) == "is not valid before 2030-01-03 00:00:00 UTC"
+
+
+def validity_of_days(now: dt.datetime, begins: int, ends: int) -> Validity:
+    return Validity(now + begins * DAY, now + ends * DAY)
+
+
+def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
+    a, b = authority.sign("a"), authority.sign("b")
+    with pytest.raises(CertificateError, match=r"b\.key: the key does not belong to the certificate .*a\.pem"):
+        read_key_pair(a.certificate, b.key)
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(authority: Authority) -> None:
+    pair = authority.sign("a")
+    encrypt(pair.key)
+    with pytest.raises(CertificateError, match=r"a\.key: the key is encrypted"):
+        read_key_pair(*pair)
+
+
+def test_files_that_are_none_of_the_kind_are_refused_by_name(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.sign("a")
+    (text := tmp_path / "text").write_text("no certificate")
+    (large := tmp_path / "large").write_bytes(b" " * (MAX_FILE_BYTES + 1))
+    for certificate, key, problem in (
+        (text, pair.key, "no certificate and private key in PEM"),
+        (pair.certificate, text, "no certificate and private key in PEM"),
+        (tmp_path / "gone", pair.key, "gone: No such file"),
+        (tmp_path, pair.key, "Is a directory"),
+        (Path("a\0b"), pair.key, r"^'a.x00b': embedded null byte$"),
+        (pair.certificate, large, f"large: is larger than {MAX_FILE_BYTES}"),
+    ):
+        with pytest.raises(CertificateError, match=problem):
+            read_key_pair(certificate, key)
+
+
+def test_authorities_must_be_certificates(authority: Authority, tmp_path: Path) -> None:
+    assert read_authorities(authority.path) == authority.path.read_bytes()
+    for content in (b"", b"\xff\xfe", b"text", authority.sign("a").key.read_bytes()):
+        (path := tmp_path / "bad").write_bytes(content)
+        with pytest.raises(CertificateError, match="bad: holds no certificates"):
+            read_authorities(path)
+
+
+@pytest.mark.parametrize(
+    ("dns", "uris", "ips", "names"),
+    [
+        ((), (), (), {"the CN"}),
+        ((), (), ("127.0.0.1",), {"the CN"}),
+        (("a.example", "localhost"), ("spiffe://x/y",), ("::1",), {"a.example", "localhost", "spiffe://x/y"}),
+        (tuple(f"{n}.{'x' * 60}.example" for n in range(40)), (), (), {f"{n}.{'x' * 60}.example" for n in range(40)}),
+    ],
+)
+def test_the_names_of_a_certificate_are_its_uris_and_dns_names_or_else_its_common_name(
+    tmp_path: Path, dns: tuple[str, ...], uris: tuple[str, ...], ips: tuple[str, ...], names: set[str]
+) -> None:
+    signed = Authority(tmp_path).sign("the CN", dns, uris, ips=ips, file_name="x")
+    pem = signed.certificate.read_bytes()
+    der = ssl.PEM_cert_to_DER_cert(pem.decode())
+    assert set(identities(names_in(pem))) == set(identities(names_in(der, is_der=True))) == names
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"])
+def test_what_is_no_certificate_has_neither_names_nor_validity_but_an_error(content: bytes) -> None:
+    with pytest.raises(CertificateError):
+        names_in(content)
+    with pytest.raises(CertificateError):
+        _ = KeyPair(content, b"").validity
+
+
+class Both(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
+    """The settings of a program that listens and calls."""
+
+    model_config = SettingsConfigDict(env_prefix="BOTH_")
+
+
+@pytest.mark.parametrize("content", ["secret", "secret\n", " secret \r\n"])
+def test_a_token_is_the_only_line_of_its_file(tmp_path: Path, content: str) -> None:
+    (path := tmp_path / "token").write_text(content)
+    assert read_token(path) == "secret"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "holds no token"),
+        ("\n", "holds no token"),
+        ("a b", "one line of visible ASCII"),
+        ("a\nb", "one line of visible ASCII"),
+        ("ä", "one line of visible ASCII"),
+        ("x" * (MAX_TOKEN_LENGTH + 1), f"at most {MAX_TOKEN_LENGTH}"),
+    ],
+)
+def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: str, problem: str) -> None:
+    (path := tmp_path / "token").write_text(content)
+    with pytest.raises(CertificateError, match=problem):
+        read_token(path)
+
+
+def test_nothing_at_all_is_no_tls_and_a_token_alone_is_refused() -> None:
+    assert ClientFiles.of(None) is None
+    for alone in ({"token": Path("t")}, {"server_name": "x"}, {"certificate": Path("c"), "key": Path("k")}):
+        with pytest.raises(CertificateError, match="needs tls_ca"):
+            ClientFiles.of(None, **alone)
+    with pytest.raises(CertificateError, match="needs its key"):
+        ClientFiles.of(Path("ca"), Path("c"))
+
+
+def test_files_that_cannot_be_used_are_told_at_once(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    a, b = authority.sign("a"), authority.sign("b")
+    ClientSecurity(ClientFiles(authority.path, *a))
+    for files in (ClientFiles(a.key), ClientFiles(authority.path, a.certificate, b.key)):
+        with pytest.raises(CertificateError):
+            ClientSecurity(files)
+    with pytest.raises(CertificateError, match="No such file"):
+        ClientSecurity(ClientFiles(authority.path, token=tmp_path / "gone"))
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"tls_cert": "c"}, "tls_cert is set, but tls_key is not"),
+        ({"tls_key": "k"}, "tls_key is set, but tls_cert is not"),
+        ({"tls_client_ca": "ca"}, "tls_client_ca is set, but tls_cert is not"),
+        ({"token_file": "t"}, "token_file is set, but tls_ca is not"),
+        ({"tls_server_name": "n"}, "tls_server_name is set, but tls_ca is not"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Both.load(None, values)
+
+
+def test_one_certificate_is_for_both_sides_of_a_program(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.sign("a")
+    values = {"tls_cert": pair.certificate, "tls_key": pair.key, "tls_ca": authority.path}
+    settings = Both.load(None, values)
+    security = settings.client_security()
+    assert security is not None
+    assert security.files == ClientFiles(authority.path, *pair)
+    assert settings.listener_tls() is not None
+    assert Both.load(None, {}).client_security() is None
+    assert Both.load(None, {}).listener_tls() is None
+
+
+class Connection:
+    """A connection that answers every call with its name, and is closed once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.is_closed = False
+
+    def unary_unary(self, *_: object) -> Any:
+        return self._answer
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
+
+    def _answer(self) -> str:
+        assert not self.is_closed
+        return self._name
+
+
+def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
+    connections = iter([Connection("old"), OSError("planted"), Connection("new")])
+    generation = 1
+
+    def connect() -> tuple[int, grpc.Channel]:
+        made = next(connections)
+        if isinstance(made, OSError):
+            raise made
+        return generation, cast(grpc.Channel, made)
+
+    channel = RenewedChannel(connect, lambda: generation)
+    ask = channel.unary_unary("/a.B/C")
+    assert ask() == "old"
+    generation = 2
+    with pytest.raises(OSError, match="planted"):
+        ask()
+    assert [ask(), ask()] == ["new", "new"]
+
+
+def test_the_first_call_after_close_raises_and_does_not_end_the_process() -> None:
+    channel = RenewedChannel(lambda: (1, grpc.insecure_channel("127.0.0.1:1")), lambda: 1)
+    stub = RouteServiceStub(channel)
+    channel.close()
+    with pytest.raises(ValueError, match="closed channel"):
+        stub.GetTopicRoute(GetTopicRouteRequest(topic="T"))

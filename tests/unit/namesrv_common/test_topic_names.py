@@ -1,0 +1,99 @@
+"""Names of topics: their rules and kinds."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv_common.topic_names import TopicKind, application_first, check_name, check_topic, kind_of
+
+NAMES = [
+    "a",
+    "x" * 255,
+    "%RETRY%group+topic",
+    "|%-_",
+    "host-1.example.com",
+    "0",
+    "订单",
+    "a b",
+    "orders/eu",
+    "x@y",
+    "a:b",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_good_names_are_given_back(name: str) -> None:
+    assert check_name(name) == name
+    assert check_topic(name) == name
+
+
+def test_the_longest_retry_topic_of_pop_consumption_is_taken() -> None:
+    longest = "%RETRY%" + "g" * 255 + "+" + "t" * 127
+    assert check_topic(longest) == longest
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "is empty"),
+        ("x" * 401, "has 401 bytes, at most 400"),
+        ("单" * 134, "has 402 bytes, at most 400"),
+        ("T\n", r"'T\\n' has characters that are not printable"),
+        ("\u202eT", "has characters that are not printable"),
+        ("\ud800", "has characters that are not printable"),
+    ],
+)
+def test_bad_names_are_refused_with_the_rule(name: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        check_topic(name)
+
+
+def test_a_name_that_is_too_long_is_not_repeated_whole() -> None:
+    with pytest.raises(ValueError, match="bytes") as caught:
+        check_name("x" * 10_000)
+    assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind"),
+    [
+        ("orders", TopicKind.NORMAL),
+        ("orders%RETRY%", TopicKind.NORMAL),
+        ("_REPLY_TOPIC", TopicKind.NORMAL),
+        ("west_REPLY_TOPIC", TopicKind.NORMAL),
+        ("%RETRY%billing", TopicKind.RETRY),
+        ("%DLQ%billing", TopicKind.DEAD_LETTER),
+        ("SCHEDULE_TOPIC_XXXX", TopicKind.SYSTEM),
+        ("BenchmarkTest", TopicKind.SYSTEM),
+        ("CHECKPOINT_TOPIC", TopicKind.SYSTEM),
+        ("DefaultHeartBeatSyncerTopic", TopicKind.SYSTEM),
+        ("OFFSET_MOVED_EVENT", TopicKind.SYSTEM),
+        ("RMQ_SYS_ROCKSDB_OFFSET_TOPIC", TopicKind.SYSTEM),
+        ("RMQ_SYS_TRACE_TOPIC", TopicKind.SYSTEM),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", TopicKind.SYSTEM),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", TopicKind.SYSTEM),
+        ("SELF_TEST_TOPIC", TopicKind.SYSTEM),
+        ("TBW102", TopicKind.SYSTEM),
+        ("TRANS_CHECK_MAX_TIME_TOPIC", TopicKind.SYSTEM),
+        ("rmq_sys_REVIVE_LOG_east", TopicKind.SYSTEM),
+        ("rmq_sys_wheel_timer", TopicKind.SYSTEM),
+        ("east", TopicKind.SYSTEM),
+        ("broker-a", TopicKind.SYSTEM),
+        ("east_REPLY_TOPIC", TopicKind.SYSTEM),
+    ],
+)
+def test_a_kind_goes_by_conventions_and_the_names_of_clusters_and_brokers(topic: str, kind: TopicKind) -> None:
+    assert kind_of(topic, {"east", "broker-a"}) is kind
+
+
+def test_lists_have_applications_topics_first() -> None:
+    topics = ["%DLQ%g", "%RETRY%g", "BenchmarkTest", "broker-a", "east", "orders", "Zebra"]
+    assert application_first(topics, {"east", "broker-a"}) == [
+        "Zebra",
+        "orders",
+        "%DLQ%g",
+        "%RETRY%g",
+        "BenchmarkTest",
+        "broker-a",
+        "east",
+    ]

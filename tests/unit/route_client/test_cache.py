@@ -1,0 +1,355 @@
+"""RouteCache and the addresses of brokers: what answers change, and which are held back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from namesrv_api.v1 import route_data_pb2 as pb
+
+from route_client import cache as route_cache
+from route_client.cache import (
+    REALLY_WENT,
+    Answer,
+    BrokerAddrTable,
+    Origin,
+    Removal,
+    RouteCache,
+    RouteChange,
+    RoutesTooLarge,
+    Stale,
+    any_broker_of,
+)
+from route_client.route import GroupKey, TopicRoute
+from tests.support.routes.wire_routes import CLUSTER, NS_A, NS_B, addr, answer, removal, route
+from tests.support.virtual_clock import VirtualClock
+
+TOPIC = "TopicTest"
+BOTH = route(ids=(0, 1))
+ONLY_SLAVE = route(ids=(1,))
+HOLD_SECONDS = 120.0
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cache(clock: VirtualClock) -> RouteCache:
+    return RouteCache(HOLD_SECONDS, clock)
+
+
+def shown(cache: RouteCache) -> tuple[TopicRoute | None, Stale | None]:
+    known = cache.get(TOPIC)
+    assert known is not None
+    return known.route, known.stale
+
+
+def test_a_first_route_is_a_change_and_the_same_again_is_none(cache: RouteCache) -> None:
+    change = cache.offer(answer(BOTH, 1))
+    assert change is not None
+    assert (change.before, change.after.route, change.after.stale) == (None, BOTH, None)
+    assert cache.offer(answer(BOTH, 2)) is None
+
+
+def test_a_topic_that_is_not_there_is_known_not_to_be_there_without_a_change(cache: RouteCache) -> None:
+    assert cache.get(TOPIC) is None
+    assert cache.offer(answer(None)) is None
+    assert shown(cache) == (None, None)
+
+
+def test_the_loss_of_some_brokers_is_believed_at_once(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    change = cache.offer(answer(ONLY_SLAVE, 2))
+    assert change is not None
+    assert shown(cache) == (ONLY_SLAVE, None)
+
+
+@pytest.mark.parametrize("empty", [None, TopicRoute(), route(ids=())], ids=["no topic", "no groups", "no addresses"])
+def test_an_unexplained_loss_of_all_brokers_is_held_back_marked_counted_and_taken_in_the_end(
+    cache: RouteCache, clock: VirtualClock, empty: TopicRoute | None
+) -> None:
+    cache.offer(answer(BOTH, 1))
+    held = cache.offer(answer(empty, 2))
+    assert held is not None
+    assert held.after.stale is Stale.HELD
+    assert shown(cache) == (BOTH, Stale.HELD)
+    assert (cache.counters.held, cache.held_topics()) == (1, (TOPIC,))
+    assert cache.next_hold_ends() == clock.seconds + HOLD_SECONDS
+
+    clock.advance(HOLD_SECONDS - 0.001)
+    assert cache.expire_holds() == []
+    clock.advance(0.001)
+    (taken,) = cache.expire_holds()
+    assert taken.after.route == empty
+    assert shown(cache) == (empty, None)
+    assert (cache.counters.holds_expired, cache.held_topics(), cache.next_hold_ends()) == (1, (), None)
+
+
+def test_further_empty_answers_do_not_prolong_a_hold(cache: RouteCache, clock: VirtualClock) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    ends = cache.next_hold_ends()
+    clock.advance(60)
+    assert cache.offer(answer(None, 3)) is None
+    assert cache.offer(answer(None, 1, NS_B)) is None
+    assert cache.next_hold_ends() == ends
+    assert cache.counters.held == 1
+
+
+def test_brokers_that_come_back_end_a_hold(cache: RouteCache, clock: VirtualClock) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    change = cache.offer(answer(BOTH, 3))
+    assert change is not None
+    assert change.before is not None
+    assert (change.before.stale, change.after.stale) == (Stale.HELD, None)
+    assert shown(cache) == (BOTH, None)
+    clock.advance(HOLD_SECONDS)
+    assert cache.expire_holds() == []
+    assert cache.counters.holds_averted == 1
+
+
+@pytest.mark.parametrize("reason", sorted(REALLY_WENT))
+def test_a_loss_is_believed_at_once_if_each_broker_really_went(cache: RouteCache, reason: pb.RemovalReason) -> None:
+    cache.offer(answer(BOTH, 1))
+    change = cache.offer(answer(None, 2, removals=(removal(reason), removal(reason, broker_id=1))))
+    assert change is not None
+    assert shown(cache) == (None, None)
+    assert cache.counters.held == 0
+
+
+def test_a_loss_that_is_confirmed_while_it_is_held_is_not_counted_as_averted(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    really_went = min(REALLY_WENT)
+    empty = replace(BOTH, broker_datas=())
+    cache.offer(answer(empty, 3, removals=(removal(really_went), removal(really_went, broker_id=1))))
+    assert shown(cache) == (empty, None)
+    assert cache.counters.holds_averted == 0
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        pb.REMOVAL_REASON_UNSPECIFIED,
+        pb.REMOVAL_REASON_CHANNEL_CLOSED,
+        pb.REMOVAL_REASON_EXPIRED,
+        pb.REMOVAL_REASON_GROUP_GONE,
+        4711,
+    ],
+)
+def test_a_loss_is_held_back_if_of_one_broker_only_nothing_is_heard(cache: RouteCache, reason: int) -> None:
+    cache.offer(answer(BOTH, 1))
+    silent = Removal(GroupKey("DefaultCluster", "broker-a"), 1, "", reason)
+    cache.offer(answer(None, 2, removals=(removal(pb.REMOVAL_REASON_UNREGISTERED), silent)))
+    assert shown(cache) == (BOTH, Stale.HELD)
+
+
+def test_the_removal_of_a_group_s_queues_covers_its_brokers_and_no_other_group(cache: RouteCache) -> None:
+    whole_group = removal(pb.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None)
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2, removals=(whole_group,)))
+    assert shown(cache) == (None, None)
+
+    two = route("broker-a", "broker-b")
+    cache.offer(answer(two, 3))
+    cache.offer(answer(None, 4, removals=(whole_group,)))
+    assert shown(cache) == (two, Stale.HELD)
+
+
+def test_a_held_loss_is_taken_once_it_is_explained(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    confirmed = tuple(removal(pb.REMOVAL_REASON_LOSS_CONFIRMED, broker_id=id_) for id_ in (0, 1))
+    cache.offer(answer(None, 3, removals=confirmed))
+    assert shown(cache) == (None, None)
+
+
+def test_holding_back_can_be_switched_off(clock: VirtualClock) -> None:
+    cache = RouteCache(0, clock)
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    assert shown(cache) == (None, None)
+
+
+def test_an_older_revision_of_the_same_origin_changes_nothing(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 7))
+    assert cache.offer(answer(ONLY_SLAVE, 6)) is None
+    assert shown(cache) == (BOTH, None)
+    assert cache.counters.outdated == 1
+
+
+def test_an_older_revision_does_not_end_a_hold_either(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 7))
+    cache.offer(answer(None, 9))
+    assert cache.offer(answer(BOTH, 8)) is None
+    assert shown(cache) == (BOTH, Stale.HELD)
+
+
+@pytest.mark.parametrize("other", [NS_B, Origin("ns-a", "0000"), Origin("ns-a", "0002")])
+def test_another_origin_is_believed_whatever_its_epoch_and_revision(cache: RouteCache, other: Origin) -> None:
+    cache.offer(answer(BOTH, 7, NS_A))
+    cache.offer(answer(ONLY_SLAVE, 1, other))
+    assert shown(cache) == (ONLY_SLAVE, None)
+    cache.offer(answer(BOTH, 2, NS_A))
+    assert shown(cache) == (BOTH, None)
+
+
+def test_a_route_from_disk_is_stale_until_a_name_server_says_something(cache: RouteCache) -> None:
+    assert cache.restore(TOPIC, BOTH) is not None
+    assert shown(cache) == (BOTH, Stale.FROM_DISK)
+    change = cache.offer(answer(BOTH, 1))
+    assert change is not None, "the user can see that it is not stale any more"
+    assert shown(cache) == (BOTH, None)
+    assert cache.restore(TOPIC, ONLY_SLAVE) is None
+    assert shown(cache) == (BOTH, None)
+
+
+def test_a_route_from_disk_is_held_against_an_empty_answer_too(cache: RouteCache) -> None:
+    cache.restore(TOPIC, BOTH)
+    cache.offer(answer(None, 1))
+    assert shown(cache) == (BOTH, Stale.HELD)
+
+
+def test_routes_are_marked_while_nobody_would_tell_of_a_change(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    (lost,) = cache.set_cut_off(True)
+    assert shown(cache) == (lost.new_route, lost.after.stale) == (BOTH, Stale.DISCONNECTED)
+    assert cache.set_cut_off(True) == []
+    (back,) = cache.set_cut_off(False)
+    assert shown(cache) == (back.new_route, back.after.stale) == (BOTH, None)
+    assert back.before == lost.after
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("answer"), st.sampled_from([BOTH, ONLY_SLAVE, None]), st.sampled_from([NS_A, NS_B])),
+    st.tuples(st.just("cut off"), st.booleans()),
+    st.tuples(st.just("wait")),
+    st.tuples(st.just("from disk")),
+)
+
+
+@given(st.lists(STEPS, max_size=12))
+def test_each_change_begins_where_the_one_before_ended(steps: list[tuple[Any, ...]]) -> None:
+    clock = VirtualClock()
+    cache = RouteCache(HOLD_SECONDS, clock)
+    told: tuple[TopicRoute | None, Stale | None] = None, None
+    for number, step in enumerate(steps):
+        changes: list[RouteChange | None]
+        match step:
+            case "answer", found, origin:
+                changes = [cache.offer(answer(found, number, origin))]
+            case "cut off", is_cut_off:
+                changes = [*cache.set_cut_off(is_cut_off)]
+            case ("wait",):
+                clock.advance(HOLD_SECONDS)
+                changes = [*cache.expire_holds()]
+            case _:
+                changes = [cache.restore(TOPIC, BOTH)]
+        for change in filter(None, changes):
+            assert (change.old_route, None if change.before is None else change.before.stale) == told
+            told = change.new_route, change.after.stale
+        known = cache.get(TOPIC)
+        assert told[0] == (None if known is None else known.route)
+        if known is not None and known.route is not None:
+            assert told == shown(cache)
+
+
+def test_a_forgotten_topic_is_unknown(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    cache.forget(TOPIC)
+    assert cache.get(TOPIC) is None
+    assert cache.next_hold_ends() is None
+
+
+def test_a_route_is_not_taken_where_all_routes_would_be_too_large(cache: RouteCache, clock: VirtualClock) -> None:
+    def sized(told: TopicRoute | None, encoded_bytes: int, topic: str = TOPIC) -> Answer:
+        return replace(answer(told), topic=topic, encoded_bytes=encoded_bytes)
+
+    with mock.patch.object(route_cache, "MAX_ROUTE_BYTES", 100):
+        cache.offer(sized(BOTH, 60))
+        problem = "the route of topic 'Other' from ns-a: all routes would have 101 bytes, over the limit of 100"
+        with pytest.raises(RoutesTooLarge, match=f"^{problem}$"):
+            cache.offer(sized(BOTH, 41, "Other"))
+        assert cache.get("Other") is None
+        cache.offer(sized(ONLY_SLAVE, 100))  # instead of the 60
+        assert shown(cache) == (ONLY_SLAVE, None)
+        cache.offer(sized(TopicRoute(), 100))  # it is held back, and both count
+        with pytest.raises(RoutesTooLarge):
+            cache.offer(sized(BOTH, 1, "Other"))
+        assert cache.offer(sized(None, 0, "Other")) is None
+        clock.advance(HOLD_SECONDS)
+        cache.expire_holds()
+        cache.forget(TOPIC)
+        cache.offer(sized(BOTH, 100, "Other"))
+
+
+@pytest.fixture
+def table() -> BrokerAddrTable:
+    filled = BrokerAddrTable()
+    for kept in (TopicRoute(), route("broker-a", ids=(0, 2)), route("broker-b", ids=(1, 2))):
+        filled.replace(None, kept)
+    return filled
+
+
+def test_scenario_79_the_next_id_stands_in_for_a_missing_slave_and_a_missing_group_is_none(
+    table: BrokerAddrTable,
+) -> None:
+    found = table.find_in_subscribe("broker-a", 1)
+    assert found == (addr("broker-a", 2), 2)
+    assert found is not None
+    assert found.slave
+    assert table.find_in_subscribe("nobody", 1) is None
+
+
+def test_the_broker_wanted_is_taken_if_it_is_there(table: BrokerAddrTable) -> None:
+    assert table.find_in_subscribe("broker-a", 0) == (addr("broker-a", 0), 0)
+    assert table.find_in_subscribe("broker-a", 2) == (addr("broker-a", 2), 2)
+
+
+def test_any_other_of_the_group_stands_in_unless_only_this_one_will_do(table: BrokerAddrTable) -> None:
+    assert table.find_in_subscribe("broker-b", 0) == (addr("broker-b", 1), 1)
+    assert table.find_in_subscribe("broker-a", 7) == (addr("broker-a", 0), 0)
+    assert table.find_in_subscribe("broker-b", 0, only_this_broker=True) is None
+    assert table.find_in_subscribe("broker-a", 1, only_this_broker=True) == (addr("broker-a", 2), 2)
+
+
+def test_messages_are_sent_to_the_master_only(table: BrokerAddrTable) -> None:
+    assert table.find_in_publish("broker-a") == addr("broker-a", 0)
+    assert table.find_in_publish("broker-b") is None
+    assert table.find_in_publish("broker-a", CLUSTER) == addr("broker-a", 0)
+    assert table.find_in_publish("broker-a", "OtherCluster") is None
+
+
+def test_the_route_that_changed_last_has_the_addresses(table: BrokerAddrTable) -> None:
+    table.replace(None, route("broker-b", ids=(0, 1)))
+    assert table.find_in_publish("broker-b") == addr("broker-b")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.sampled_from("abc"))), max_size=30))
+@settings(deadline=None)
+def test_the_table_has_the_groups_of_the_kept_routes_and_no_others(steps: list[tuple[int, set[str]]]) -> None:
+    table, kept = BrokerAddrTable(), dict[int, TopicRoute]()
+    for topic, names in steps:
+        new = route(*sorted(names)) if names else None
+        table.replace(kept.pop(topic, None), new)
+        if new is not None:
+            kept[topic] = new
+    named = {group.broker_name for told in kept.values() for group in told.broker_datas}
+    assert {name for name in "abc" if table.find_in_publish(name) is not None} == named
+
+
+def test_a_group_s_consumers_are_asked_for_at_any_broker_rather_a_master() -> None:
+    rng = random.Random(0)
+    two = route("broker-a", "broker-b")
+    assert {any_broker_of(two, rng) for _ in range(50)} == {addr("broker-a"), addr("broker-b")}
+    assert any_broker_of(route("broker-b", ids=(1, 2)), rng) == addr("broker-b", 1)
+    assert any_broker_of(route(ids=()), rng) is None

@@ -1,0 +1,182 @@
+"""Which name server to ask, and when to try again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from namesrv_common.endpoints import Endpoint
+from route_client.endpoints import MAX_BACKOFF_SECONDS, DnsRefresh, EndpointChooser, EndpointList
+from route_client.errors import EndpointListError, RouteClientError
+from tests.support.virtual_clock import VirtualClock
+
+A, B, C = (Endpoint(name, 9876) for name in "abc")
+
+
+def chooser(*endpoints: Endpoint, seed: int = 0, clock: VirtualClock | None = None) -> EndpointChooser:
+    return EndpointChooser(endpoints or (A, B, C), random.Random(seed), clock or VirtualClock())
+
+
+def test_a_list_has_addresses_and_names_that_stand_for_several() -> None:
+    parsed = EndpointList.parse("a:9876; b:9876,dns:c:9876")
+    assert (parsed.fixed, parsed.dns_names) == ((A, B), (C,))
+    assert EndpointList.parse(["a:9876", "dns:c:9876"]).unresolved == (A, C)
+    assert EndpointList.parse("dns:c:9876").fixed == ()
+
+
+def test_without_a_list_the_environment_has_it() -> None:
+    assert EndpointList.parse(None, {"NAMESRV_ADDR": "a:9876;b:9876"}).fixed == (A, B)
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [("", "empty"), ([], "empty"), ("a", "has no port"), ("a:0", "port"), ("a:1;a:1", "twice"), ("dns:", "empty|port")],
+)
+def test_a_list_that_cannot_be_used_is_refused(texts: str | list[str], problem: str) -> None:
+    with pytest.raises(EndpointListError, match=problem) as caught:
+        EndpointList.parse(texts)
+    assert isinstance(caught.value, RouteClientError)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_no_list_at_all_is_refused_with_the_variable_s_name() -> None:
+    with pytest.raises(EndpointListError, match="NAMESRV_ADDR"):
+        EndpointList.parse(None, {})
+
+
+def test_clients_begin_with_different_name_servers() -> None:
+    assert {chooser(seed=seed).current for seed in range(30)} == {A, B, C}
+
+
+def test_it_stays_with_one_until_that_fails_then_goes_to_the_next_at_once_and_round() -> None:
+    choice = chooser()
+    order = choice.in_order()
+    assert choice.current == order[0]
+    assert choice.delay_seconds() == 0
+    for step in (1, 2):
+        choice.failed(choice.current)
+        assert choice.current == order[step]
+        assert choice.delay_seconds() == 0
+    choice.failed(choice.current)
+    assert choice.current == order[0]
+
+
+def test_after_a_whole_round_it_waits_ever_longer_up_to_a_bound_with_jitter() -> None:
+    choice = chooser(A)
+    delays = []
+    for _ in range(20):
+        choice.failed(A)
+        delays.append(choice.delay_seconds())
+    assert 0.16 <= delays[0] <= 0.24
+    assert delays[4] > delays[0]
+    assert min(delays[-5:]) >= 0.8 * MAX_BACKOFF_SECONDS
+    assert max(delays) <= 1.2 * MAX_BACKOFF_SECONDS
+    assert len(set(delays[-5:])) == 5
+    choice.succeeded(A)
+    assert choice.delay_seconds() == 0
+    assert not choice.all_failed
+
+
+def test_one_that_asks_for_time_is_left_alone_for_it() -> None:
+    clock = VirtualClock()
+    choice = chooser(A, B, clock=clock)
+    first = choice.current
+    other = B if first == A else A
+    choice.failed(first, retry_after_seconds=60)
+    assert choice.current == other
+    choice.failed(other)
+    assert choice.current == other, "the first one does not want to be asked yet"
+    clock.advance(60)
+    choice.failed(other)
+    assert choice.current == first
+
+
+def test_nobody_is_left_alone_for_longer_than_a_minute() -> None:
+    choice = chooser(A)
+    choice.failed(A, retry_after_seconds=1e9)
+    assert choice.delay_seconds() == pytest.approx(60)
+
+
+def test_one_that_let_a_lookup_wait_is_asked_last_for_a_while() -> None:
+    clock = VirtualClock()
+    choice = chooser(clock=clock)
+    first = choice.current
+    choice.doubt(first)
+    assert choice.in_order()[-1] == first
+    assert choice.current == first, "its watch may be well"
+    clock.advance(31)
+    assert choice.in_order()[0] == first
+
+
+def test_a_new_list_keeps_the_current_one_if_it_has_it() -> None:
+    choice = chooser(A, B)
+    current, other = choice.in_order()
+    choice.update([C, current])
+    assert choice.current == current
+    assert set(choice.in_order()) == {current, C}
+    choice.update([C, other])
+    assert choice.current in {C, other}
+    choice.failed(current)
+    assert choice.current in {C, other}
+
+
+def test_one_that_returns_to_the_list_may_be_asked_whatever_it_said_before() -> None:
+    choice = chooser(A)
+    choice.failed(A, retry_after_seconds=30)
+    choice.update([B])
+    choice.succeeded(B)
+    choice.update([A])
+    assert choice.delay_seconds() == 0
+
+
+def test_it_can_choose_anew_among_those_that_want_to_be_asked() -> None:
+    choice = chooser()
+    first = choice.current
+    choice.failed(first, retry_after_seconds=60.0)
+    chosen = set()
+    for _ in range(100):
+        choice.choose_anew()
+        chosen.add(choice.current)
+    assert chosen == {A, B, C} - {first}
+
+
+def test_it_chooses_anew_also_where_none_wants_to_be_asked() -> None:
+    choice = chooser(A)
+    choice.failed(A, retry_after_seconds=60.0)
+    choice.choose_anew()
+    assert choice.current == A
+    assert choice.delay_seconds() > 50
+
+
+def chooser_after(resolve: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> set[Endpoint]:
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    listed = EndpointList.parse("a:9876;dns:many:9876")
+    chooser = EndpointChooser(listed.unresolved, random.Random(0), lambda: 0.0)
+
+    async def refresh() -> None:
+        await DnsRefresh(listed, chooser, timeout_seconds=20).refresh()
+
+    asyncio.run(refresh())
+    return set(chooser.in_order())
+
+
+def test_a_name_is_replaced_by_its_addresses_of_ipv4_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(host: str, port: int, *_: object) -> list[tuple[object, ...]]:
+        assert (host, port) == ("many", 9876)
+        found = [("10.0.0.1", 9876), ("10.0.0.2", 9876), ("10.0.0.1", 9876)]
+        both = [(socket.AF_INET, address) for address in found] + [(socket.AF_INET6, ("::1", 9876, 0, 0))]
+        return [(family, socket.SOCK_STREAM, 6, "", address) for family, address in both]
+
+    hosts = ("a", "10.0.0.1", "10.0.0.2")
+    assert chooser_after(resolve, monkeypatch) == {Endpoint(host, 9876) for host in hosts}
+
+
+def test_a_name_that_cannot_be_resolved_leaves_the_list_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object) -> list[tuple[object, ...]]:
+        raise socket.gaierror("no such name")
+
+    assert chooser_after(resolve, monkeypatch) == {Endpoint("a", 9876), Endpoint("many", 9876)}

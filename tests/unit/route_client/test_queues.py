@@ -1,0 +1,332 @@
+"""The queues of a route: for producers, consumers and static topics, and the choice of the next one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from namesrv_api.v1 import route_data_pb2 as pb
+
+from route_client import GroupKey, KnownRoute, MessageQueue, QueuePlace, TopicRoute, place_of, queues
+from route_client.errors import MalformedOrderConfError, NoWritableQueueError
+from route_client.queues import (
+    LatencyFaults,
+    PublishInfo,
+    PublishInfoCache,
+    QueueSelector,
+    default_publish_info,
+    not_available_millis,
+    publish_info,
+    subscribe_info,
+)
+from route_client.route import from_wire, to_wire
+from route_client.settings import ClientSettings
+from tests.support.routes.wire_routes import CLUSTER, route, wire_route
+from tests.support.virtual_clock import VirtualClock
+
+TOPIC = "TopicTest"
+
+
+def names(queues: object) -> list[tuple[str, int]]:
+    return [(queue.broker_name, queue.queue_id) for queue in queues]  # type: ignore[attr-defined]
+
+
+def test_scenario_78_queues_of_a_group_with_a_master_or_of_the_ordered_configuration() -> None:
+    info = publish_info(TOPIC, route(queues=4))
+    assert (len(info.queues), info.ordered) == (4, False)
+    ordered = publish_info(TOPIC, route(queues=4, order="127.0.0.1:4"))
+    assert names(ordered.queues) == [("127.0.0.1", number) for number in range(4)]
+    assert ordered.ordered
+
+
+@pytest.mark.parametrize("perm", [0, 1, 4, 5])
+def test_queues_without_the_write_bit_take_no_messages(perm: int) -> None:
+    assert not publish_info(TOPIC, route(perm=perm)).usable
+
+
+def test_queues_of_a_group_without_a_master_take_no_messages_and_can_be_read() -> None:
+    without_master = route(ids=(1, 2))
+    assert not publish_info(TOPIC, without_master).usable
+    assert len(subscribe_info(TOPIC, without_master)) == 4
+
+
+def test_queues_on_a_group_without_addresses_take_no_messages() -> None:
+    wire = wire_route("broker-a", "broker-b")
+    del wire.broker_datas[1]
+    unknown = from_wire(wire)
+    assert unknown.groups_without_addresses == ((CLUSTER, "broker-b"),)
+    assert {queue.broker_name for queue in publish_info(TOPIC, unknown).queues} == {"broker-a"}
+
+
+def test_queues_come_by_broker_name_whatever_the_order_on_the_wire() -> None:
+    assert names(publish_info(TOPIC, route("b", "a", queues=2)).queues) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+def test_ordered_queues_keep_their_order_and_look_at_nothing_else_in_the_route() -> None:
+    info = publish_info(TOPIC, route("x", perm=4, ids=(), order="b:1;a:2;"))
+    assert names(info.queues) == [("b", 0), ("a", 0), ("a", 1)]
+
+
+def test_an_empty_ordered_configuration_is_none() -> None:
+    assert not publish_info(TOPIC, route(order="")).ordered
+
+
+@pytest.mark.parametrize(
+    "order", ["a", "a:", ":4", "a:b", "a:-1", "a:65536", "a:4;;b:4", "a:" + "9" * 5_000, "a:\u0664", "a:4;b"]
+)
+def test_a_malformed_ordered_configuration_is_refused_by_piece_and_rule(order: str) -> None:
+    with pytest.raises(MalformedOrderConfError, match=r"TopicTest.*piece.*brokerName:queues"):
+        publish_info(TOPIC, route(order=order))
+
+
+def test_a_malformed_ordered_configuration_leaves_the_queues_as_they_were() -> None:
+    infos = PublishInfoCache(ClientSettings())
+    with pytest.raises(MalformedOrderConfError):
+        infos.of_route(TOPIC, route(order="a"))
+    good = infos.of_route(TOPIC, route(order="a:2"))
+    assert infos.of_route(TOPIC, route(order="a")) == good
+    assert infos.of_route(TOPIC, route()).ordered is False
+
+
+def test_publish_info_is_made_once_a_route() -> None:
+    infos, held = PublishInfoCache(ClientSettings()), route()
+    assert infos.of_route(TOPIC, held) is infos.of_route(TOPIC, held)
+
+
+@pytest.mark.parametrize(("default_queues", "expected"), [(8, 4), (4, 4), (2, 2)])
+def test_a_topic_without_a_route_has_at_most_four_queues_on_each_broker_of_the_default_topic(
+    default_queues: int, expected: int
+) -> None:
+    info = default_publish_info("NewTopic", route(queues=default_queues, perm=7))
+    assert len(info.queues) == expected
+    assert info.by_default
+    assert info.queues[0].topic == "NewTopic"
+
+
+def test_subscribe_info_is_sorted_and_has_the_readable_queues() -> None:
+    some = route("b", "a", queues=2)
+    unreadable = replace(some, queue_datas=(replace(some.queue_datas[0], perm=2), some.queue_datas[1]))
+    assert names(subscribe_info(TOPIC, some)) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    assert names(subscribe_info(TOPIC, unreadable)) == [("b", 0), ("b", 1)]
+
+
+def test_the_own_zone_comes_first_and_everybody_if_it_has_nothing() -> None:
+    zoned = route("a", "b", queues=1, zones={"a": "zone-1", "b": "zone-2"})
+    assert names(publish_info(TOPIC, zoned, "zone-2").queues) == [("b", 0)]
+    assert names(subscribe_info(TOPIC, zoned, "zone-1")) == [("a", 0)]
+    nowhere = publish_info(TOPIC, zoned, "zone-3")
+    assert names(nowhere.queues) == [("a", 0), ("b", 0)]
+    assert nowhere.outside_zone
+
+
+def test_a_zone_whose_groups_lost_their_masters_is_left_for_the_others() -> None:
+    zoned = route("a", "b", queues=1, zones={"a": "zone-1", "b": "zone-2"})
+    slaves = replace(zoned.broker_datas[0], broker_addrs=((1, "a:10912"),))
+    info = publish_info(TOPIC, replace(zoned, broker_datas=(slaves, zoned.broker_datas[1])), "zone-1")
+    assert names(info.queues) == [("b", 0)]
+    assert info.outside_zone
+
+
+TWO_BROKERS = publish_info("TopicTest", route("broker-a", "broker-b", queues=2))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(0.0)
+
+
+@pytest.fixture
+def faults(clock: VirtualClock) -> LatencyFaults:
+    return LatencyFaults(clock, random.Random(1))
+
+
+def test_queues_are_taken_in_turn_from_a_random_one_on() -> None:
+    firsts = set()
+    for seed in range(20):
+        selector = QueueSelector(random.Random(seed))
+        taken = [selector.select_one_queue(TWO_BROKERS) for _ in range(8)]
+        start = TWO_BROKERS.queues.index(taken[0])
+        assert taken == [TWO_BROKERS.queues[(start + step) % 4] for step in range(8)]
+        firsts.add(start)
+    assert firsts == {0, 1, 2, 3}
+
+
+def test_another_try_goes_to_another_broker() -> None:
+    selector = QueueSelector(random.Random(0))
+    for _ in range(10):
+        assert selector.select_one_queue(TWO_BROKERS, "broker-a").broker_name == "broker-b"
+
+
+def test_another_try_goes_to_the_same_broker_if_there_is_no_other() -> None:
+    info = publish_info("TopicTest", route("broker-a"))
+    assert QueueSelector(random.Random(0)).select_one_queue(info, "broker-a").broker_name == "broker-a"
+
+
+def test_nothing_can_be_selected_from_nothing() -> None:
+    with pytest.raises(NoWritableQueueError, match="TopicTest"):
+        QueueSelector(random.Random(0)).select_one_queue(PublishInfo("TopicTest", ()))
+
+
+def test_scenario_85_a_faulty_broker_is_unavailable_until_its_time_has_passed(
+    clock: VirtualClock, faults: LatencyFaults
+) -> None:
+    faults.update_fault_item("broker-a", 3_000, 3_000)
+    assert not faults.is_available("broker-a")
+    assert faults.is_available("broker-b")
+    clock.advance(3.0)
+    assert faults.is_available("broker-a")
+
+
+def test_scenario_85_available_and_quick_brokers_are_preferred_and_removal_makes_available(
+    faults: LatencyFaults,
+) -> None:
+    faults.update_fault_item("slow", 5_000, 60_000)
+    faults.update_fault_item("quick", 40, 60_000)
+    assert {faults.pick_one_at_least() for _ in range(4)} == {"quick"}
+    faults.update_fault_item("back", 9_000, 0)
+    assert {faults.pick_one_at_least() for _ in range(4)} == {"back"}
+    faults.remove("slow")
+    assert faults.is_available("slow")
+
+
+def test_faults_that_end_first_are_forgotten_over_a_limit(
+    clock: VirtualClock, faults: LatencyFaults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "MAX_FAULT_ITEMS", 2)
+    for name in "abacd":
+        clock.advance(1)
+        faults.report(name, 0.0, failed=True)
+    assert [faults.is_available(name) for name in "abcd"] == [True, True, False, False]
+
+
+def test_the_better_half_takes_turns(faults: LatencyFaults) -> None:
+    for number in range(5):
+        faults.update_fault_item(f"broker-{number}", number, 60_000)
+    assert Counter(faults.pick_one_at_least() for _ in range(10)) == {"broker-0": 5, "broker-1": 5}
+    assert faults.pick_one_at_least({"broker-4"}) == "broker-4"
+    assert faults.pick_one_at_least({"unheard of"}) is None
+
+
+@pytest.mark.parametrize(
+    ("latency", "left_alone"),
+    [(0, 0), (50, 0), (549, 0), (550, 30_000), (999, 30_000), (1_000, 60_000), (14_999, 180_000), (15_000, 600_000)],
+)
+def test_the_longer_a_call_takes_the_longer_its_broker_is_left_alone(latency: int, left_alone: int) -> None:
+    assert not_available_millis(latency) == left_alone
+
+
+def test_a_failed_call_counts_as_one_of_30_seconds(clock: VirtualClock, faults: LatencyFaults) -> None:
+    faults.report("broker-a", 5, failed=True)
+    clock.seconds = 599.9
+    assert not faults.is_available("broker-a")
+    clock.seconds = 600.0
+    assert faults.is_available("broker-a")
+
+
+def test_faulty_brokers_are_avoided_while_there_is_another(faults: LatencyFaults) -> None:
+    selector = QueueSelector(random.Random(0), faults)
+    faults.report("broker-a", 15_000)
+    assert {selector.select_one_queue(TWO_BROKERS).broker_name for _ in range(8)} == {"broker-b"}
+
+
+def test_if_all_are_faulty_the_best_is_taken_and_the_shared_list_stays_as_it_is(faults: LatencyFaults) -> None:
+    before = TWO_BROKERS.queues
+    selector = QueueSelector(random.Random(0), faults)
+    faults.report("broker-a", 15_000)
+    faults.report("broker-b", 600)
+    faults.report("of-another-topic", 550)
+    taken = [selector.select_one_queue(TWO_BROKERS) for _ in range(8)]
+    assert {(queue.broker_name, queue.queue_id) for queue in taken} == {("broker-b", 0), ("broker-b", 1)}
+    assert TWO_BROKERS.queues == before
+    assert not faults.is_available("of-another-topic"), "upstream forgets the fault of a broker that it cannot use"
+
+
+STATIC = "Static"
+SHARED = "__syslo__global__"
+
+
+def static_route(**mappings: pb.StaticTopicMapping) -> TopicRoute:
+    """A route on broker_a and broker_b with these mappings."""
+    wire = wire_route(*mappings)
+    for data in wire.queue_datas:
+        data.mapping.CopyFrom(mappings[data.broker_name])
+    return from_wire(wire)
+
+
+def mapping(
+    queues: dict[int, int], *, epoch: int = 1, total: int = 4, scope: str = "__global__"
+) -> pb.StaticTopicMapping:
+    return pb.StaticTopicMapping(
+        scope=scope, total_queue_nums=total, epoch=epoch, topic_queue_ids=queues, broker_queue_ids=queues.values()
+    )
+
+
+def test_its_queues_are_named_after_their_scope_and_numbered_over_all_groups() -> None:
+    found = static_route(broker_a=mapping({0: 0, 1: 1}), broker_b=mapping({2: 0, 3: 1}))
+    queues = tuple(MessageQueue(STATIC, SHARED, number) for number in range(4))
+    assert publish_info(STATIC, found).queues == subscribe_info(STATIC, found) == queues
+    places = [place_of(found, queue) for queue in queues]
+    a, b = GroupKey(CLUSTER, "broker_a"), GroupKey(CLUSTER, "broker_b")
+    assert places == [QueuePlace(a, 0), QueuePlace(a, 1), QueuePlace(b, 0), QueuePlace(b, 1)]
+
+
+def test_a_queue_that_has_moved_is_where_the_newer_mapping_says() -> None:
+    for epochs, group in (((1, 2), "broker_b"), ((2, 1), "broker_a")):
+        found = static_route(broker_a=mapping({0: 0}, epoch=epochs[0]), broker_b=mapping({0: 7}, epoch=epochs[1]))
+        place = place_of(found, MessageQueue(STATIC, SHARED, 0))
+        assert place is not None
+        assert place.group == GroupKey(CLUSTER, group)
+
+
+def test_a_queue_that_no_group_has_stays_and_has_no_place() -> None:
+    found = static_route(broker_a=mapping({0: 0}))
+    queues = publish_info(STATIC, found).queues
+    assert len(queues) == 4
+    assert [place_of(found, queue) is None for queue in queues] == [False, True, True, True]
+
+
+def test_other_scopes_have_queues_of_their_own() -> None:
+    found = static_route(broker_a=mapping({0: 0}, scope="s", total=1), broker_b=mapping({0: 0}, total=1))
+    queues = subscribe_info(STATIC, found)
+    assert [queue.broker_name for queue in queues] == ["__syslo__global__", "__syslo__s"]
+    assert [place.group.broker_name for queue in queues if (place := place_of(found, queue))] == [
+        "broker_b",
+        "broker_a",
+    ]
+
+
+def test_an_ordered_configuration_comes_before_the_mappings() -> None:
+    wire = wire_route(order="broker-a:1")
+    wire.queue_datas[0].mapping.CopyFrom(mapping({0: 0}))
+    assert publish_info(STATIC, from_wire(wire)).ordered
+
+
+def test_a_queue_of_another_topic_is_where_its_name_says() -> None:
+    found = route()
+    assert place_of(found, publish_info(STATIC, found).queues[1]) == QueuePlace(GroupKey(CLUSTER, "broker-a"), 1)
+
+
+def test_without_a_route_a_queue_has_no_place() -> None:
+    known = KnownRoute(STATIC, None)
+    assert place_of(known.route, MessageQueue(STATIC, "broker-a", 0)) is None
+
+
+def test_a_mapping_is_in_what_is_written_to_disk() -> None:
+    found = static_route(broker_a=mapping({0: 3, 1: 2}, epoch=5))
+    assert from_wire(to_wire(found)) == found
+    assert found != static_route(broker_a=mapping({0: 2, 1: 3}, epoch=5))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pb.StaticTopicMapping(total_queue_nums=-1),
+        pb.StaticTopicMapping(total_queue_nums=2**31 - 1),
+        pb.StaticTopicMapping(topic_queue_ids=[1, 2], broker_queue_ids=[1]),
+    ],
+)
+def test_a_mapping_without_sense_is_refused(broken: pb.StaticTopicMapping) -> None:
+    with pytest.raises(ValueError, match="mapping"):
+        static_route(broker_a=broken)
