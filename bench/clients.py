@@ -73,7 +73,7 @@ class FanOut:
 
 
 def fan_out(topic_count: int, rounds: int) -> Iterator[Sample]:
-    """Registers in turns with the healthy name servers alone and with the others; the first round does not count."""
+    """Registers alternately with the healthy name servers alone and with the others; the first round does not count."""
     topics = [TopicConfig(f"Topic{number:06}", 8, 8, 6) for number in range(topic_count)]
     with ExitStack() as stack:
         *healthy, stopped = (stack.enter_context(NamesrvProcess()) for _ in range(_HEALTHY + 1))

@@ -218,7 +218,7 @@ def _snapshot(state: RouteState) -> Figures:
 
 
 def _snapshot_let_go(state: RouteState, registrations: Iterable[bytes]) -> Figures:
-    """A snapshot is let go that holds all of its rows alone, because each has been replaced since."""
+    """A snapshot is released that holds all of its rows alone, because each has been replaced since."""
     snapshot = state.snapshot()
     for data in registrations:
         _register(state, data, ChangeTimes())

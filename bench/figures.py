@@ -43,7 +43,7 @@ class Figure(NamedTuple):
 
 
 def summarise(samples: Iterable[Sample]) -> list[Figure]:
-    """Puts the rounds of each figure together, in the order in which the figures came first."""
+    """Joins the rounds of each figure, in the order in which the figures first appeared."""
     values: dict[tuple[str, str, str], list[float]] = {}
     for workload, name, unit, value in samples:
         values.setdefault((workload, name, unit), []).append(value)

@@ -4,7 +4,7 @@ Bare times mean nothing on a shared machine. So a registration is compared with 
 minutes. Lookups are compared with the null server, where cargo can build that: those that the engine answers by itself
 (a hit) and those that call Python (a miss).
 
-Compared is CPU time of the processes of the server, in rounds that take turns. Each server is judged by its cheapest
+Compared is CPU time of the processes of the server, in alternating rounds. Each server is judged by its cheapest
 round: neighbours on a shared machine make a call dearer and never cheaper. A call that is too dear is measured again
 from the start, and has to be too dear again. ``--calibrate`` writes the present costs into ``guard.json``.
 """
@@ -39,7 +39,7 @@ _PEERS = {REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}
 COSTS_FILE = Path(__file__).parent / "guard.json"
 """The costs of the last calibration, with its machine."""
 _MAY_RISE = 1.5
-"""Room for other machines and unsteady ones. Twice as dear does not pass."""
+"""Tolerance for other machines and unsteady ones. Twice as dear does not pass."""
 _PROFILE = Profile(topics=2_000, brokers=100, width=4)
 _ROUNDS, _LOOKUPS, _REGISTRATIONS = 5, 5_000, 1_000
 _GET_TOPIC_ROUTE = "/namesrv_api.v1.RouteService/GetTopicRoute"
@@ -59,7 +59,7 @@ class Ratio(NamedTuple):
     own: tuple[float, ...]
     """One figure of each round."""
     peers: tuple[float, ...]
-    """Those of the other server, in the same rounds."""
+    """The times of the other server, in the same rounds."""
 
     @property
     def value(self) -> float:
@@ -178,7 +178,7 @@ def guard(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _running_on(cores: str | None) -> Iterator[None]:
-    """Keeps this process, which is the load, off the servers' core; None: it may run anywhere."""
+    """Keeps this process, which is the load, off the servers' core. With None, it may run anywhere."""
     before = os.sched_getaffinity(0)
     if cores is not None:
         os.sched_setaffinity(0, map(int, cores.split(",")))

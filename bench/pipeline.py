@@ -71,7 +71,7 @@ def _bulk(workload: str, store: str, rounds: int, *, smoke: bool) -> Iterator[Sa
 
 
 def _ingests(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, float]]:
-    """Rates of the first ingest of a log by a fresh process, and of more; its memory; and two questions."""
+    """Rates of the first ingest of a log by a fresh process and of more ingests, its memory, and two queries."""
     found = []
     for attempt in range(_ATTEMPTS):
         place = Place(f"{store}/{secrets.token_hex(4)}")
@@ -104,7 +104,7 @@ def _peak_mebibytes() -> float:
 def small_read(rounds: int, *, smoke: bool) -> Iterator[Sample]:
     """Batch reads of a small name server, by a fresh Spark each round."""
     del smoke
-    silent = ("--scan-not-active-broker-interval-millis", "0")  # the broker is heard of once, and stays
+    silent = ("--scan-not-active-broker-interval-millis", "0")  # the broker registers once, and stays
     with NamesrvProcess("--name", "ns-a", *silent) as namesrv, namesrv.connect() as client:
         topics = [f"Topic{number}" for number in range(SMALL_TOPICS)]
         client.registration.RegisterBroker(registration(topics, identity()), timeout=20)

@@ -1,4 +1,4 @@
-"""The tables of benchmarks: who registers which topics, as the bytes that a broker would send."""
+"""The tables of benchmarks: the topics of each broker, as the bytes that it would send."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ LONG = (
     "tests/rocketmq/test_demo.py",
     "tests/unit/namesrv/core/test_against",
 )
-"""Groups that would go on alone at the end if they were not begun first."""
+"""Groups that would continue alone at the end if they were not begun first."""
 
 # A thread that touches what belongs to the event loop fails.
 pace.is_ownership_checked = True

@@ -1,1 +1,1 @@
-"""This name server beside others, on the same machine, with the same load: ``python -m bench.peers``."""
+"""This name server compared with others, on the same machine, with the same load: ``python -m bench.peers``."""

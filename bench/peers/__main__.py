@@ -1,4 +1,4 @@
-"""This name server beside others, with the same load: ``python -m bench.peers``.
+"""This name server compared with others, with the same load: ``python -m bench.peers``.
 
 All servers are measured in turn within each round, so that ratios are of the same minute of the same machine.
 """

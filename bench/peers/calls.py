@@ -15,7 +15,7 @@ from bench.workload import HEARTBEAT_TIMEOUT_MILLIS, QUEUE_NUMS, TIMESTAMP_MILLI
 from tests.support.programs.rocketmq import broker_fields, data_version, frame, registration_body, topic_config
 
 FIRST_OPAQUE = 1_000_000_000
-"""The load generator puts a number of ten digits of its own in place of this one."""
+"""The load generator replaces this number by its own ones of ten digits."""
 _ROUTES = "/namesrv_api.v1.RouteService/"
 _REGISTRATIONS = "/namesrv_api.v1.RegistrationService/"
 

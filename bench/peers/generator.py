@@ -42,9 +42,9 @@ class Group(NamedTuple):
     in_flight: int = 1
     """Calls under way at once on each connection; with a rate, how many of them at most."""
     rate: float | None = None
-    """Calls per second of all connections, whether or not answers come; None: each answer is followed by a call."""
+    """Calls per second of all connections, whether or not answers come. With None, a call follows each answer."""
     limit: int | None = None
-    """Number of calls; None: until the time is over."""
+    """Number of calls, or None for as many as the time allows."""
 
 
 class Plan(NamedTuple):
@@ -125,8 +125,8 @@ def _described(group: Group, protocol: str, folder: Path) -> dict[str, Any]:
 def _write(path: Path, order: Sequence[Call]) -> None:
     """Numbers are four bytes, most significant first.
 
-    A mark; the number of kinds, and each with its length before it; the number of different calls, and each: which
-    kind, where its opaque number begins, its length, its bytes; the number of all calls, and which each of them is.
+    The file has a mark, the kinds, the different calls and the order of all calls. Each list starts with its length.
+    A kind has its length before it. A call has its kind, the position of its opaque number, its length and its bytes.
     """
     calls = list({id(call): call for call in order}.values())
     numbers = {id(call): number for number, call in enumerate(calls)}

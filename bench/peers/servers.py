@@ -45,7 +45,7 @@ VARIANTS = {
     NAMESRV_REMOTING: _ON_REMOTING,
     REMOTING_TLS: (*_ON_REMOTING, "--remoting-tls", "enforcing"),
 }
-"""Options of this name server. Half a cache has room for the answers about half of 20,000 topics of width 1."""
+"""Options of this name server. Half a cache has the size of the answers about half of 20,000 topics of width 1."""
 JAVA_VERSION = "5.5.0"
 """``java/pom.xml`` has it, too."""
 
@@ -58,7 +58,7 @@ _JAVA_OPTIONS = (
 )
 _GET_BROKER_CLUSTER_INFO = 106
 _SETTLED_ANSWERS = 20
-"""Equal answers, a hundredth of a second and more apart, after which nobody is expected to leave."""
+"""Equal answers, a hundredth of a second and more apart. After so many, no broker is expected to leave."""
 
 
 class Server(Process):
@@ -100,10 +100,10 @@ class Server(Process):
         return found
 
     def settle(self) -> None:
-        """Waits until no broker leaves any more whose connection has ended, on servers that remove these.
+        """Waits until all brokers whose connection has ended have left, on servers that remove these.
 
-        RocketMQ does so some time after the end of the connection, even to a broker that has registered again meanwhile
-        (apache/rocketmq issue 11043): a table that is filled at once would have holes.
+        RocketMQ removes them some time after the end of the connection, even a broker that has registered again
+        (apache/rocketmq issue 11043). A table that is filled at once would have holes.
         """
         if isinstance(self.language, Grpc):
             return

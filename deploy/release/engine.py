@@ -1,4 +1,4 @@
-"""A container engine of our own: podman with private settings and storage, in a network nothing can leave."""
+"""A private container engine: podman with private settings and storage, in a network nothing can leave."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ runroot = "{folder}/run"
 
 
 def _remove(engine: Engine) -> None:
-    """Ends the containers and removes everything. A step that fails does not keep the next from its turn."""
+    """Ends the containers and removes everything. After a step that fails, the next ones still run."""
     for step in (
         ["rm", "--force", "--time=1", "--all", "--volumes"],
         ["network", "prune", "--force"],

@@ -3,8 +3,8 @@
     python -m deploy.release.engine_wheel            # for this machine
     python -m deploy.release.engine_wheel --all      # for each processor and C library that cargo can compile for
 
-Zig links it against the C library of 2014, so that it runs on every Linux since; maturin fails where a symbol or a
-library would make the tag a lie. Needs cargo 1.85 or later; what else it takes comes from the package index.
+Zig links it against the C library of 2014, so that it runs on every later Linux. maturin fails if a symbol or a library
+contradicts the tag. Needs cargo 1.85 or later; the other tools come from the package index.
 """
 
 from __future__ import annotations

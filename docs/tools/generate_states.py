@@ -82,7 +82,7 @@ def _told(scene: Scene, command: str) -> Told:
 
 def _public(scene: Scene, text: str) -> str:
     for address, name in scene.public.items():
-        in_table = rf"{re.escape(address)}(?=  )"  # where what follows is aligned
+        in_table = rf"{re.escape(address)}(?=  )"  # where the next column is aligned
         text = re.sub(in_table, name.ljust(len(address)), text).replace(address, name)
     return re.sub(r"ipv4:127\.0\.0\.1:\d+", "ipv4:10.0.0.99:40000", text)
 

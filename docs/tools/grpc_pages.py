@@ -49,7 +49,7 @@ AGENT_REASONS_FILE = "broker_agent_api/v1/error_reason.proto"
 PROGRAMS_PAGE = f"{FOLDER}/programs.md"
 ROCKETMQ_PAGE = f"{FOLDER}/rocketmq_requests.md"
 
-# Numbers that descriptor.proto gives the parts of a file; a comment's place is a path of them.
+# Numbers that descriptor.proto gives the parts of a file; a comment's position is a path of them.
 _FILE_MESSAGE, _FILE_ENUM, _FILE_SERVICE = 4, 5, 6
 _MESSAGE_FIELD, _MESSAGE_NESTED, _MESSAGE_ENUM, _MESSAGE_ONEOF = 2, 3, 4, 8
 _SERVICE_METHOD, _ENUM_VALUE = 2, 2
@@ -116,18 +116,18 @@ class Reason:
 
 
 class Comments:
-    """The leading comments of one file, by the place of what they stand above."""
+    """The leading comments of one file, by the position of the element below them."""
 
     def __init__(self, file: FileDescriptorProto) -> None:
         self._texts = {tuple(place.path): place.leading_comments for place in file.source_code_info.location}
 
     def paragraphs(self, *path: int) -> list[str]:
-        """The paragraphs of the comment at a place, each joined into one line."""
+        """The paragraphs of the comment at a position, each joined into one line."""
         text = "\n".join(line.strip() for line in self._texts.get(path, "").strip().splitlines())
         return [" ".join(paragraph.split("\n")) for paragraph in re.split(r"\n{2,}", text) if paragraph]
 
     def line(self, *path: int) -> str:
-        """The whole comment at a place as one line."""
+        """The whole comment at a position as one line."""
         return " ".join(self.paragraphs(*path))
 
 
@@ -143,7 +143,7 @@ def read_contract() -> dict[str, FileDescriptorProto]:
 
 
 def error_reasons(file: FileDescriptorProto) -> list[Reason]:
-    """Reads the error table from the comments of the ErrorReason enum, each of which starts with ``CODE: ``."""
+    """Reads the error table from the comments of the ErrorReason enum. Each comment starts with ``CODE: ``."""
     comments, reasons = Comments(file), []
     for index, value in enumerate(file.enum_type[0].value):
         if value.number == 0:

@@ -224,16 +224,16 @@ impl Inbox {
     }
 }
 
-/// New calls that one address has in a turn of the event loop.
+/// New calls that one address has in an iteration of the event loop.
 const CALLS_OF_ADDRESS: usize = 16;
 
-/// Other events of its calls that one address has in a turn.
+/// Other events of its calls that one address has in an iteration.
 const OTHERS_OF_ADDRESS: usize = 32;
 
 /// Events of one address, of either kind, that are taken before those of the next address.
 const EVENTS_IN_A_ROW: usize = 4;
 
-/// Calls that were cancelled before Python took them and that are dropped in a turn: about a millisecond.
+/// Calls that were cancelled before Python took them and that are dropped in an iteration: about a millisecond.
 const MAX_CANCELLED: usize = 1_024;
 
 /// What leaves the queues at once.
@@ -242,12 +242,12 @@ struct Taken {
     cancelled: Vec<Arc<CallInfo>>,
 }
 
-/// Events that wait for Python. Events of calls wait by address, and the addresses take turns.
+/// Events that wait for Python. Events of calls wait by address, and the addresses are served round robin.
 #[derive(Debug, Default)]
 struct Events {
     of_engine: VecDeque<Event>,
     by_address: HashMap<Owner, OfAddress>,
-    /// Addresses with events, in the order of their turns.
+    /// Addresses with events, in the order in which they are served.
     turns: VecDeque<Owner>,
     count: usize,
 }
@@ -259,7 +259,7 @@ struct OfAddress {
     others: VecDeque<Event>,
 }
 
-/// How many events of one address may be taken in this turn.
+/// How many events of one address may be taken in this iteration.
 struct Allowance {
     calls: usize,
     others: usize,
@@ -298,7 +298,7 @@ impl OfAddress {
         }
     }
 
-    /// Whether nothing that waits may be taken in this turn.
+    /// Whether nothing that waits may be taken in this iteration.
     fn is_over(&self, allowance: &Allowance) -> bool {
         (self.calls.is_empty() || allowance.calls == 0) && (self.others.is_empty() || allowance.others == 0)
     }

@@ -27,7 +27,7 @@ use crate::remoting::answer::GoAway;
 use crate::shared::{Method, Shared, Stage};
 use crate::worker_thread;
 
-/// Most events that are handed over in one turn of the event loop.
+/// Most events that are handed over in one iteration of the event loop.
 pub const EVENTS_PER_TURN: usize = 256;
 
 /// Answers of one address that come into the cache, KiB a second, and the time after which as many come at once. So one

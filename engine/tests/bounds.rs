@@ -166,7 +166,7 @@ async fn calls_that_http_2_itself_refuses_are_taken_no_faster_than_their_budget_
     raw.until(|frame| frame.stream == 441).await;
     raw.send(HEADERS, END_HEADERS | END_STREAM, 443, &too_large).await;
     raw.until(|frame| frame.stream == 443).await;
-    // 220 calls cost 32 frames of control each; 4,000 are free, then 2,000 a second. Those of a turn are paid later.
+    // 220 calls cost 32 frames of control each; 4,000 are free, then 2,000 a second. The frames of one poll are paid later.
     assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
     assert!(lives(&mut raw).await);
 }
@@ -184,7 +184,7 @@ async fn calls_of_many_small_fields_are_taken_no_faster_than_their_budget_grows(
         raw.send(HEADERS, END_HEADERS | END_STREAM, stream, &many).await;
     }
     raw.until(|frame| frame.stream == 41).await;
-    // 19 calls of nearly 400 fields too many each; 4,000 are free, then 2,000 a second. The last ones of a turn are paid later.
+    // 19 calls of nearly 400 fields too many each; 4,000 are free, then 2,000 a second. The last ones of a poll are paid later.
     assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
     assert!(lives(&mut raw).await, "nothing was refused");
 }

@@ -128,7 +128,7 @@ fn a_change(corpus: Vec<Vec<Frame>>) -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Applies a change to the frame at a place.
+/// Applies a change to the frame at a position.
 fn apply(frames: &mut Vec<Frame>, at: usize, change: Change) {
     let frame = &mut frames[at];
     match change {
@@ -170,7 +170,7 @@ fn apply(frames: &mut Vec<Frame>, at: usize, change: Change) {
     }
 }
 
-/// What is sent after the preface.
+/// The bytes after the preface.
 fn an_input() -> impl Strategy<Value = Vec<u8>> {
     let corpus: Vec<Vec<Frame>> = corpus().into_iter().map(|(_, bytes)| frames_of(&bytes)).collect();
     let damage = prop_oneof![
@@ -183,7 +183,7 @@ fn an_input() -> impl Strategy<Value = Vec<u8>> {
     (select(corpus), changes, damages).prop_map(|(mut frames, changes, damages)| {
         for (at, change) in changes {
             if !frames.is_empty() {
-                // Most connections begin with SETTINGS, without which all of the rest is refused.
+                // Most connections begin with SETTINGS, or the rest is refused.
                 let at = at.index(frames.len()).max(1).min(frames.len() - 1);
                 apply(&mut frames, at, change);
             }

@@ -14,7 +14,7 @@ use namesrv_engine::Limits;
 /// `again`, as it travels.
 const ASKED: &[u8] = b"\0\0\0\0\x05again";
 
-/// Most calls of a connection that wait for Python's turn without a task.
+/// Most calls of a connection that wait for Python without a task.
 const MAX_PARKED: u32 = 64;
 
 const CANCEL: [u8; 4] = [0, 0, 0, 8];

@@ -1,4 +1,4 @@
-//! Panics as a program tells them that has nobody to read its standard error any more.
+//! Panics of a program whose standard error is closed.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! The engine as a client meets it, with this test in Python's place.
+//! The engine as a client meets it, with this test instead of Python.
 #![cfg(not(feature = "loom"))]
 
 mod harness;

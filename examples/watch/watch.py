@@ -40,7 +40,7 @@ MY_MISTAKE = ("INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMP
 
 @dataclass
 class Watch:
-    """What is kept between two streams."""
+    """The state that is kept between two streams."""
 
     topics: list[str]
     credentials: grpc.ChannelCredentials | None = None
@@ -94,7 +94,7 @@ class Watch:
             self.holds[topic] = threading.Timer(HOLD_SECONDS, self.lose, [topic])
             self.holds[topic].daemon = True
             self.holds[topic].start()
-        elif not change.HasField("route"):  # not there yet, deleted, or its last broker left: the watch goes on
+        elif not change.HasField("route"):  # not there yet, deleted, or its last broker left: the watch continues
             self.lose(topic)
         else:
             known.clear()

@@ -1,9 +1,8 @@
 """A TCP proxy on loopback that plays a bad network between two programs: one link for each pair of them.
 
-Each direction of a link can be cut, which is what lost packets are to TCP: bytes wait, also the end of a connection,
-and flow again after the cut heals. It can be slow, narrow, and lossy: some bytes come as late as if they had been sent
-again.
-And a link's connections can be reset, or lost for one side only, which then does not know (half open).
+Each direction of a link can be cut, which is what lost packets are to TCP. Bytes wait, also the end of a connection.
+After the cut heals, they flow again. A link can be slow, narrow, and lossy: some bytes come as late as if
+they had been sent again. A link's connections can be reset, or lost for one side only (half open).
 """
 
 from __future__ import annotations

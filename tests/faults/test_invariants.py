@@ -88,7 +88,7 @@ def gone(story: Story, *, seconds: float) -> None:
 
 
 def gone_unheard(story: Story, *, seconds: float) -> None:
-    """A broker of RocketMQ is killed whose way was not sound, so nobody tells of its end."""
+    """A broker of RocketMQ is killed whose way was not sound, so nobody reports its end."""
     story.group = "broker-d"
     link = {"client": "broker-d-0", "server": SERVER}
     story.add(SOUND - 10, "link", event="half open", server_knows=False, **link)

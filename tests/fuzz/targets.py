@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
 
 def _text(read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
-    """A parser of text, which is UTF-8 everywhere, except where an operating system hands on single bytes."""
+    """A parser of text, which is UTF-8 everywhere, except where an operating system forwards single bytes."""
     return lambda data, _: read(data.decode(errors="surrogateescape"))
 
 

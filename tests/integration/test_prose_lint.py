@@ -69,9 +69,9 @@ def test_a_link_or_a_test_that_is_not_there_is_found(tmp_path: Path) -> None:
     ]
 
 
-def test_one_finding_more_than_the_baseline_is_reported_by_area_and_rule() -> None:
-    one = Finding("namesrv/cli.py", 1, "Plain.Beside", "warning", "")
-    counts = lint_prose.count([one, one, one._replace(path="README.md")])
-    assert counts == {"product": {"Plain.Beside": 2}}
-    assert list(lint_prose.exceeding(counts, counts)) == []
-    assert list(lint_prose.exceeding(counts, {"product": {"Plain.Beside": 1}})) == [("product", "Plain.Beside")]
+def test_a_finding_fails_by_its_severity_on_pages_and_by_its_rule_in_code() -> None:
+    one = Finding("namesrv/app/quotas.py", 1, "Plain.Beside", "suggestion", "")
+    assert lint_prose.fails(one)
+    assert not lint_prose.fails(one._replace(path="tests/unit/test_quotas.py"))
+    assert not lint_prose.fails(one._replace(path="README.md"))
+    assert lint_prose.fails(one._replace(path="README.md", severity="warning"))

@@ -151,7 +151,7 @@ def test_a_program_begins_anew_at_a_name_server_that_was_started_again(
             lines = [program.next_text()]
             while not lines[-1].endswith("from the beginning"):
                 lines.append(program.next_text())
-            expect(program, KEPT)  # this name server has never heard of the broker, which is no sign of its end
+            expect(program, KEPT)  # this name server has never seen the broker, which is no sign of its end
             register(again)
             expect(program, ROUTE)
     assert lines[-2].startswith(f"watching {namesrv.endpoint} after ")  # refused: the bookmark is of the time before

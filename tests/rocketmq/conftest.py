@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 class Pair:
-    """Two name servers of ours, each of which can be exchanged for another at the same place."""
+    """Two name servers of ours, each of which can be replaced by another at the same place."""
 
     def __init__(self, home: Path) -> None:
         """Starts both."""
@@ -43,7 +43,7 @@ class Pair:
 
     @property
     def both(self) -> str:
-        """Both addresses, as RocketMQ's programs are told of them."""
+        """Both addresses, as RocketMQ's programs are notified of them."""
         return ";".join(self.addresses)
 
     def restart(self, number: int, *, forgets: bool = False) -> None:

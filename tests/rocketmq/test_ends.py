@@ -136,7 +136,7 @@ def test_a_slave_acts_for_a_killed_master_and_leaves_when_asked_to_end(
     assert beside.client.addrs("broker-m") == {0: master.addr}
     master.kill()
     eventually(lambda: beside.client.route("broker-m"), lambda route: route is None)
-    # The agent lives on, so nothing but its looks at the broker can have told. What a process says comes later.
+    # The agent lives on, so its looks at the broker have told. What a process says comes later.
     eventually(lambda: [line["reason"] for line in beside.namesrv.events("broker_removed")], ["BROKER_DOWN"].__eq__)
     eventually(lambda: len(beside.agent.events("broker_down")), lambda told: told == 1)
     eventually(lambda: client.addrs("Ends").get(0), lambda addr: addr == slave.addr, GONE_SECONDS)

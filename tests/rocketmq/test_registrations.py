@@ -1,4 +1,4 @@
-"""Brokers that register in parts, topic by topic or compressed, at two name servers of ours that restart meanwhile."""
+"""Brokers that register in parts, one topic at a time or compressed, at two of these name servers, which restart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_table_that_comes_in_parts_is_whole(pair: Pair, other_apache: ApacheNa
 
 def test_a_topic_that_is_registered_alone_is_there_at_once(pair: Pair, broker: Broker, shell: Shell) -> None:
     def told(topic: str) -> list[int]:
-        """How often each name server heard of a topic alone."""
+        """How often each name server saw a topic alone."""
         return [sum(line["topic"] == topic for line in each.events("topic_registered")) for each in pair.processes]
 
     for number in range(TRIES):

@@ -1,6 +1,6 @@
 """A client program of any version of the library: keeps one topic, and says what it knows on standard error.
 
-Usage: ``looking_client.py NAME_SERVERS TOPIC``. Goes on until it is ended.
+Usage: ``looking_client.py NAME_SERVERS TOPIC``. Continues until it is ended.
 """
 
 from __future__ import annotations

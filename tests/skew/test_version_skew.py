@@ -83,7 +83,7 @@ def name_server(environment: Environment, *arguments: str) -> Iterator[tuple[Nam
 
 
 def write_topics(path: Path, queues: int) -> None:
-    """Has a file of one topic, in the place of the one before."""
+    """Has a file of one topic, instead of the one before."""
     config = {"topicName": TOPIC, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
     table = {"topicConfigTable": {TOPIC: config}, "dataVersion": {"timestamp": 1_000, "counter": queues}}
     new = path.with_suffix(".new")

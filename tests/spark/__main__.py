@@ -2,7 +2,7 @@
 
     python -m tests.spark
 
-PySpark is downloaded once, half a gigabyte. Arguments are files of tests in place of all.
+PySpark is downloaded once, 0.5 GB. Arguments are files of tests instead of all.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tests.support.registrations import identity, registration
 
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[NamesrvProcess]:
-    """Knows two topics of one broker, which is not heard of again."""
+    """Knows two topics of one broker, which is not seen again."""
     with (
         NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0") as server,
         server.connect() as client,

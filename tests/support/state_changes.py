@@ -1,4 +1,4 @@
-"""Changes of the tables that change nothing, and work that a test holds up, for tests of what goes on around."""
+"""Changes of the tables that change nothing, and work that a test blocks, for tests of what happens around."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class VirtualClock:
         self.pauses: list[float] = []
         """How long coroutines slept, seconds."""
         self._moved = threading.Condition()
-        self._waiting: dict[int, float] = {}  # thread -> when it wants to go on
+        self._waiting: dict[int, float] = {}  # thread -> when it wants to continue
 
     def __call__(self) -> float:
         return self.seconds
@@ -65,7 +65,7 @@ class VirtualClock:
             assert self._moved.wait_for(lambda: len(self._sleeping()) == waiters, REAL_SECONDS), self._waiting
 
     def run(self, seconds: float, waiters: int = 1) -> None:
-        """Moves time on; each of so many threads that is due goes on, one at a time, until all wait again."""
+        """Moves time on; each of so many threads that is due continues, one at a time, until all wait again."""
         end = self.seconds + seconds
         self.settle(waiters)
         while (due := min(self._sleeping().values(), default=end + 1)) <= end:

@@ -41,7 +41,7 @@ impl GrpcConnection {
             .await
             .map_err(io::Error::other)?;
         tokio::task::spawn_local(async move {
-            // Each call under way is told of the connection's end by itself.
+            // Each call in flight fails by itself when the connection ends.
             let _ = driver.await;
         });
         let scheme = if plan.tls_ca.is_some() { "https" } else { "http" };

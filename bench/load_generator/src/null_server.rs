@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// What it answers to everything, as long as the route of a topic of one broker.
 const ANSWER_BYTES: usize = 150;
 
-/// It ends by then even if whoever started it is gone.
+/// It ends by then even if the program that started it has ended.
 const LONGEST_LIFE: Duration = Duration::from_secs(3_600);
 
 /// Serves on a free port of loopback, which a line of JSON on standard error names, until it is killed.

@@ -31,7 +31,7 @@ impl Tally {
     }
 
     /// Takes one call in. The latency of a failed one counts too: a fast refusal must not look like a fast server,
-    /// and the errors beside it show so.
+    /// and the errors next to it show so.
     pub fn add(&mut self, latency: Duration, error: Ended) {
         self.latencies.saturating_record(latency.as_nanos() as u64);
         if let Some(error) = error {

@@ -1,7 +1,7 @@
 //! RocketMQ's remoting protocol: frames of a JSON header and a body. What counts is the response code.
 //!
-//! A frame: four bytes of length of the rest; one byte of header encoding (0: JSON) and three of header length; the
-//! header; the body. An answer has the `opaque` of its request.
+//! A frame has four bytes of length of the rest, one byte of header encoding (0 is JSON), three bytes of header length,
+//! the header and the body. An answer has the `opaque` of its request.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, Notify};
 use crate::outcome::{Ended, LOST};
 use crate::script::Call;
 
-/// The first opaque number. All of them have ten digits, so a frame is changed in place.
+/// The first opaque number. Opaque numbers have ten digits, so a frame is changed in place.
 const FIRST_OPAQUE: usize = 1_000_000_000;
 const HEADER_AT: usize = 8;
 const READ_BYTES: usize = 1 << 16;
@@ -24,7 +24,7 @@ pub struct RemotingConnection {
     /// Frames that are still to be written.
     outgoing: RefCell<BytesMut>,
     wanted: Notify,
-    /// Who waits for which opaque number.
+    /// The waiting call of each opaque number.
     waiting: RefCell<Vec<Option<oneshot::Sender<Ended>>>>,
     free: RefCell<Vec<usize>>,
     lost: Cell<bool>,
@@ -117,7 +117,7 @@ impl RemotingConnection {
             Some(code) => Some(format!("code {code}")),
             None => Some("no code".to_owned()),
         };
-        // Nobody waits any more once the run is over.
+        // No call waits after the end of the run.
         let _ = tell.send(error);
     }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Addresses that are counted separately. Addresses with the same place share its rate.
+/// Addresses that are counted separately. Addresses with the same hash share a rate.
 const PLACES: usize = 1 << 14;
 
-/// The rates of all addresses, which find their places by a secret hash.
+/// The rates of all addresses, by a secret hash.
 ///
-/// Each time takes up one interval of its place's time. A place may be taken up for the burst ahead of now. The times
+/// Each time takes up one interval of its rate. A rate may be taken up for the burst ahead of now. The times
 /// are whole nanoseconds since the start, which 64 bits hold for 584 years.
 #[derive(Debug)]
 pub(crate) struct Rates {
@@ -20,7 +20,7 @@ pub(crate) struct Rates {
     burst: u64,
     secret: RandomState,
     started: Instant,
-    /// Until when each place is taken up.
+    /// Until when each rate is taken up.
     taken_until: Box<[u64]>,
 }
 

@@ -97,7 +97,7 @@ impl Share {
         true
     }
 
-    /// Takes an answer out. Its key stays in the order until its turn comes.
+    /// Takes an answer out. Its key stays in the order until it is first.
     pub(super) fn remove(&mut self, key: &[u8], all: &mut Dependencies) {
         if let Some(held) = self.entries.remove(key) {
             self.bytes -= held.size;

@@ -1,4 +1,4 @@
-//! Known calls that wait for Python, for one turn of its event loop. They need no task.
+//! Known calls that wait for Python, for one iteration of its event loop. They need no task.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What a connection writes in a turn, gathered: it leaves in one write, and with TLS as one record.
+//! What a connection writes in a poll, gathered: it leaves in one write, and with TLS as one record.
 //!
 //! HTTP/2 by itself writes each answer when it is asked for the next call, and the trailers of a larger one in a write of
 //! their own. A write costs more than all else that a hit does.
@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that are gathered at most: what fills a record of TLS. A larger write is not copied.
 const FULL: usize = 16 << 10;
 
-/// An empty buffer of a thread, which the connection has whose turn it is. So a connection that is idle has none.
+/// An empty buffer of a thread. The connection that is polled has it, so idle connections have none.
 pub(crate) type Spare = Rc<RefCell<Vec<u8>>>;
 
-/// A connection that is written to in turns. Clones are the same connection: HTTP/2 has one, the end of a turn another.
+/// A connection that is written to in polls. Clones are the same connection: HTTP/2 has one, the end of a poll another.
 #[derive(Debug)]
 pub(crate) struct Gathered<T>(Rc<RefCell<Outgoing<T>>>);
 
@@ -30,7 +30,7 @@ impl<T> Clone for Gathered<T> {
 #[derive(Debug)]
 struct Outgoing<T> {
     inner: T,
-    /// Between the beginning of a turn and its end.
+    /// Between the beginning of a poll and its end.
     in_turn: bool,
     gathered: Vec<u8>,
     /// How much of it has left.
@@ -39,7 +39,7 @@ struct Outgoing<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Around a connection that is in no turn yet: each write leaves at once.
+    /// Around a connection that is not polled yet: each write leaves at once.
     pub(crate) fn new(inner: T, spare: &Spare) -> Self {
         let spare = Rc::clone(spare);
         Self(Rc::new(RefCell::new(Outgoing { inner, in_turn: false, gathered: Vec::new(), left: 0, spare })))
@@ -63,7 +63,7 @@ impl<T> Gathered<T> {
 }
 
 impl<T: AsyncWrite + Unpin> Gathered<T> {
-    /// Ends a turn. Ready when all that was written in it has left; pending if the peer does not take it now.
+    /// Ends a poll. Ready when all that was written in it has left; pending if the peer does not take it now.
     pub(crate) fn poll_end_turn(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut outgoing = self.0.borrow_mut();
         outgoing.in_turn = false;

@@ -1,4 +1,4 @@
-//! One connection: its preface, its turns, its keepalive, its end.
+//! One connection: its preface, its polls, its keepalive, its end.
 
 pub(crate) mod budget;
 pub(crate) mod crossing;
@@ -280,7 +280,7 @@ impl Connection {
     /// Pings a silent peer. Returns whether the peer is dead.
     fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> bool {
         if let Some(pings) = &mut self.pings {
-            let _ = pings.poll_pong(cx); // every byte counts as an answer; this only makes place for the next ping
+            let _ = pings.poll_pong(cx); // every byte counts as an answer; this only allows the next ping
         }
         while self.keepalive_timer.as_mut().poll(cx).is_ready() {
             self.handle.cancels.set(0);

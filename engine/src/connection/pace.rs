@@ -1,4 +1,4 @@
-//! How much of a connection is read in one turn, and how many frames of control it may send.
+//! How much of a connection is read in one poll, and how many frames of control it may send.
 //!
 //! Frames that carry no call (SETTINGS, PING, `WINDOW_UPDATE`, `RST_STREAM`, tiny DATA, ...) cost time and bring nothing. A
 //! connection has a budget of them, which grows with time, with its calls, and with what is written to it. Beyond it is
@@ -37,20 +37,20 @@ const PLAIN_FIELDS: usize = 64;
 /// What a call costs that HTTP/2 itself answers, such as one with too large fields, in frames of control.
 const REFUSED_BLOCK: u32 = 32;
 
-/// After so many frames of control, it is somebody else's turn.
+/// After so many frames of control, the connection yields.
 const CONTROL_PER_TURN: u32 = 64;
 
-/// After so many bytes, it is somebody else's turn.
+/// After so many bytes, the connection yields.
 const BYTES_PER_TURN: usize = 64 << 10;
 
 /// How long a connection may send more than its budget without a pause.
 const MAX_FLOOD: Duration = Duration::from_secs(5);
 
-/// After so many frames of control in this turn or the one before, this much is read at a time, to end soon after the budget.
+/// After so many frames of control in this poll or the one before, this much is read at a time, to end soon after the budget.
 const CAREFUL_READ: usize = 1 << 10;
 const CAREFUL_FROM: u32 = 8;
 
-/// A connection that is read in turns, and within its budget.
+/// A connection that is read in polls, and within its budget.
 #[derive(Debug)]
 pub(crate) struct Paced<T> {
     inner: T,
@@ -60,7 +60,7 @@ pub(crate) struct Paced<T> {
     turn: u32,
     turn_bytes: usize,
     careful: bool,
-    /// The turn in which no more is read.
+    /// The poll in which no more is read.
     over: Option<u64>,
     flooded_since: Option<Instant>,
     pause: Option<Pin<Box<Sleep>>>,
@@ -75,7 +75,7 @@ pub(crate) struct Paced<T> {
 /// The state that a connection and its paced reader share.
 #[derive(Debug)]
 pub(crate) struct PaceState {
-    /// The turn of the connection: it may read, and begin what it has read, several times in one.
+    /// The poll of the connection: it may read, and begin what it has read, several times in one.
     pub(crate) turn: Cell<u64>,
     /// When something was last read.
     pub(crate) read_at: Cell<Instant>,
@@ -201,7 +201,7 @@ impl<T> Paced<T> {
     /// How many of the bytes may be passed on.
     fn came(&mut self, bytes: &[u8]) -> usize {
         if bytes.is_empty() {
-            return 0; // nothing came, so nothing says that the peer is alive
+            return 0; // no byte arrived, so nothing says that the peer is alive
         }
         let seen = self.scan.scan(bytes, || self.pace.begin());
         self.turn += seen.turn;
@@ -412,7 +412,7 @@ mod tests {
         PaceState::new(&Peer::unknown().account)
     }
 
-    /// Reads to the end, accepts calls and counts turns as a connection does.
+    /// Reads to the end, accepts calls and counts polls as a connection does.
     async fn read_in_turns(server: DuplexStream, pace: &Rc<PaceState>, all: &mut Vec<u8>) {
         let mut paced = Paced::new(server, Rc::clone(pace));
         let mut reading = std::pin::pin!(paced.read_to_end(all));

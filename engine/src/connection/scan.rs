@@ -20,7 +20,7 @@ pub(crate) struct Seen {
     pub(crate) calls: u32,
     /// Bytes before the first frame that begins a call and must wait.
     pub(crate) bytes: usize,
-    /// Work that ends the turn, in frames of control.
+    /// Work that ends the poll, in frames of control.
     pub(crate) turn: u32,
 }
 

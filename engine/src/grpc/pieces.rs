@@ -8,7 +8,7 @@ const FOUR_BYTES: u8 = 5;
 /// Bytes of the longest varint.
 const LONGEST_VARINT: usize = 10;
 
-/// Where a piece of a message ends that begins at a field: between two fields of the message itself, as soon as the piece
+/// Where a piece of a message ends that begins at a field. It ends between two fields of the message itself, as soon as it
 /// has so many bytes or so many fields. If the rest is less, or no message, or has a group, the piece is the whole rest.
 /// Parsing it reports the error.
 pub(crate) fn end_of_piece(message: &[u8], begin: usize, least_bytes: usize, most_fields: usize) -> usize {

@@ -1,4 +1,4 @@
-//! Calls as Python sees them: one of them whole, or those of a turn that it knows by numbers.
+//! Calls as Python sees them: one of them whole, or those of an iteration that it knows by numbers.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl PyCall {
     }
 }
 
-/// The calls of a turn that Python knows by their numbers.
+/// The calls of an iteration that Python knows by their numbers.
 #[pyclass(frozen, name = "KnownCalls", module = "namesrv_engine")]
 pub(super) struct PyKnown {
     pub(super) calls: Vec<Arc<CallInfo>>,

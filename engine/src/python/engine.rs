@@ -1,4 +1,4 @@
-//! The engine as Python sees it: each method is a few lines that turn what Python has into what Rust has, or back.
+//! The engine as Python sees it: each method is a few lines that convert between values of Python and Rust.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};

@@ -13,7 +13,7 @@ use crate::panics::tell_panics_in_lines;
 use calls::{PyCall, PyKnown};
 use engine::PyEngine;
 
-// Kinds of events; a turn of the event loop takes them as numbers.
+// Kinds of events; an iteration of the event loop takes them as numbers.
 const CALL: u8 = 0;
 const CANCELLED: u8 = 1;
 const WRITABLE: u8 = 2;

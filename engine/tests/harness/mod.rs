@@ -1,4 +1,4 @@
-//! An engine, with these tests in Python's place, and clients of it.
+//! An engine, with these tests instead of Python, and clients of it.
 #![allow(dead_code)] // each test program needs some of it
 
 pub mod frames;

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What a client sends first.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame as it came.
+/// A frame as it arrived.
 #[derive(Debug, Clone)]
 pub struct Frame {
     pub kind: u8,
@@ -70,7 +70,7 @@ pub fn field(name: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
     [vec![0], text(name.as_bytes()), text(value.as_ref())].concat()
 }
 
-/// A block of fields, none of which is indexed.
+/// A block of fields without an index.
 pub fn block(path: &str, timeout: &str) -> Vec<u8> {
     block_for(&field(":authority", "here"), path, timeout)
 }
@@ -122,7 +122,7 @@ impl Raw {
         Self(socket.connect(address).await.expect("connects"))
     }
 
-    /// The same with little room for what the server sends.
+    /// The same with a small window for the server's data.
     pub async fn narrow(address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().expect("descriptors");
         socket.set_recv_buffer_size(2_048).expect("a size");

@@ -149,7 +149,7 @@ def random_frame(turn: int) -> bytes:
 
 
 def large_metadata() -> bytes:
-    """A call with a megabyte of metadata."""
+    """A call with 1 MB of metadata."""
     block = headers(LOOKUP, *((f"x-{number}", "v" * 8_000) for number in range(131)))
     parts = [block[at : at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
     begun = hello() + frame(HEADERS, 0, 1, parts[0])
@@ -346,7 +346,7 @@ GRPC = {
     "other-protocol": ByHand(flood(lambda _: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", count=20), NO_HTTP2, agents=True),
     "random-frames": ByHand(flood(random_frame, hello(), 20), NO_HTTP2, agents=True),
     "wrong-methods": ByHand(flood(lambda turn: call(PATHS[turn % 6], 2 * turn + 1), hello(), 10), "64 calls a turn"),
-    # In so many calls at most that memory tells of them and not of the time.
+    # At most so many calls that their memory shows, and not the time.
     "large-metadata": ByHand(repeat(large_metadata, 5, 0.05), "32 KiB of fields"),
     "declared-sizes": ByHand(
         hold(hello() + calls(HALF, REGISTER, None) + ended(HALF, DATA, b"\0" + b"\xff" * 4 + bytes(20)), 5),
@@ -405,7 +405,7 @@ GRPC = {
     "few-resets": ByHand(
         repeat(lambda: hello() + calls(FEW_RESETS, WATCH, ROUTE) + ended(FEW_RESETS), 8), "4 new connections a turn"
     ),
-    # Header blocks: each byte is a field of four kilobytes, as in CVE-2025-53020.
+    # Header blocks: each byte is a field of 4 KB, as in CVE-2025-53020.
     "references": ByHand(
         flood(
             lambda turn: frame(HEADERS, END_HEADERS, 2 * turn + 3, headers(LOOKUP) + NEWEST_ENTRY * 16_000),

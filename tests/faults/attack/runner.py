@@ -24,7 +24,7 @@ NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 MOST_MEBIBYTES = 64
 """What may stay of an attack."""
 MOST_PEAK_MEBIBYTES = 320
-"""What an attack may take meanwhile: the bounds of all connections together, and what allocators add."""
+"""What an attack may take in the meantime: the bounds of all connections together, and what allocators add."""
 MOST_SECONDS = 30.0
 """After which an attack is ended, whatever it does."""
 SETTLED_MEBIBYTES = 16
@@ -103,7 +103,7 @@ class Neighbour(NamedTuple):
 
     calls: int
     refused: int
-    """Calls that were told of a limit, or whose connection was closed."""
+    """Calls that were notified of a limit, or whose connection was closed."""
     problem: str
     """Of the first call that failed in another way; empty if there is none."""
     back_seconds: float

@@ -20,7 +20,7 @@ RUNS = int(os.environ.get("FAULTS_AGENT_CRASHES", "6"))
 MOST_CHANGES = 40
 POINTS = [point for point in LIST.read_text().splitlines() if point.split()[-1].startswith("topics.json")]
 OF_A_BROKEN_FILE = [point for point in POINTS if ".broken" in point]
-"""Points where a broken file is put aside: at a start."""
+"""Points where a broken file is quarantined: at a start."""
 OF_A_COPY = [point for point in POINTS if ".bak" in point]
 """Points where a file becomes its own copy: not where a copy takes a file's place."""
 
@@ -78,8 +78,8 @@ def test_what_an_agent_acknowledged_is_there_after_a_crash_anywhere(tmp_path: Pa
             with operated.start() as agent, agent.connect() as client:
                 operated.check(client, from_copy=crash is crash_while_mending)
                 eventually(lambda: has_queues(namesrv, operated.queues))
-                # The copy has what is checked next, and what a crash left is gone with the second change at the latest:
-                # the first one may find a copy that is the file itself, which no rename can replace.
+                # The copy has what is checked next. The second change removes the rest of a crash: the first one may
+                # find a copy that is the file itself, which no rename can replace.
                 operated.change(client, QUEUES)
                 operated.change(client, QUEUES)
             left = {path.name for path in tmp_path.iterdir()} - {"faults", "faults.hits"}

@@ -1,4 +1,4 @@
-"""A disk that is full, read-only, broken, slow or hangs: the server goes on from memory, says so, and comes back."""
+"""A disk that is full, read-only, broken, slow or hangs: the server continues from memory, says so, and comes back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Watched:
         self.server = OperatedServer(folder, *flags)
 
     def has_trouble(self, process: NamesrvProcess, client: Client, tables: Sequence[str] = DURABLE) -> None:
-        """Each durable change is refused and nothing of it is in force, and the rest goes on. Everybody is told."""
+        """Each durable change is refused and nothing of it is in force, and the rest continues. Everybody is told."""
         held = self.server.held(client)
         for table in tables:
             with pytest.raises(grpc.RpcError) as caught:
@@ -140,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Leaves no room on a disk."""
+    """Leaves no capacity on a disk."""
     filler = disk / "filler"
     with pytest.raises(OSError, match="No space left on device"):
         filler.write_bytes(bytes(2 * DISK_BYTES))
@@ -157,7 +157,7 @@ def test_a_disk_without_room_is_no_end(small_disk: Path, tmp_path: Path) -> None
         watched.server.register(client)
         watched.takes_changes(client)
         filler = fill(small_disk)
-        eventually(lambda: watched.is_refused(client))  # the log has room in pages that SQLite uses again
+        eventually(lambda: watched.is_refused(client))  # the log has capacity in pages that SQLite uses again
         watched.has_trouble(process, client)
         filler.unlink()
         watched.recovers(process, client)

@@ -1,7 +1,7 @@
 """A fleet of real processes: name servers with data directories, agents with topics.json files, clients that watch.
 
-Everything that happens to a process is recorded: its end before it, its start after it, so that a check that goes by
-the records never takes a process for sound that was not.
+Everything that happens to a process is recorded: its end before it ends, its start after it started. So a check that
+reads the records counts a process as sound only while it is.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ class Fleet:
         self.processes[name].signal(signal.SIGSTOP)
 
     def go_on(self, name: str) -> None:
-        """Lets a stopped process go on."""
+        """Lets a stopped process continue."""
         self.processes[name].signal(signal.SIGCONT)
         self._note(name, "continued")
 

@@ -14,7 +14,7 @@ from tests.support.registrations import registration
 TIMEOUT = 20.0
 BROKER = "broker-a"
 SETTING = "scanNotActiveBrokerInterval"
-"""Has no effect unless another setting is on."""
+"""Takes effect only with another setting."""
 DURABLE = ("kv_config", "intents", "settings")
 """The tables that an operator's calls change."""
 

@@ -150,7 +150,7 @@ class Journal(Worker):
             page = client.admin.ListAuditEntries(request, timeout=TIMEOUT)
             if page.header.epoch != epoch:
                 return  # that life is over
-            # What came meanwhile comes next time.
+            # What came in the meantime comes next time.
             told += [_told(entry) for entry in page.entries if entry.revision <= up_to]
             if not page.next_page_token:
                 break

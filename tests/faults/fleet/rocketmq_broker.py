@@ -11,7 +11,7 @@ from tests.support.rocketmq_programs.maven import Release
 from tests.support.rocketmq_programs.programs import Launch, launch_of_broker, topics_file_of
 
 SETTINGS = (
-    # A name server that cannot be reached holds up the next registration with all others for so long.
+    # A name server that cannot be reached blocks the next registration with all others for so long.
     "registerBrokerTimeoutMills=2000",
 )
 START_SECONDS = 180.0

@@ -1,8 +1,8 @@
 """A program that behaves as a broker of RocketMQ does towards its name servers, over RocketMQ's own protocol.
 
 ``python -m tests.faults.fleet.stock_broker GROUP ID ADDRESS TOPICS_JSON PERIOD NAMESRV;NAMESRV``: registers with each
-name server every period and at once when its topics change, says each second that it lives, connects anew where a
-request has failed or took too long, and unregisters when it is asked to end.
+name server every period, and at once when its topics change. It sends a heartbeat each second, connects again after a
+request that failed or took too long, and unregisters when it is asked to end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Threads that look up and watch during a run, and go on over a new connection when they have lost one."""
+"""Threads that look up and watch during a run, and continue over a new connection when they have lost one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.programs.processes import Client, eventually
 TIMEOUT = 3.0
 """Deadline of a lookup, seconds."""
 WATCH_SECONDS = 600.0
-"""Longest life of one watch; the next one goes on where it ended."""
+"""Longest life of one watch; the next one continues where it ended."""
 RECONNECT_SECONDS = 0.1
 
 Connect = Callable[[], AbstractContextManager[Client]]
@@ -102,7 +102,7 @@ class Lookups(Worker):
 
 
 class Watcher(Worker):
-    """Watches, and goes on after its last bookmark, or anew when the epoch has changed."""
+    """Watches, and continues after its last bookmark, or anew when the epoch has changed."""
 
     def __init__(
         self,

@@ -14,12 +14,12 @@ from tests.faults.history import Record, of_kind
 from tests.faults.invariants.timeline import Answer, Timeline
 
 SILENT_SECONDS = EXPIRY_SECONDS + 6.0
-"""How long a broker of RocketMQ may be in routes that is stopped or cut off: its protocol has no pings, so only silence
-tells of it (one scan more, and a busy machine). The end of its process is told by its connection."""
+"""How long a broker of RocketMQ that is stopped or cut off may be in routes. Its protocol has no pings, so only silence
+shows it (one scan more, and a busy machine). The end of its connection shows the end of its process."""
 GONE_SECONDS = 15.0
 """How long a lost broker may be in routes: pings find it after 7 s (1 + 6), the rest is for a machine that is busy."""
 DOUBTED_SECONDS = 80.0
-"""... by a name server that did not run itself meanwhile, after it ran again: a minute, and more for a busy machine."""
+"""... by a name server that did not run itself, after it ran again: a minute, and more for a busy machine."""
 AFTERMATH_SECONDS = 11.0
 """After a fault has ended, what it did may still be noticed for so long: a connection may turn out to be lost. For
 brokers of RocketMQ it is ``SILENT_SECONDS``."""
@@ -29,9 +29,9 @@ MASTERS = {broker.group: broker for broker in BY_NAME.values() if broker.broker_
 
 
 def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
-    """No NOT_FOUND for a topic that was there and whose master has been registered and heard of ever since.
+    """No NOT_FOUND for a topic that was there and whose master has been registered and seen ever since.
 
-    Whatever happens to the name server meanwhile is no excuse: it may not answer, or say that it is warming up.
+    Whatever happens to the name server in the meantime is no excuse: it may not answer, or say that it is warming up.
     """
     seen: dict[tuple[str, str, str], tuple[float, int]] = {}
     for answer in timeline.answers:
@@ -103,7 +103,7 @@ def check_forward(records: list[Record], timeline: Timeline) -> Iterator[str]:
 
 
 ENDING_SECONDS = 60.0
-"""How long a process may take to end: it unregisters meanwhile."""
+"""How long a process may take to end: it unregisters in the meantime."""
 
 
 @dataclass

@@ -95,7 +95,7 @@ class Table:
 
 
 class Timeline:
-    """What happened to processes, ways and topic tables, and what lookups answered meanwhile."""
+    """What happened to processes, ways and topic tables, and what lookups answered in the meantime."""
 
     def __init__(self, records: list[Record]) -> None:
         self.answers = tuple(answers_of(records))

@@ -54,7 +54,7 @@ def _lives(records: list[Record]) -> dict[str, list[list[WatchedStream]]]:
             continue
         stream = streams[key]
         stream.messages.append(json_format.ParseDict(record["message"], pb.WatchTopicRoutesResponse()))
-        if len(stream.messages) == 1:  # streams that ended before their first message told nothing
+        if len(stream.messages) == 1:  # streams that ended before their first message have no route
             if stream.resumes_after is None or key[0] not in current:
                 current[key[0]] = []
                 lives[stream.messages[0].header.epoch].append(current[key[0]])
@@ -63,7 +63,7 @@ def _lives(records: list[Record]) -> dict[str, list[list[WatchedStream]]]:
 
 
 def check_clients(records: list[Record], timeline: Timeline) -> Iterator[str]:
-    """What route_client tells has no gaps, never goes back, and loses no route without somebody's decision."""
+    """What route_client tells has no gaps, never goes back, and loses a route only by a decision."""
     del timeline
     last: dict[tuple[int, str], dict[str, Any]] = {}
     for record in sorted(of_kind(records, "told"), key=lambda record: float(record["seen_at"])):

@@ -39,7 +39,7 @@ class Life:
         self._life = FleetLife(SEED, self.namesrvs, self.clock)
 
     def go_on(self) -> None:
-        """Something happens; then the model is told of the next ingest. Not both name servers are lost."""
+        """Something happens; then the model is notified of the next ingest. Not both name servers are lost."""
         self._life.pass_time(BETWEEN_INGESTS_SECONDS)
         if all(namesrv.lost for namesrv in self.namesrvs):
             self._life.end_outages()

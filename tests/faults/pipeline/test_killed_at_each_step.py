@@ -31,7 +31,7 @@ FIND_SECONDS = 120.0
 
 @pytest.fixture(params=["threads", "spark"])
 def front(request: pytest.FixtureRequest) -> str:
-    """Who goes on after each kill."""
+    """Who continues after each kill."""
     return str(request.param)
 
 

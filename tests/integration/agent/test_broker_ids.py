@@ -1,4 +1,4 @@
-"""Two agents that claim one broker id: both are told, and they do not take it from each other for ever."""
+"""Two agents that claim one broker id: both are told, and they do not take it from each other forever."""
 
 from __future__ import annotations
 

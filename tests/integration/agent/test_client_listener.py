@@ -84,7 +84,7 @@ def test_a_stopped_client_leaves_when_its_pings_go_unanswered() -> None:
 def test_a_client_that_never_reads_its_notices_is_cut_with_slow_reader_and_holds_up_nobody() -> None:
     with (
         listening(slow_reader_seconds=0.3) as listener,
-        listener.connect(("grpc.http2.bdp_probe", 0)) as slow,  # gRPC would buffer some megabytes otherwise
+        listener.connect(("grpc.http2.bdp_probe", 0)) as slow,  # gRPC would buffer some MB otherwise
         listener.connect() as lively,
     ):
         groups = [f"{number:03}-".ljust(limits.MAX_GROUP_NAME_LENGTH, "x") for number in range(300)]

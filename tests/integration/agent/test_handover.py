@@ -1,4 +1,4 @@
-"""An agent is upgraded, and no client ever gets an answer without its healthy broker."""
+"""An agent is upgraded, and every answer to a client has its healthy broker."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ Call = tuple[str, Request] | tuple[str, Request, str]
 """The name of a call, its request, and perhaps the token that it shows."""
 Case = Callable[[Path, pytest.MonkeyPatch], Coroutine[Any, Any, Errors]]
 Patch = tuple[object, str, object]
-"""What has an attribute, its name, and the value that it has meanwhile."""
+"""What has an attribute, its name, and the value that it has in the meantime."""
 
 
 class Caller:
@@ -112,7 +112,7 @@ def refused(
         after: What it answers before.
         patches: Limits and the like.
         durable: Whether it has a data directory.
-        locked: Whether another program holds the database meanwhile.
+        locked: Whether another program holds the database in the meantime.
         with_permits: Whether it asks who calls.
         settings: Of the name server.
     """
@@ -144,7 +144,7 @@ async def answering(part: object, slow_reader_seconds: float = SECONDS) -> Async
     handlers_of_server(slow_reader_seconds).add_service(server, ROUTE_SERVICE, whole(ROUTE_SERVICE, part))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some megabytes otherwise
+    options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some MB otherwise
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options) as connection:
         yield Caller(connection)
     await server.stop(0)
@@ -209,7 +209,7 @@ async def _fail(*_: Any) -> NoReturn:
 
 
 def _resumed(revision: int, epoch: str | None = None) -> tuple[Call, ...]:
-    """Each call that goes on after a point; the epoch is the name server's unless said otherwise."""
+    """Each call that continues after a point; the epoch is the name server's unless said otherwise."""
 
     def after(own: str) -> routes.ResumePoint:
         return routes.ResumePoint(epoch=epoch or own, revision=revision)

@@ -60,7 +60,7 @@ def errors_of(*cases: Any) -> list[RichError]:
 
 @cache
 def provoked(package: str, reason: str) -> tuple[list[RichError], frozenset[tuple[str, str]]]:
-    """The errors of a reason, and which calls sent which reasons meanwhile."""
+    """The errors of a reason, and which calls sent which reasons in the meantime."""
     promised_errors.sent.clear()
     errors = errors_of(*CASES[package][reason])
     return errors, frozenset(promised_errors.sent)

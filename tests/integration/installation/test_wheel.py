@@ -34,7 +34,7 @@ def generated_before() -> dict[Path, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, generated_before: dict[Path, tuple[int, int]]) -> Path:
-    """Built as a release is, from a copy of nothing but this repository."""
+    """Built as a release is, from a copy of this repository alone."""
     assert generated_before
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)

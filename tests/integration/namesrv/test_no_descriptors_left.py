@@ -28,7 +28,7 @@ LOOKUPS = 40
 LOOK_SECONDS = 1.0
 """How long a server without descriptors is looked at."""
 MOST_CPU = 0.3
-"""Of a core, that it may take meanwhile, forty lookups included; trying again without a pause would take all of it."""
+"""Of a core, that it may take then, forty lookups included; trying again without a pause would take all of it."""
 TOLD_EVERY_SECONDS = 10
 """Between two lines of the native engine about connections that it cannot take."""
 LISTENERS = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")

@@ -26,7 +26,7 @@ def shape(block: str) -> list[str]:
     text = re.sub(r"─+", "─", text)
     text = re.sub(r'"epoch": "[0-9a-f-]+"', '"epoch": "EPOCH"', text)
     lines = [re.sub(" {2,}", "  ", line.strip()) for line in text.splitlines()]
-    # Two name servers and two topics are told of in the order in which they come.
+    # Two name servers and two topics are reported in the order in which they come.
     return [lines[0], *sorted(line for line in lines[1:] if not re.search("EVENT_LOOP_HELD_UP|event loop stood", line))]
 
 

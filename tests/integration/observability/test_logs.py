@@ -34,7 +34,7 @@ PROGRAMS = {
 }
 """Command line of each, its event when it serves, and the key of that which has its address."""
 TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a task", "number")
-"""What each tells of when everything goes wrong in it."""
+"""What each reports when everything goes wrong in it."""
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -169,7 +169,7 @@ BAD = (
 """Metadata that is wrong."""
 CALLS = 20
 MOST_LINES = 30
-"""For all 160 calls: the engine of a name server tells of 20 such connections, and then of one every few seconds."""
+"""For all 160 calls: the engine of a name server reports 20 such connections, and then of one every few seconds."""
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_peer_that_never_reads_is_read_from_no_more_and_others_are_served(
     register(client, [topic_config(f"T{number}" + "x" * 100) for number in range(5_000)])
     port = int(address_of(namesrv).rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=0.5) as greedy:
-        sent = sent_until_it_is_not_read(greedy, frame(206) * 100, most=2_000)  # each is half a megabyte of answers
+        sent = sent_until_it_is_not_read(greedy, frame(206) * 100, most=2_000)  # each has 0.5 MB of answers
     assert sent < 2_000
     assert lookup_is_answered(namesrv)
 
@@ -207,7 +207,7 @@ def test_many_registrations_that_come_at_once_wait_for_memory_and_are_all_taken(
         whole = frame(103, {**fields, "brokerId": "0"}, body)
         client.send_bytes(whole[:100_000])
         rests.append(whole[100_000:])
-    # Each is sent by a thread of its own: those that find no room are not read until others are done.
+    # Each is sent by a thread of its own: those that find no capacity are not read until others are done.
     with ThreadPoolExecutor(len(clients)) as threads:
         list(threads.map(RemotingClient.send_bytes, clients, rests))
     for client in clients:

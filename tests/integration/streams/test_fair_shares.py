@@ -1,4 +1,4 @@
-"""One greedy caller takes all it can of each kind; an honest pipeline, an operator and a lookup client go on.
+"""One greedy caller takes all it can of each kind; an honest pipeline, an operator and a lookup client continue.
 
 All are on loopback, so their tokens say who is who.
 """

@@ -1,4 +1,4 @@
-"""Readers of streams that read, never read, stop or go: the others go on, and each is told why it is cut."""
+"""Readers of streams that read, never read, stop or go: the others continue, and each is told why it is cut."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody() -> None:
             register(writer, *topics, counter=counter, name=f"broker-{counter % 2}", port=20911 + counter % 2)
             register(writer, "T1", name=f"broker-of-t1-{counter}", port=30000 + counter)
             while "T1" not in changes_of(watch):
-                pass  # a bookmark of its own, as registrations of others raise the revision meanwhile
+                pass  # a bookmark of its own, as registrations of others raise the revision in the meantime
         namesrv.wait_for("slow_reader_cut")
         watch.cancel()
         with pytest.raises(grpc.RpcError) as caught:

@@ -1,4 +1,4 @@
-"""A DNS that says what the test tells it to."""
+"""A DNS with the answers of the test."""
 
 from __future__ import annotations
 

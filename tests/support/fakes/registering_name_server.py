@@ -44,7 +44,7 @@ class FakeNameServer(ScriptedNamesrv):
             events.put(None)
 
     def forget_channels(self) -> None:
-        """Answers CHANNEL_GONE from now on for the channels that are open, although their streams go on."""
+        """Answers CHANNEL_GONE from now on for the channels that are open, although their streams continue."""
         self.open_channels.clear()
 
     def OpenChannel(  # noqa: N802

@@ -92,7 +92,7 @@ class ScriptedNamesrv:
             self._server = None
 
     def hang(self) -> None:
-        """Gives no answer from now on to a call with one answer; its streams go on."""
+        """Gives no answer from now on to a call with one answer; its streams continue."""
         self._released.clear()
 
     def answer_again(self) -> None:

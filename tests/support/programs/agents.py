@@ -161,7 +161,7 @@ def free_port() -> Iterator[Endpoint]:
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """A port for a process that is killed and started again: nobody else gets it meanwhile, and nobody listens."""
+    """A port for a process that is killed and started again: nobody else gets it, and nobody listens."""
     with socket.socket() as holder:
         # With this set for both, another one may listen there although it is bound here.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

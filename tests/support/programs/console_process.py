@@ -27,7 +27,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-"""Nothing but the page is asked for."""
+"""Only the page is asked for."""
 
 
 class ConsoleProcess(Process):

@@ -23,7 +23,7 @@ START_SECONDS = 60.0
 _ENDPOINT = "AWS_ENDPOINT_URL"
 _KEY = "test-key"
 GATEWAY = "VERSITYGW"
-"""Environment variable: the program of a real server, to be tested with in place of moto's."""
+"""Environment variable: the program of a real server, to be tested with instead of moto's."""
 _numbers = itertools.count()
 
 

@@ -85,7 +85,7 @@ def _classes(release: Release) -> Path:
 
 @contextmanager
 def _made_once(name: str) -> Iterator[tuple[Path, Path | None]]:
-    """A folder of the cache, and where to make it if it is not there; others who want one wait meanwhile."""
+    """A folder of the cache, and where to make it if it is not there; others who want one wait in the meantime."""
     folder, part = _CACHE / name, _CACHE / f"{name}.part"
     _CACHE.mkdir(exist_ok=True)
     with (_CACHE / "rocketmq.lock").open("w") as lock:

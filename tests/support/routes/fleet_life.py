@@ -290,7 +290,7 @@ class FleetLife:
         self._register(broker)
 
     def _scan(self) -> None:
-        """Those that live are heard of; the others are over their time."""
+        """Those that live are seen; the others are over their time."""
         self._clock.advance(70)
         for broker in self._brokers:
             if broker.up:

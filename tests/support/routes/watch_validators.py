@@ -1,7 +1,7 @@
 """The promises of WatchTopicRoutes, checked on what clients recorded: seven validators, each for one promise.
 
 A client is a list of streams in the order in which it opened them; each stream has what was asked for and every
-message that came. Lookups that were made meanwhile, on the same name server, say what the routes really were.
+message that came. Lookups that were made in the meantime, on the same name server, say what the routes really were.
 
 An open watch may gain topics, whose current routes may have the revision of the last bookmark. It may lose topics,
 which a client forgets at the bookmark that counts the removal.
@@ -55,7 +55,7 @@ class WatchedStream:
 
     @property
     def resumes_after(self) -> tuple[str, int] | None:
-        """Epoch and revision that it goes on after; None if it starts anew."""
+        """Epoch and revision that it continues after; None if it starts anew."""
         if not self.request.HasField("resume_after"):
             return None
         return self.request.resume_after.epoch, self.request.resume_after.revision
@@ -94,7 +94,7 @@ class Held(NamedTuple):
     revision: int
     routes: Routes
     told: frozenset[str]
-    """Topics that it was told of since the bookmark before."""
+    """Topics that it was notified of since the bookmark before."""
     starts: bool
     """Whether it is the first bookmark of a client, or of one that started anew."""
 
@@ -120,7 +120,7 @@ def held_at_bookmarks(client: Client) -> Iterator[Held]:
 
 
 def last_bookmark(client: Client) -> tuple[str, int] | None:
-    """Where a client that lost its stream goes on; None: it starts anew."""
+    """Where a client that lost its stream continues; None: it starts anew."""
     last = None
     for held in held_at_bookmarks(client):
         last = held.epoch, held.revision
@@ -128,7 +128,7 @@ def last_bookmark(client: Client) -> tuple[str, int] | None:
 
 
 def check_filtered(client: Client) -> None:
-    """Only topics that were asked for are told of."""
+    """Only topics that were asked for are reported."""
     for stream in client:
         for message, counts in stream.with_counts():
             possible = range(counts.start, counts.stop + 1)
@@ -202,7 +202,7 @@ def check_bookmarkable(client: Client) -> None:
 def check_resumable(client: Client) -> None:
     """A stream that resumes is of the same epoch and tells only of what is later than its point.
 
-    What is not there may be told again: the name server may have become warm meanwhile. That the client ends up with
+    What is not there may be told again: the name server may have become warm. That the client ends up with
     what it would have had without the break is what ``check_reliable`` sees, because it holds on across streams.
     """
     for stream in client:

@@ -62,7 +62,7 @@ def lane() -> Iterator[Lane]:
 
 
 class Held:
-    """Work that says when it has begun and ends when it is let go."""
+    """Work that says when it has begun and ends when it is released."""
 
     def __init__(self, lane: Lane) -> None:
         self._begun, self.let_go, self._ended = threading.Event(), threading.Event(), threading.Event()

@@ -29,7 +29,7 @@ FILTER_SERVER = "broker_agent_api.v1.ClientService.RegisterFilterServer"
 
 
 class Caller:
-    """What gRPC tells of a call."""
+    """What gRPC reports about a call."""
 
     def __init__(self, *names: str, peer: str = "ipv4:10.0.0.7:1", common_name: str = "") -> None:
         self._names = [name.encode() for name in names]

@@ -42,7 +42,7 @@ class NameServer:
         self.refuses: set[str] = set()
         """Names of topics with which a table is refused for good."""
         self.is_full = False
-        """Whether it has no room for the next registration, whatever that is."""
+        """Whether it has no capacity for the next registration, whatever that is."""
         self.registrations = 0
         """Calls, refused ones among them."""
         self.refusals = 0

@@ -150,7 +150,7 @@ class ReferenceMachine(Machine):
     ) -> list[ResultT] | None:
         """The same with changes that follow from each other.
 
-        The model is told of each publication as soon as it shows, and of the rest at the end.
+        The model is notified of each publication as soon as it shows, and of the rest at the end.
         """
         left, revision, results = list(publications), self.state.revision, list[ResultT]()
         with self._beside(plan, cause):
@@ -176,7 +176,7 @@ class ReferenceMachine(Machine):
 
     @contextmanager
     def _beside(self, plan: Plan, cause: str) -> Iterator[None]:
-        """What a change is made in: it may be given up, and the tables may be frozen meanwhile."""
+        """What a change is made in: it may be given up, and the tables may be frozen in the meantime."""
         self.causes, self.given_up = {cause, "mass-loss guard"}, False
         self.at_breaths, self.before_commits = list(plan.at_breaths), list(plan.before_commits)
         try:

@@ -14,7 +14,7 @@ def route(perm: int) -> route_data_pb2.TopicRouteData:
 
 
 def message(revision: int, *, epoch: str = "1", bookmark: bool = True, **perms: int) -> pb.WatchTopicRoutesResponse:
-    """A message that tells of topics with the permission of each."""
+    """A message that reports topics with the permission of each."""
     told = pb.WatchTopicRoutesResponse(header=route_data_pb2.NamesrvHeader(epoch=epoch, revision=revision))
     told.bookmark = bookmark
     for topic, perm in perms.items():
@@ -23,7 +23,7 @@ def message(revision: int, *, epoch: str = "1", bookmark: bool = True, **perms: 
 
 
 def watch(*messages: pb.WatchTopicRoutesResponse, after: int | None = None) -> WatchedStream:
-    """A stream of T1 and T2, which goes on after a revision or starts anew."""
+    """A stream of T1 and T2, which continues after a revision or starts anew."""
     request = pb.WatchTopicRoutesRequest(topics=["T1", "T2"])
     if after is not None:
         request.resume_after.epoch, request.resume_after.revision = "1", after

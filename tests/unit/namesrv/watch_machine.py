@@ -1,5 +1,7 @@
-"""A state machine of watches that read whenever they like, beside everything that may happen to a name server: at each
-bookmark a watch holds exactly what lookups give, and it was told why each broker left."""
+"""A state machine of watches that read whenever they like, next to everything that may happen to a name server.
+
+At each bookmark a watch holds exactly what lookups give, and it was told why each broker left.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_file_that_grows_is_read_no_further_than_it_was_long(tmp_path: Path) -
 
 
 def _error_of_growing(path: Path) -> OSError:
-    """Files there say that they are empty, and are not: as one to which something is added meanwhile."""
+    """Files there say that they are empty, and are not: as one to which something is added in the meantime."""
     with open_regular(path) as file, pytest.raises(OSError, match="grows while it is read") as caught:
         read_as_it_is(file, 1_000_000)
     return caught.value

@@ -72,7 +72,7 @@ def test_rows_are_the_elements_of_all_lists_but_those_within_elements() -> None:
 
 
 def told(burst: int, moments: list[float]) -> list[int]:
-    """How many were not told before each line, of an event that happens at these seconds."""
+    """How many lines were suppressed before each line, of an event that happens at these seconds."""
     clock = VirtualClock()
     log = RateLimitedLog("it_happened", 1.0, clock, burst=burst)
     with capture_logs() as lines:

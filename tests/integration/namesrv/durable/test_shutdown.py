@@ -100,7 +100,7 @@ def test_a_lookup_whose_message_comes_after_the_farewell_is_answered() -> None:
         namesrv.signal(signal.SIGTERM)
         assert frames.GOAWAY in came
         assert frames.PING in came, "a client has a second to answer this"
-        for connection in others:  # two seconds in all: while some connections end, the server lets the rest go on
+        for connection in others:  # two seconds in all: while some connections end, the server lets the rest continue
             threading.Event().wait(0.1)
             connection.close()
         caller.sendall(frames.frame(frames.DATA, frames.END_STREAM, 1, frames.prefixed(frames.ROUTE)))

@@ -321,7 +321,7 @@ def test_a_disk_without_hard_links_is_told_before_anything_is_made(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
+    """A disk of 1 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if shutil.which("mount") is None:

@@ -1,4 +1,4 @@
-"""A folder that stands first on a program's PYTHONPATH, so that everything goes wrong in it that Python tells of."""
+"""A folder that stands first on a program's PYTHONPATH, so that everything goes wrong in it that Python reports."""
 
 from __future__ import annotations
 

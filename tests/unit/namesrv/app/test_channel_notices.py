@@ -1,4 +1,4 @@
-"""ChannelNotices: channels are told of a group's new lowest broker id and of a changed order configuration."""
+"""ChannelNotices: channels are notified of a group's new lowest broker id and of a changed order configuration."""
 
 from __future__ import annotations
 

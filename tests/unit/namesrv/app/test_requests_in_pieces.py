@@ -141,7 +141,7 @@ def test_without_a_cut_a_large_request_is_parsed_whole() -> None:
 
 
 class Parsing:
-    """Ends a piece of ``THREE`` or ``MANY`` after each topic, and stops in the first piece until the test goes on."""
+    """Ends a piece of ``THREE`` or ``MANY`` after each topic, and stops in the first piece until the test continues."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []

@@ -1,4 +1,4 @@
-"""StallDetector: a process that did not run blames nobody."""
+"""StallDetector: a stall of the process is nobody's silence."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ async def test_a_caller_that_goes_after_the_preparation_commits_nothing(fleet: F
     going = asyncio.create_task(writer.apply_own(change))
     while not events:  # noqa: ASYNC110 - the thread knows no event loop's events
         await asyncio.sleep(0)
-    going.cancel()  # the thread has told its end or is about to, and the caller has not heard of it
+    going.cancel()  # the thread has told its end or is about to, and the caller has not seen it
     await asyncio.wait([going])
     assert going.cancelled()
     assert events == ["prepare it"]

@@ -1,4 +1,4 @@
-"""Open streams of changes: who may open one, who is woken when, and what a shutdown tells them."""
+"""Open streams of changes: who may open one, who is woken when, and what a shutdown sends to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker: the event loop goes on while its thread computes, and a job that has ended leaves nothing behind."""
+"""A worker: the event loop continues while its thread computes, and a job that has ended leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_nothing_is_left_of_a_job_however_it_ended(
     assert reference() is None
 
 
-# The event loop goes on.
+# The event loop continues.
 
 
 @pytest.mark.parametrize("takes_breaths", [True, False])

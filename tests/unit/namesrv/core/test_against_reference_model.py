@@ -99,7 +99,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def __init__(self) -> None:
         super().__init__()
         self.said: dict[BrokerKey, Mapping[str, ReportedQueues]] = {}
-        """The last table of each group that came topic by topic, with its mark."""
+        """The last table of each group that came in merging registrations, with its mark."""
 
     @initialize(
         acting_master=st.booleans(), exactly=st.booleans(), places=places(1), topics=TOPICS,
@@ -186,7 +186,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def register_the_same_twice(
         self, number: int, topics: dict[str, QueueNumbers], topic: str, numbers: QueueNumbers, between: str
     ) -> None:
-        """With a mark, so that the second table is not read where nothing has come between."""
+        """With a mark, so that the second table is read only if something has come between."""
         for key, broker in self.brokers_at(number):
             registration = Registration(
                 broker.group, broker.broker_id, key.broker_addr, broker.version, topics,
@@ -276,7 +276,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         removed = self.drive(removal, plan, publication, cause="UnregisterBroker")
         assert self.given_up or bool(removed) == due
 
-    # Signs of life
+    # Liveness
 
     @rule(
         number=st.integers(0, 3),

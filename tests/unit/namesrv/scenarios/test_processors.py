@@ -159,7 +159,7 @@ def test_a_name_server_listens_on_9876_unless_told_otherwise() -> None:
 
 
 def test_the_end_of_an_unknown_channel_changes_nothing(fleet: Fleet) -> None:
-    """Scenario 60: close, exception and idle are one thing here, and a channel that is not there is nobody's."""
+    """Scenario 60: close, exception and idle are one thing here, and an absent channel belongs to nobody."""
     fleet.register(A)
     assert fleet.end_channel("unknown") == []
     assert fleet.end_channel("") == []

@@ -264,7 +264,7 @@ def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
     assert fleet.topics == set()
 
 
-# Signs of life
+# Liveness
 
 
 def ask(fleet: Fleet, version: DataVersion = VERSION, broker_id: int = 0) -> tuple[bool, DataVersion | None]:

@@ -18,7 +18,7 @@ class SteppingFleet(Fleet):
     """A fleet whose wall clock can be set."""
 
     def set_wall_clock(self, seconds: float) -> None:
-        """Steps the wall clock by that much; the monotonic one goes on as before."""
+        """Steps the wall clock by that much; the monotonic one continues as before."""
         self.clock.wall_ahead += seconds
 
 

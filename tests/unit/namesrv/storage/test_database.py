@@ -667,7 +667,7 @@ def open_folder() -> Iterator[Path]:
 
 @contextmanager
 def rights_of_others() -> Iterator[None]:
-    """Root may do everything, so it is somebody else meanwhile."""
+    """Root may do everything, so it is somebody else in the meantime."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(NOBODY)

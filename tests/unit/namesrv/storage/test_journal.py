@@ -461,7 +461,7 @@ def test_a_registration_never_waits_for_a_disk_that_hangs(db: Database) -> None:
         writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
         kept.append(slow.row())
         await until(slow.begun)
-        kept.append(times=15)  # on the event loop, which goes on
+        kept.append(times=15)  # on the event loop, which continues
         slow.lets_go.set()
         await until_written(db, 16)
         writing.cancel()

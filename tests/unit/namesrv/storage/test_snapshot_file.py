@@ -47,7 +47,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def loaded(folder: Path) -> tuple[list[bytes] | None, list[Any]]:
-    """What is loaded, and what is logged meanwhile."""
+    """What is loaded, and what is logged in the meantime."""
     with capture_logs() as logs:
         messages = SnapshotFile(folder).load()
     assert {line["log_level"] for line in logs} <= {"warning"}

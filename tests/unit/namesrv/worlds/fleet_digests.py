@@ -36,7 +36,7 @@ class Digests:
         self.calls = DigestCalls(self.fleet.state, Worker("reader"))
 
     def all(self) -> list[DigestedBroker]:
-        """The brokers with their digests, made where nothing changes meanwhile."""
+        """The brokers with their digests, made where nothing changes in the meantime."""
         self.digests.compute(self.digests.missing(FRONT, ALL))
         page = self.digests.page(FRONT, ALL)
         assert page is not None, "a digest is missing"

@@ -1,4 +1,4 @@
-"""topicQueueMapping.json beside a followed topics.json: its mappings are the topics', and its faults are told of."""
+"""topicQueueMapping.json next to a followed topics.json: its mappings are the topics', and its faults are reported."""
 
 from __future__ import annotations
 

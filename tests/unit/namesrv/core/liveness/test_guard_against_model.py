@@ -61,7 +61,7 @@ class Model:
         self.brokers[number] = Broker(principal)
 
     def leave(self, number: int) -> None:
-        """A broker unregisters. If it was lost before, that goes on counting."""
+        """A broker unregisters. If it was lost before, that continues counting."""
         broker = self.brokers[number]
         broker.is_in = False
         if broker.lost_at is None:

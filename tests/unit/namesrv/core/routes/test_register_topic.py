@@ -87,7 +87,7 @@ def test_data_versions_liveness_and_generations_stay(fleet: Fleet) -> None:
     assert fleet.state.tables.broker_live_table == live
     assert fleet.query() == (False, live[next(iter(live))].data_version)
     fleet.clock.advance(21.0)
-    assert [gone.live.broker_addr for gone in fleet.scan()] == [B]  # A was heard of by the query alone
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [B]  # A was seen by the query alone
 
 
 def test_the_topic_goes_with_the_last_broker_of_its_group(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""Signs of life: who is removed for its silence or with its channel, and who is given more time."""
+"""Liveness: who is removed for its silence or with its channel, and who is given more time."""
 
 from __future__ import annotations
 

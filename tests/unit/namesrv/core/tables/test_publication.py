@@ -1,4 +1,4 @@
-"""A registration that says nothing new of its group publishes nothing of it, unless others have said something."""
+"""A registration that repeats its group's data publishes it only if others have changed it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _own_context() -> Iterator[None]:
 
 
 class Call:
-    """What gRPC tells of a call."""
+    """What gRPC reports about a call."""
 
     def __init__(self, uris: Sequence[str] = (), dns: Sequence[str] = (), common_name: str | None = None) -> None:
         self._shown = {

@@ -129,7 +129,7 @@ def test_pages_come_newest_first_and_outlive_changes_that_come_and_go() -> None:
     second = log.page(request)
     assert [entry.revision for entry in second.entries] == [4, 3]
     assert second.next_page_token == ""
-    for _ in range(7):  # and now all that the token could go on with are dropped
+    for _ in range(7):  # and now all that the token could continue with are dropped
         log.append()
     assert log.revisions(request) == []
 

@@ -1,4 +1,4 @@
-"""Registrations are read whole before they stand in line, within bounds, and lookups go on meanwhile."""
+"""Registrations are read whole before they stand in line, within bounds, and lookups continue in the meantime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs of life that come again: answered as if each were looked at as a whole, whatever has become of the broker."""
+"""Repeated heartbeats: answered as if each were looked at as a whole, whatever has become of the broker."""
 
 from __future__ import annotations
 
