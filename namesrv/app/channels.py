@@ -26,6 +26,9 @@ from namesrv_common.server.shares import MACHINE, Sharer, Shares
 DOUBTED_SECONDS = 60.0
 """Time that a broker has to register again after we ended its channel: the longest period of agents."""
 
+REOPEN_MILLIS = 1_000
+"""Time after which holders may open their channels again at a name server that ends: a restart takes a second."""
+
 _log = structlog.get_logger(__name__)
 
 _Events = asyncio.Queue[pb.OpenChannelResponse]
@@ -158,7 +161,10 @@ class ChannelStreams:
             return
         while events.full():
             events.get_nowait()
-        events.put_nowait(pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=reason)))
+        closing = pb.ChannelClosing(reason=reason)
+        if reason == pb.ChannelClosing.REASON_SHUTDOWN:
+            closing.retry_delay_millis = REOPEN_MILLIS
+        events.put_nowait(pb.OpenChannelResponse(closing=closing))
 
     def close_all(self, reason: pb.ChannelClosing.Reason) -> None:
         for channel_id in (*self._events, *self._connections):

@@ -29,7 +29,7 @@ from namesrv.app.field_rules import (
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.change_stream import change_messages, follow_messages
-from namesrv.core.errors import epoch_changed, invalid_field, limit_exceeded, shutting_down
+from namesrv.core.errors import Reason, Refused, epoch_changed, invalid_field, limit_exceeded, shutting_down
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
@@ -79,7 +79,7 @@ def resume_point(field: str, point: route_service_pb2.ResumePoint) -> route_serv
     missing = "is missing; take epoch and revision from a header"
     check(
         (f"{field}.epoch", point.epoch or None, ANYTHING._replace(missing=missing)),
-        (f"{field}.revision", given(point, "revision"), NOT_NEGATIVE._replace(missing=missing)),
+        (f"{field}.revision", point.revision, NOT_NEGATIVE),
     )
     return point
 
@@ -163,7 +163,12 @@ class WatchCalls:
         request = later.take()
         if request is None:
             return False
-        change = await self._reader.run(partial(_changed, watch.subscription, request), sharer.name)
+        try:
+            change = await self._reader.run(partial(_changed, watch.subscription, request), sharer.name)
+        except Refused as error:
+            if error.reason == Reason.INVALID_FIELD:
+                error.metadata["request"] = str(watch.request_count + 1)
+            raise
         del request
         await self._watch_streams.resubscribe(watch, change, sharer)
         later.read_next()

@@ -29,7 +29,12 @@ _CHANGE = route_service_pb2.TopicRouteChange
 _CHANGES_TAG = tag(_RESPONSE.CHANGES_FIELD_NUMBER)
 _TOPIC_TAG = tag(_CHANGE.TOPIC_FIELD_NUMBER)
 _ROUTE_TAG = tag(_CHANGE.ROUTE_FIELD_NUMBER)
-_BOOKMARK = varint(_RESPONSE.BOOKMARK_FIELD_NUMBER << 3) + varint(1) + varint(_RESPONSE.REQUEST_COUNT_FIELD_NUMBER << 3)
+_BOOKMARKS = [
+    b"".join(map(varint, (_RESPONSE.BOOKMARK_FIELD_NUMBER << 3, 1, _RESPONSE.WARM_FIELD_NUMBER << 3, is_warm)))
+    + varint(_RESPONSE.REQUEST_COUNT_FIELD_NUMBER << 3)
+    for is_warm in (False, True)
+]
+"""While warming up and afterwards, up to the number of the request messages."""
 
 assert _RESPONSE.HEADER_FIELD_NUMBER == 1, "headers are framed as field 1"
 
@@ -67,7 +72,8 @@ class WatchMessages:
         is_all = not watch.pending
         watch.revision = self._state.revision
         watch.bookmark_due = not is_all  # even if the rest then changes nothing
-        return self._message((*changes, _BOOKMARK, varint(watch.request_count)) if is_all else tuple(changes))
+        bookmark = (_BOOKMARKS[self._is_warm()], varint(watch.request_count)) if is_all else ()
+        return self._message((*changes, *bookmark))
 
     def _message(self, parts: tuple[bytes, ...]) -> bytes:
         if self._revision != self._state.revision:  # a bookmark alone

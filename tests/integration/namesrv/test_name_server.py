@@ -171,7 +171,8 @@ def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvP
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
     namesrv.signal(signal.SIGTERM)
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
-    assert channel.next_event().closing.reason == pb.ChannelClosing.REASON_SHUTDOWN
+    closing = channel.next_event().closing
+    assert (closing.reason, closing.retry_delay_millis) == (pb.ChannelClosing.REASON_SHUTDOWN, 1_000)
     assert namesrv.wait() == 0
     assert namesrv.events("broker_removed") == []
     assert namesrv.events("namesrv_stopped")

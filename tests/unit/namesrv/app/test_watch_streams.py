@@ -238,6 +238,7 @@ async def test_an_update_is_refused_by_the_rules_of_an_open_watch() -> None:
                 error = await failure_of(stream)
                 assert error.reason == Reason.INVALID_FIELD
                 assert error.violations[0].field == field
+                assert error.metadata["request"] == "2"
 
 
 async def test_all_messages_together_may_not_name_more_than_a_watch_may_have() -> None:

@@ -126,6 +126,15 @@ def test_watches_of_two_zones_are_sent_the_routes_of_each() -> None:
         assert [data.broker_name for data in route.broker_datas] == groups
 
 
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_bookmark_says_whether_the_name_server_is_warm(fleet: WatchedFleet, *, is_warm: bool) -> None:
+    fleet.is_warm = is_warm
+    message = fleet.message(fleet.watch("T1"))
+    assert message is not None
+    assert (message.bookmark, message.request_count, message.warm) == (True, 1, is_warm)
+    assert message.HasField("warm")
+
+
 def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does_not_know(fleet: WatchedFleet) -> None:
     fleet.is_warm = False
     watch = fleet.watch("T1", "comes", "does-not-come")
