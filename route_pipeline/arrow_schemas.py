@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
 import pyarrow as pa
 
 from route_pipeline import schemas
@@ -25,10 +29,35 @@ _TYPES = {
 }
 
 
-def arrow_field(column: schemas.Column) -> pa.Field:
-    return pa.field(column.name, _TYPES[column.type], nullable=column.nullable)
-
-
+@cache
 def arrow_schema(table: str) -> pa.Schema:
     """The Arrow schema of a table's record batches. Raises KeyError if there is no such table."""
-    return pa.schema([arrow_field(column) for column in schemas.columns_of(table)])
+    return pa.schema(
+        [pa.field(column.name, _TYPES[column.type], nullable=column.nullable) for column in schemas.columns_of(table)]
+    )
+
+
+def batch_of(
+    table: str, common: Mapping[str, Any], own: Sequence[Mapping[str, Any]] | Mapping[str, pa.Array]
+) -> pa.RecordBatch:
+    """Rows of a table that have some columns in common.
+
+    Args:
+        common: Values by column.
+        own: The other columns, as rows or as arrays by column. What neither has is null.
+    """
+    schema = arrow_schema(table)
+    if isinstance(own, Mapping):
+        arrays, count = own, len(next(iter(own.values())))
+    else:
+        named, count = {name for row in own for name in row}, len(own)
+        arrays = {
+            field.name: pa.array([row.get(field.name, common.get(field.name)) for row in own], field.type)
+            for field in schema
+            if field.name in named
+        }
+    columns = [
+        arrays[field.name] if field.name in arrays else pa.repeat(pa.scalar(common.get(field.name), field.type), count)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -29,49 +29,39 @@ class NamesrvReader(DataSourceReader):
 
     @text_first(NamesrvError)
     def partitions(self) -> list[InputPartition]:
-        """Pins one revision of each name server and plans a task for each.
-
-        Raises:
-            NamesrvError: A name server does not answer (with onLost=continue: none of them does), or two addresses
-                are the same name server.
-            ColdError: A name server is warming up (with onCold=wait: still, after timeoutSeconds).
-        """
+        """Pins one revision of each name server and plans a task for each. Raises NamesrvError."""
+        options = self._request.options
         names: dict[str, Endpoint] = {}
         parts: list[InputPartition] = []
         lost: list[NamesrvError] = []
-        for endpoint in self._request.options.endpoints:
+        for endpoint in options.endpoints:
             try:
                 namesrv, part = self._plan(endpoint)
             except NamesrvError as error:
-                if self._request.options.on_lost == "fail" or not error.lost:
+                if options.on_lost == "fail" or not error.lost:
                     raise
                 logger.warning("left out: %s", error)
                 lost.append(error)
                 continue
-            if namesrv:
-                check_name(names, namesrv, endpoint)
+            check_name(names, namesrv, endpoint)
             parts.append(InputPartition(part))
-        check_some_answer(lost, self._request.options.endpoints)
+        check_some_answer(lost, options.endpoints)
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one task's part. Raises NamesrvError, so that Spark fails the task, if it could not be read whole."""
+        request, part = self._request, partition.value
         with text_first(NamesrvError):
-            for batch in self._read(partition.value):
-                yield self._request.selected(batch)
-
-    def _read(self, part: ChangesPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
-        request = self._request
-        if isinstance(part, ChangesPart):
-            return read_part(request, part)
-        table, cold = request.options.table, request.options.on_cold == "read"
-        return read_table(part.endpoint, table, request.connecting, part.pin_id, request.wanted, cold=cold)
+            if isinstance(part, ChangesPart):
+                yield from read_part(request, part)
+            else:
+                cold = request.options.on_cold == "read"
+                table = request.options.table
+                yield from read_table(part.endpoint, table, request.connecting, part.pin_id, request.wanted, cold=cold)
 
     def _plan(self, endpoint: Endpoint) -> tuple[str, ChangesPart | SnapshotPart]:
-        """The name of a name server (empty where it need not be asked) and the part of the task that reads it."""
+        """The name of a name server, and the part of the task that reads it."""
         options, connecting = self._request.options, self._request.connecting
-        if endpoint in options.pins:
-            return "", SnapshotPart(endpoint, options.pins[endpoint])
         cold = options.on_cold == "read"
         if options.on_cold == "wait":
             wait_until_warm(endpoint, connecting)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.endpoints import Endpoint
-from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.arrow_schemas import batch_of
 from route_pipeline.name_server import SnapshotStream, Span, read_changes
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import CHANGES, READS
@@ -31,7 +31,6 @@ lost, back: a name server stopped answering, or answers again. hole: changes are
 kept: nothing was read of it. ``changed_at`` is until when it is known, and ``reason`` its state: up, lost or hole.
 """
 
-_SCHEMA = arrow_schema(CHANGES)
 _Row = dict[str, Any]
 
 
@@ -80,10 +79,14 @@ def snapshot_rows(
     queues = QueueColumns()
     for chunk in snapshot.chunks():
         if chunk.topics:
-            yield _queue_batch(common, queue_columns(snapshot, queues, chunk, wanted))
+            columns = queue_columns(snapshot, queues, chunk, wanted)
+            key = pc.binary_join_element_wise(columns["topic"], columns["cluster_name"], columns["broker_name"], "/")
+            yield batch_of(CHANGES, common | {"table_name": "topic_queues"}, columns | {"key": key})
         if rows := [row for row in _chunk_rows(chunk) if wanted.wants_cluster(row["cluster_name"])]:
-            yield _batch(common, rows)
-    yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(part.endpoint), "warm": origin.warm}])
+            yield batch_of(CHANGES, common, rows)
+    yield batch_of(
+        CHANGES, common, [{"table_name": READS, "op": SNAPSHOT, "key": str(part.endpoint), "warm": origin.warm}]
+    )
 
 
 def change_rows(part: ChangesPart, connecting: Connecting, wanted: RowFilter = EVERYTHING) -> Iterator[pa.RecordBatch]:
@@ -95,7 +98,7 @@ def change_rows(part: ChangesPart, connecting: Connecting, wanted: RowFilter = E
         at = {"revision": response.header.revision, "changed_at": response.changes.applied_at_millis * 1000}
         rows += [at | row for change in response.changes.changes for row in _rows_of(change, wanted)]
         if len(rows) >= MAX_BATCH_ROWS:
-            yield _batch(common, rows)
+            yield batch_of(CHANGES, common, rows)
             rows = []
     rows.append(
         {
@@ -107,7 +110,7 @@ def change_rows(part: ChangesPart, connecting: Connecting, wanted: RowFilter = E
             "after_revision": span.after,
         }
     )
-    yield _batch(common, rows)
+    yield batch_of(CHANGES, common, rows)
 
 
 def reader_row(row: _Row) -> pa.RecordBatch:
@@ -116,31 +119,7 @@ def reader_row(row: _Row) -> pa.RecordBatch:
     Args:
         row: Columns by name; ``changed_at`` is by the reader's clock, microseconds since the Unix epoch.
     """
-    return _batch({"table_name": READS, "from_snapshot": False}, [row])
-
-
-def _batch(common: _Row, rows: list[_Row]) -> pa.RecordBatch:
-    """Rows that have some columns of their own and others in common; what neither has is null."""
-    own = {name for row in rows for name in row}
-    arrays = []
-    for field in _SCHEMA:
-        if field.name in own:
-            default = common.get(field.name)
-            arrays.append(pa.array([row.get(field.name, default) for row in rows], field.type))
-        else:
-            arrays.append(pa.repeat(pa.scalar(common.get(field.name), field.type), len(rows)))
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
-
-
-def _queue_batch(common: _Row, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    key = pc.binary_join_element_wise(columns["topic"], columns["cluster_name"], columns["broker_name"], "/")
-    own = {**columns, "key": key}
-    same = common | {"table_name": "topic_queues"}
-    arrays = [
-        own[field.name] if field.name in own else pa.repeat(pa.scalar(same.get(field.name), field.type), len(key))
-        for field in _SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    return batch_of(CHANGES, {"table_name": READS, "from_snapshot": False}, [row])
 
 
 def _chunk_rows(chunk: route_service_pb2.SnapshotChunk) -> Iterator[_Row]:

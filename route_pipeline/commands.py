@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from namesrv_common.endpoints import parse_endpoints
 from namesrv_common.process.command_line import LoggingCommand, version_option
@@ -24,7 +25,7 @@ from route_pipeline.html_report import html_report
 from route_pipeline.ingest import Appended, Ingester, ingest_options
 from route_pipeline.log.place import LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
-from route_pipeline.name_server import NamesrvError, waiting_text
+from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Options
 from route_pipeline.questions import CLOCKS, ENGINES, Questions, questions, store_history, views_of
 from route_pipeline.report_data import collect_charts, collect_report
@@ -52,6 +53,8 @@ def _log_as(log_format: LogFormat) -> LogFormat:
     if log_format == "json":
         write_json_lines()
         configure_logs(log_format, "warning")
+    else:
+        logging.basicConfig(format="route-pipeline: %(message)s")
     return log_format
 
 
@@ -64,35 +67,28 @@ Lines = Annotated[
 Log = Annotated[str, typer.Argument(metavar="LOG", help="Path or URL that ingest wrote to.")]
 
 
-FIRST_RETRY_SECONDS = 2.0
-"""Longest wait before failed work is tried again; it doubles with each failure and is shortened at random."""
-SHORTEST_RETRY_SECONDS = 1.0
-LONGEST_RETRY_SECONDS = 60.0
-"""Longest wait of all: the name servers have been away for minutes by then."""
+SHORTEST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
+"""Waits before failed work is tried again: they double with each failure, and are shortened at random."""
 
 
 def repeat(
     work: Callable[[], object],
     seconds: float,
-    may_pass: Callable[[BaseException], bool],
-    on_failure: Callable[[str], None],
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Starts the work every so many seconds, until it fails with an error that does not pass by itself.
+    """Starts the work every so many seconds. After errors of name servers and stores it tries again, and says so."""
 
-    If ``may_pass`` says that it may, the work is tried again after growing pauses. ``on_failure`` is told in one line.
-    """
-
-    def tell(state: RetryCallState) -> None:
+    def tell_failure(state: RetryCallState) -> None:
         assert state.outcome is not None
-        on_failure(f"{state.outcome.exception()} (trying again in {state.upcoming_sleep:.1f} s)")
+        _say(f"{state.outcome.exception()} (trying again in {state.upcoming_sleep:.1f} s)", "problem", "warning")
 
     until_done = Retrying(
-        retry=retry_if_exception(may_pass),
-        wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, min=SHORTEST_RETRY_SECONDS),
-        before_sleep=tell,
+        # Options were checked before: one that is wrong now, a ValueError, names a file that is renewed.
+        retry=retry_if_exception_type((NamesrvError, StoreError, ValueError)),
+        wait=wait_random_exponential(2, LONGEST_RETRY_SECONDS, min=SHORTEST_RETRY_SECONDS),
+        before_sleep=tell_failure,
         sleep=sleep,
     )
     while True:
@@ -141,14 +137,7 @@ def ingest_command(
     options = _options(namesrv, option)
     with _failures():
         log = RouteLog(Place(out, _values(store, "--store")))
-        ingester = Ingester(
-            options,
-            log,
-            restart=restart,
-            on_batch=_say_batch,
-            on_wait=lambda *one: _say(f"waiting: {waiting_text(*one)}"),
-        )
-        batches = ingester.once()
+        batches = Ingester(options, log, restart=restart, on_batch=_say_batch).once()
     rows, aside = sum(one.rows for one in batches), sum(one.aside for one in batches)
     _say(f"{rows:,} rows appended to {log.place.url}, {aside:,} put aside")
 
@@ -170,16 +159,9 @@ def follow_command(
     with _failures():
         log = RouteLog(Place(out, _values(store, "--store")))
         _say(f"following {', '.join(map(str, options.endpoints))} every {every:g} s; end it with Ctrl-C")
-        ingester = Ingester(
-            options, log, follows=True, on_batch=_say_batch, on_wait=lambda *one: _say(f"waiting: {waiting_text(*one)}")
-        )
+        ingester = Ingester(options, log, follows=True, on_batch=_say_batch)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # each batch reads certificates and tokens anyway
-        repeat(ingester.once, every, _may_pass, lambda problem: _say(problem, "problem", "warning"))
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Whether a follow tries again. Options were checked before: one that is wrong now names a file that is renewed."""
-    return isinstance(error, (NamesrvError, StoreError, ValueError))
+        repeat(ingester.once, every)
 
 
 @app.command("report")

@@ -50,58 +50,29 @@ class NamesrvDataSource(DataSource):
         """The schema of the table."""
         return spark_ddl(self._request.options.table)
 
-    def reader(self, schema: StructType) -> NamesrvReader:
-        """A reader of the tables as they are now, or of the columns of a schema. Raises ValueError."""
+    def reader(self, schema: StructType) -> NamesrvReader:  # noqa: ARG002 - Spark's method
+        """A reader of the tables as they are now."""
         from route_pipeline.batch_reader import NamesrvReader  # noqa: PLC0415
 
-        with text_first(ValueError):
-            return NamesrvReader(self._request.with_schema(_columns_of(schema)))
+        return NamesrvReader(self._request)
 
-    def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: ARG002, N802 - Spark's method
         """A reader of the tables as they are now and of every change from then on. Raises ValueError."""
         from route_pipeline.stream_reader import NamesrvStreamReader  # noqa: PLC0415
 
         with text_first(ValueError):
-            request = ReadRequest.of(self.options, STREAMING).with_schema(_columns_of(schema))
+            request = ReadRequest.of(self.options, STREAMING)
             table = request.options.table
             if table != CHANGES:
                 raise ValueError(f"option 'table' is {table!r}; a stream is of table {CHANGES!r}: say so")
         return NamesrvStreamReader(request)
 
 
-def _columns_of(schema: StructType) -> list[tuple[str, str, bool]]:
-    return [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
-
-
 def register(spark: SparkSession) -> None:
-    """Makes the formats ``namesrv`` and ``namesrv_log`` known to a session.
-
-    Raises:
-        WorkerPythonError: The session's workers run a Python that cannot read it; one line that says what to set.
-    """
+    """Makes the formats ``namesrv`` and ``namesrv_log`` known to a session. Raises WorkerPythonError."""
     if not is_remote():
         check_worker_python(spark.sparkContext.pythonExec)
     from route_pipeline.log_sink import RouteLogSink  # noqa: PLC0415 - a program that only reads need not wait for it
 
     spark.dataSource.register(NamesrvDataSource)
     spark.dataSource.register(RouteLogSink)
-
-
-def pin(options: Mapping[str, str]) -> dict[str, str]:
-    """Pins one revision of each name server for several queries. Returns the options with which they read it.
-
-    ::
-
-        options = pin({"endpoints": "10.0.0.1:9876", "pinSeconds": "300"})
-        topics = spark.read.format("namesrv").options(**options).load()
-        brokers = spark.read.format("namesrv").options(**options, table="brokers").load()
-
-    Raises:
-        NamesrvError: As for a read with these options.
-        ValueError: An option is wrong.
-    """
-    from route_pipeline.batch_reader import NamesrvReader  # noqa: PLC0415
-
-    parts = [one.value for one in NamesrvReader(ReadRequest.of(options)).partitions()]
-    endpoints = ",".join(str(part.endpoint) for part in parts)
-    return {**options, "endpoints": endpoints, "pins": ",".join(f"{part.endpoint}={part.pin_id}" for part in parts)}

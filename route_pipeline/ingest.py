@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from namesrv_common.endpoints import Endpoint
 from route_pipeline.log.data_files import BatchRows
 from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
-from route_pipeline.name_server import log_wait
 from route_pipeline.options import STREAMING, Options, ReadRequest
 from route_pipeline.planner import Part, Planner, read_part
 from route_pipeline.positions import HOLE, Position, Positions
@@ -53,7 +52,6 @@ class Ingester:
         follows: bool = False,
         restart: bool = False,
         on_batch: Callable[[Appended], None] = lambda _batch: None,
-        on_wait: Callable[[Endpoint, str], None] = log_wait,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Reads nothing yet.
@@ -62,38 +60,30 @@ class Ingester:
             follows: Whether :meth:`once` is called again and again. It then leaves out name servers that are warming
                 up, and does not fail.
             restart: Whether to forget how far was read, and so to begin with a snapshot.
-            on_wait: Called with address and name of a name server that warms up, once until it is read.
         """
         self._options = options
         self._log = log
         self._follows = follows
         self._restart = restart
         self._on_batch = on_batch
-        self._on_wait = on_wait
         self._monotonic = monotonic
         self._wrote = monotonic()
         self._told: set[Endpoint] = set()
-        self._waiting: set[Endpoint] = set()
 
     def once(self) -> list[Appended]:
         """Appends all changes that there are now. After an error, another call continues where it was.
 
-        Each call reads the files of certificates and the token.
-
-        Raises:
-            ValueError: A file of certificates or of the token is wrong.
-            NamesrvError: Name servers could not be read; the batches before stay.
-            LogError: The log could not be written to.
+        Each call reads the files of certificates and the token. Raises ValueError if one is wrong, NamesrvError and
+        LogError.
         """
         request = ReadRequest(self._options, self._options.connecting())
         log, written = self._log, list[Appended]()
-        self._waiting = set()
-        planner = Planner(request, lambda: log.now().timestamp(), on_wait=self._wait, waits_for_all=not self._follows)
+        planner = Planner(request, lambda: log.now().timestamp(), waits_for_all=not self._follows, told=self._told)
         log.catch_up()
         try:
             planner.fix_end()
             start = self._start(planner)
-            while (end := planner.end(start, self._options.max_revisions_per_trigger)) != start:
+            while (end := planner.end(start)) != start:
                 written.append(self._append(request, planner, start, end))
                 # As planned, though a name server that was restarted since has been read in its next life: else this
                 # would not come to its end. Missing changes are only in the log.
@@ -103,13 +93,7 @@ class Ingester:
                 self._wrote = self._monotonic()
         finally:
             planner.release()
-        self._told = self._waiting
         return written
-
-    def _wait(self, endpoint: Endpoint, namesrv: str) -> None:
-        self._waiting.add(endpoint)
-        if endpoint not in self._told:
-            self._on_wait(endpoint, namesrv)
 
     def _start(self, planner: Planner) -> Positions:
         start = planner.start_of({name: (one.address, one.position) for name, one in self._log.reads.items()})
@@ -124,14 +108,12 @@ class Ingester:
         def read(part: Part) -> BatchRows:
             rows = BatchRows(self._log.place, at)
             rows.add_all(read_part(request, part))
-            rows.end_file()
             return rows
 
         whole = BatchRows(self._log.place, at)
         with ThreadPoolExecutor(max(1, len(parts))) as pool:
             for rows in pool.map(read, parts):
                 whole.take(rows)
-        whole.finish()
         number = self._log.append(whole.files, whole.reads, quiet=planner.quiet(start))
         self._restart = False
         planner.release()

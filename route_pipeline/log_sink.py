@@ -23,7 +23,6 @@ from pyspark.sql.types import StructType
 from route_pipeline.log.data_files import Add, BatchRows, ReadRow
 from route_pipeline.log.place import LogError, Place
 from route_pipeline.log.route_log import ConflictError, RouteLog
-from route_pipeline.options import LOG_FORMAT, SinkOptions
 from route_pipeline.schemas import CHANGES, columns_of
 from route_pipeline.spark_errors import text_first
 
@@ -42,20 +41,23 @@ class RouteLogSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return LOG_FORMAT
+        return "namesrv_log"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RouteLogWriter:  # noqa: N802 - Spark's name
         """A writer to the log at ``path``; options besides are the store's. Raises ValueError or LogError."""
         with text_first(ValueError, LogError):
             if overwrite:
                 raise ValueError("the route log only grows: outputMode must be append")
-            options = SinkOptions.of(self.options)
+            options = {name.lower(): value for name, value in self.options.items()}
+            path, _ = options.pop("path", ""), options.pop("checkpointlocation", "")
+            if not path:
+                raise ValueError("option 'path' is missing: the folder or URL of the route log")
             missing = [column.name for column in columns_of(CHANGES) if column.name not in schema.names]
             if missing:
                 raise ValueError(
                     f"the stream has no column {missing[0]!r}: write the table {CHANGES} of namesrv as it is"
                 )
-            place = Place(options.path, options.store)
+            place = Place(path, options)
             RouteLog(place)  # raises its errors before anything is read
         return RouteLogWriter(place)
 
@@ -72,7 +74,6 @@ class RouteLogWriter(DataSourceStreamArrowWriter):
         rows = BatchRows(self._place, datetime.now(UTC))
         with text_first(LogError):
             rows.add_all(iterator)
-            rows.finish()
         return Written(rows.files, rows.reads, task.getLocalProperty("sql.streaming.queryId") or "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FileDescriptor
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random
 
 from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient, RequestT, ResponseT, Streaming
 from namesrv_common.endpoints import Endpoint
@@ -93,18 +93,13 @@ class ColdError(NamesrvError):
     """A name server is warming up: it does not have all routes yet. It has not been read."""
 
 
-def cold_error(namesrv: str, endpoint: Endpoint, waited_seconds: float | None = None) -> ColdError:
-    """The error for a name server that is warming up, also after so many seconds of waiting."""
-    hint = (
-        "wait a minute, or set the option onCold to 'wait', or to 'read' for what it has so far"
-        if waited_seconds is None
-        else f"waited {waited_seconds:g} s, the option timeoutSeconds"
-    )
-    return ColdError(f"{waiting_text(endpoint, namesrv)}, so brokers and topics may be missing: {hint}")
-
-
-def waiting_text(endpoint: Endpoint, namesrv: str) -> str:
-    return f"name server {namesrv} at {endpoint} is warming up"
+def cold_error(
+    namesrv: str,
+    endpoint: Endpoint,
+    hint: str = "wait a minute, or set the option onCold to 'wait', or to 'read' for what it has so far",
+) -> ColdError:
+    """The error for a name server that is warming up."""
+    return ColdError(f"name server {namesrv} at {endpoint} is warming up, so brokers and topics may be missing: {hint}")
 
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
@@ -255,11 +250,7 @@ class SnapshotStream:
         Args:
             pin_id: The pinned snapshot. None: the tables as they are now.
             tables: The wanted tables. Empty: all.
-            cold: Whether to read a name server that is warming up.
-
-        Raises:
-            NamesrvError: The name server cannot be reached, refuses, or does not begin with a header.
-            ColdError: It was warming up.
+            cold: Whether to read a name server that is warming up. If not, it raises ColdError.
         """
         connection = connect(endpoint, connecting)
         request = pb.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
@@ -278,11 +269,7 @@ class SnapshotStream:
             raise cold_error(name, endpoint)
 
     def chunks(self) -> Iterator[pb.SnapshotChunk]:
-        """Yields the chunks, with encoded queues. They are a whole snapshot only once this ends without an error.
-
-        Raises:
-            NamesrvError: The stream failed, broke off before its end marker, or its counts do not agree.
-        """
+        """Yields the chunks, with encoded queues. They are a whole snapshot only if this ends without NamesrvError."""
         came: Counter[str] = Counter()
         with closing(self._responses):
             for response in self._responses:
@@ -335,12 +322,7 @@ class Span(NamedTuple):
 
 
 def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iterator[pb.StreamRouteChangesResponse]:
-    """Yields messages with changes, by ascending revision; they are all only if this ends without an error.
-
-    Raises:
-        NamesrvError: The name server cannot be reached, refuses, sends a revision that was not asked for, or breaks
-            off before it has reached the last one.
-    """
+    """Yields messages with changes, by ascending revision; they are all only if this ends without NamesrvError."""
     request = pb.StreamRouteChangesRequest(
         after=pb.ResumePoint(epoch=span.epoch, revision=span.after), up_to_revision=span.up_to
     )
@@ -360,8 +342,6 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iter
             yield response
     raise connection.error(f"ended the changes before it reached revision {span.up_to}")
 
-
-_RANDOM = random.SystemRandom()
 
 PIN_WAIT_SECONDS = 60.0
 """How long to wait where all snapshots that a name server may hold are being read."""
@@ -407,29 +387,20 @@ WARM_POLL_SECONDS = 1.0
 
 
 def log_wait(endpoint: Endpoint, namesrv: str) -> None:
-    logger.warning("waiting: %s", waiting_text(endpoint, namesrv))
+    logger.warning("waiting: name server %s at %s is warming up", namesrv, endpoint)
 
 
-def wait_until_warm(
-    endpoint: Endpoint, connecting: Connecting, on_wait: Callable[[Endpoint, str], None] = log_wait
-) -> NamesrvState:
-    """Waits until a name server is warm, and returns where it is then.
-
-    Args:
-        on_wait: Called once with the address and the name of the name server if it is not warm yet.
-
-    Raises:
-        NamesrvError: It cannot be reached, or refuses.
-        ColdError: It is still warming up after ``timeoutSeconds``.
-    """
+def wait_until_warm(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
+    """Waits until a name server is warm, and returns where it is then. Raises ColdError after ``timeoutSeconds``."""
     until = time.monotonic() + connecting.total_seconds
     told = False
     while not (state := ask_state(endpoint, connecting)).warm:
         if not told:
-            on_wait(endpoint, state.namesrv)
+            log_wait(endpoint, state.namesrv)
             told = True
         if time.monotonic() > until:
-            raise cold_error(state.namesrv, endpoint, connecting.total_seconds)
+            hint = f"waited {connecting.total_seconds:g} s, the option timeoutSeconds"
+            raise cold_error(state.namesrv, endpoint, hint)
         time.sleep(WARM_POLL_SECONDS)
     return state
 
@@ -439,25 +410,18 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, co
 
     Args:
         seconds: How long the pin is kept unless it is read from.
-        cold: Whether it may be warming up.
+        cold: Whether it may be warming up. If not, it raises ColdError.
         follow: Whether the changes after the snapshot are read as well.
-
-    Raises:
-        NamesrvError: It cannot be reached, or holds as many snapshots as it may, also after a minute.
-        ColdError: It is warming up.
     """
     request = pb.PinRouteSnapshotRequest(lease_millis=seconds * 1000, follow=follow)
     connection = connect(endpoint, connecting)
-    until = time.monotonic() + min(PIN_WAIT_SECONDS, connecting.total_seconds)
-    while True:
-        try:
-            answer = connection.call(connection.route.PinRouteSnapshot, request, _PIN_HINTS)
-            break
-        except NamesrvError as error:
-            pause = _RANDOM.uniform(0.2, 1.0)
-            if error.reason != "LIMIT_EXCEEDED" or time.monotonic() + pause > until:
-                raise
-            time.sleep(pause)
+    until_pinned = Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, NamesrvError) and error.reason == "LIMIT_EXCEEDED"),
+        stop=stop_before_delay(min(PIN_WAIT_SECONDS, connecting.total_seconds)),
+        wait=wait_random(0.2, 1.0),
+        reraise=True,
+    )
+    answer = until_pinned(connection.call, connection.route.PinRouteSnapshot, request, _PIN_HINTS)
     pin = Pin(connection.name_in(answer.header), answer.pin_id)
     if not answer.warm and not cold:
         release_snapshot(endpoint, connecting, pin.pin_id)

@@ -1,4 +1,4 @@
-"""The options of the data source, the ingest and the sink, checked before anything is read: at ``load()``.
+"""The options of the data source and of the ingest, checked before anything is read: at ``load()``.
 
 Imports neither Arrow nor gRPC: Spark's first Python process, which makes the source, would wait for them. It does wait
 for pydantic, 0.2 s.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -25,10 +25,8 @@ from namesrv_common.tls.certificates import (
     read_key_pair,
     read_token,
 )
-from route_pipeline.schemas import CHANGES, columns_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pydantic_core import ErrorDetails
 
 
@@ -81,14 +79,8 @@ class Connecting:
     """Sent as ``authorization: Bearer ...`` with each call. None: nothing is sent."""
 
 
-FORMAT, LOG_FORMAT = "namesrv", "namesrv_log"
-"""Names of the data source and of the sink in Spark."""
-
-MAX_TIMEOUT_SECONDS = 86_400.0
-"""Longest timeout: a day. What takes longer hangs."""
-
-OnCold = Literal["fail", "wait", "read"]
-"""What to do about a name server that is warming up: fail, wait until it is warm, or read it anyway."""
+FORMAT = "namesrv"
+"""Name of the data source in Spark."""
 
 _SEPARATOR = re.compile(r"[\s,;]+")
 
@@ -100,16 +92,6 @@ def _split(text: str) -> tuple[str, ...]:
     return names
 
 
-def _parse_pins(text: str) -> dict[Endpoint, str]:
-    pins = {}
-    for element in _split(text):
-        address, _, pin_id = element.partition("=")
-        if not pin_id:
-            raise ValueError(f"{element!r:.80} is not host:port=id")
-        pins[Endpoint.parse(address)] = pin_id
-    return pins
-
-
 def _check_token(token: str) -> str:
     """Not by a pattern: pydantic would repeat the token in its error."""
     if not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_LENGTH}}}", token):
@@ -119,19 +101,36 @@ def _check_token(token: str) -> str:
 
 _Endpoints = Annotated[tuple[Endpoint, ...], PlainValidator(parse_endpoints)]
 _Names = Annotated[tuple[str, ...], PlainValidator(_split)]
-_Pins = Annotated[Mapping[Endpoint, str], PlainValidator(_parse_pins)]
-_Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 BATCH: Mapping[str, str] = {}
 STREAMING = {"onLost": "continue", "onCold": "wait"}
 """The defaults of a stream that differ. A name server that is lost or cold stops no other."""
 
 
-class _Given(BaseModel):
-    """Options that a user gives, parsed. Their names in Spark are in camel case."""
+class Options(BaseModel):
+    """The options of the data source and of the ingest. Their names for users are in camel case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
-    format: ClassVar[str]
+
+    endpoints: _Endpoints  # name servers as host:port,host:port
+    table: Literal["topic_queues", "brokers", "clusters", "changes"] = "topic_queues"
+    topics: _Names = ()  # names, or prefixes with a final * (default: all)
+    clusters: _Names = ()  # default: all
+    # How long unread snapshots are kept. Name servers extend a pin while it is read from. So this is how long a plan
+    # may wait for its tasks, and how long a DataFrame can be read again.
+    pin_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    on_lost: Literal["fail", "continue"] = "fail"  # if a name server does not answer although others do
+    on_cold: Literal["fail", "wait", "read"] = "fail"  # if a name server is warming up
+    on_compacted: Literal["fail", "resync"] = "fail"  # streams, if changes were missed
+    tls: bool = False
+    tls_ca_file: Path | None = None  # PEM (default: the machine's authorities)
+    tls_cert_file: Path | None = None  # PEM, of this client
+    tls_key_file: Path | None = None  # PEM, of this client
+    token: Annotated[str, AfterValidator(_check_token)] | None = Field(default=None, repr=False)
+    token_file: Path | None = None
+    connect_timeout_seconds: _Seconds = Connecting().connect_seconds
+    timeout_seconds: _Seconds = Connecting().total_seconds
 
     @classmethod
     def of(cls, given: Mapping[str, str], defaults: Mapping[str, str] = BATCH) -> Self:
@@ -158,47 +157,18 @@ class _Given(BaseModel):
             return message
         name = str(item["loc"][0])
         if item["type"] == "extra_forbidden":
-            hint = _did_you_mean(name, [to_camel(known) for known in cls.model_fields])
-            return f"option {name!r:.80} is unknown to {cls.format}{hint}"
+            known = [to_camel(field) for field in cls.model_fields]
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else f", which has {', '.join(known)}"
+            return f"option {name!r:.80} is unknown to {FORMAT}{hint}"
         if item["type"] == "missing":
             return f"option {name!r} is missing"
         if item["type"] == "value_error":
             return f"option {name!r}: {message}"
         return f"option {name!r} is {item['input']!r:.80}: {message}"
 
-
-class Options(_Given):
-    """The options of the data source and of the ingest."""
-
-    format = FORMAT
-
-    endpoints: _Endpoints  # name servers as host:port,host:port
-    table: Literal["topic_queues", "brokers", "clusters", "changes"] = "topic_queues"
-    topics: _Names = ()  # names, or prefixes with a final * (default: all)
-    clusters: _Names = ()  # default: all
-    pins: _Pins = {}  # pinned snapshots as host:port=id,... (default: each plan pins anew)
-    # How long unread snapshots are kept. Name servers extend a pin while it is read from. So this is how long a plan
-    # may wait for its tasks, and how long a DataFrame can be read again.
-    pin_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
-    on_lost: Literal["fail", "continue"] = "fail"  # if a name server does not answer although others do
-    on_cold: OnCold = "fail"
-    on_compacted: Literal["fail", "resync"] = "fail"  # streams, if changes were missed
-    max_revisions_per_trigger: Annotated[int, Field(ge=1, le=2**62)] | None = None  # streams, of one name server
-    tls: bool = False
-    tls_ca_file: Path | None = None  # PEM (default: the machine's authorities)
-    tls_cert_file: Path | None = None  # PEM, of this client
-    tls_key_file: Path | None = None  # PEM, of this client
-    token: Annotated[str, AfterValidator(_check_token)] | None = Field(default=None, repr=False)
-    token_file: Path | None = None
-    connect_timeout_seconds: _Seconds = Connecting().connect_seconds
-    timeout_seconds: _Seconds = Connecting().total_seconds
-
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.pins and set(self.pins) != set(self.endpoints):
-            raise ValueError("option 'pins' does not name the same addresses as option 'endpoints'")
-        if self.pins and self.table == CHANGES:
-            raise ValueError(f"option 'pins' is for tables of a snapshot; table {CHANGES} has none")
         if not self.tls and (self.tls_ca_file or self.tls_cert_file or self.tls_key_file):
             raise ValueError("option 'tls' is not 'true', but one of tlsCaFile, tlsCertFile, tlsKeyFile is given")
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
@@ -225,25 +195,6 @@ class Options(_Given):
         return Connecting(self.connect_timeout_seconds, self.timeout_seconds, self.tls, authorities, *pair, token)
 
 
-class SinkOptions(_Given):
-    """The options of the sink. All others are of the store, which checks them."""
-
-    model_config = ConfigDict(extra="allow")
-    format = LOG_FORMAT
-
-    path: str  # folder or URL of the route log
-    checkpoint_location: str | None = None  # Spark's own
-
-    @property
-    def store(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-def _did_you_mean(name: str, there: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, there, n=1)
-    return f": did you mean {near[0]!r}?" if near else f", which has {', '.join(there)}"
-
-
 @contextmanager
 def _naming(options: str) -> Iterator[None]:
     """Puts the options before what is wrong with their files."""
@@ -259,8 +210,6 @@ class ReadRequest:
 
     options: Options
     connecting: Connecting
-    columns: tuple[tuple[str, bool], ...] = ()
-    """Which columns, in order, and whether their schema calls them nullable. Empty: all."""
 
     @classmethod
     def of(cls, given: Mapping[str, str], defaults: Mapping[str, str] = BATCH) -> ReadRequest:
@@ -271,37 +220,3 @@ class ReadRequest:
     @property
     def wanted(self) -> RowFilter:
         return RowFilter.of(self.options.topics, self.options.clusters)
-
-    def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that were asked for, in their order, as Spark expects them."""
-        if not self.columns:
-            return rows
-        rows = rows.select([name for name, _ in self.columns])
-        schema = rows.schema
-        for number, (_, nullable) in enumerate(self.columns):
-            schema = schema.set(number, schema.field(number).with_nullable(nullable))
-        return rows.from_arrays(rows.columns, schema=schema)
-
-    def with_schema(self, schema: Sequence[tuple[str, str, bool]]) -> ReadRequest:
-        """The request for the columns of a schema, which may leave some out and have them in another order.
-
-        Args:
-            schema: Of each column the name, Spark's word for its type, and whether it may be null.
-
-        Raises:
-            ValueError: It has a column that the table does not have, or has with another type.
-        """
-        table = self.options.table
-        there = {column.name: column for column in columns_of(table)}
-        for name, kind, nullable in schema:
-            if name not in there:
-                hint = _did_you_mean(name, there)
-                raise ValueError(f"the schema has {name!r:.80}, which is no column of table {table}{hint}")
-            declared = there[name].type.lower().replace(" ", "")
-            if kind != declared:
-                raise ValueError(
-                    f"the schema has {name} as {kind}, but in table {table} it is {declared}: read it so, and cast it"
-                )
-            if there[name].nullable and not nullable:
-                raise ValueError(f"the schema has {name} as not null, but in table {table} it may be null")
-        return replace(self, columns=tuple((name, nullable) for name, _, nullable in schema))

@@ -85,42 +85,36 @@ class Planner:
         request: ReadRequest,
         clock: Callable[[], float] = time.time,
         *,
-        on_wait: Callable[[Endpoint, str], None] = log_wait,
         waits_for_all: bool = True,
+        told: set[Endpoint] | None = None,
     ) -> None:
         """Plans nothing yet.
 
         Args:
-            on_wait: Called with address and name of a name server that is warming up, once until it is read.
             waits_for_all: Whether :meth:`fix_end` waits until all name servers are warm, or leaves others out.
+            told: Name servers of which was logged that they are warming up: each once, until it is read.
         """
         self._options, self._connecting = request.options, request.connecting
         self._clock = clock
-        self._on_wait = on_wait
         self._waits_for_all = waits_for_all
-        self._told: set[Endpoint] = set()
-        """Name servers that are warming up, as ``on_wait`` knows."""
+        self._told = set() if told is None else told
         self._fixed: dict[Endpoint, NamesrvState | NamesrvError] | None = None
         self._asked_at = 0
         self._holes: set[Endpoint] = set()
         """Name servers that were lost after a batch was planned."""
         self._pins: list[SnapshotPart] = []
         """Snapshots that batches were planned with and that are still pinned."""
-        self.there: Positions | None = None
-        """Where the name servers were when the last batch was planned, however much of it the batch took."""
 
     def fix_end(self) -> None:
         """Notes where the name servers are, with onCold=wait once they are warm: later batches end there.
 
-        Raises:
-            NamesrvError: None of them answers (with onLost=fail: one of them does not).
-            ColdError: One is still warming up after timeoutSeconds.
+        Raises NamesrvError if none of them answers (with onLost=fail: one of them does not), or one stays cold.
         """
         states = self._ask_all()
         if self._options.on_cold == "wait" and self._waits_for_all:
             for endpoint, state in states.items():
                 if isinstance(state, NamesrvState) and not state.warm:
-                    states[endpoint] = wait_until_warm(endpoint, self._connecting, self._on_wait)
+                    states[endpoint] = wait_until_warm(endpoint, self._connecting)
         self._fixed = states
 
     def start_of(self, known: Mapping[str, tuple[str, Position]]) -> Positions:
@@ -137,17 +131,17 @@ class Planner:
                 found[str(endpoint)] = position
         return found
 
-    def end(self, start: Positions, most: int | None = None) -> Positions:
-        """Where the next batch ends: where the name servers are, at most so many revisions after the start.
+    def end(self, start: Positions) -> Positions:
+        """Where the next batch ends: where the name servers are that have been read or can be.
 
-        Raises:
-            NamesrvError: None of them answers (with onLost=fail: one of them does not), or one no longer has the
-                changes (with onCompacted=fail).
-            ColdError: One is warming up, with onCold=fail.
+        Raises NamesrvError if an option says fail (onLost, onCompacted, onCold), or none of them answers.
         """
         states = self._ask_all() if self._fixed is None else self._fixed
-        self.there = self._positions(start, states, None)
-        return self.there if most is None else self._positions(start, states, most)
+        end = {
+            str(endpoint): self._next(endpoint, start.get(str(endpoint), Position()), state)
+            for endpoint, state in states.items()
+        }
+        return {address: position for address, position in end.items() if position != Position()}
 
     def quiet(self, start: Positions) -> dict[str, int]:
         """Name servers that have nothing new, with the time at which they said so, after :meth:`fix_end`."""
@@ -161,11 +155,7 @@ class Planner:
         }
 
     def parts(self, start: Positions, end: Positions) -> list[Part]:
-        """The tasks of a batch. A batch may be planned several times: after a crash, Spark plans it again.
-
-        Raises:
-            NamesrvError: No name server answers.
-        """
+        """The tasks of a batch, which Spark plans again after a crash. Raises NamesrvError if nobody answers."""
         parts: list[Part] = []
         names: dict[str, Endpoint] = {}
         lost: list[NamesrvError] = []
@@ -219,19 +209,7 @@ class Planner:
         check_some_answer([state for state in states.values() if isinstance(state, NamesrvError)], states)
         return states
 
-    def _positions(
-        self, start: Positions, states: Mapping[Endpoint, NamesrvState | NamesrvError], most: int | None
-    ) -> Positions:
-        """Where to read to, for each name server that has been read or can be."""
-        end = {
-            str(endpoint): self._next(endpoint, start.get(str(endpoint), Position()), state, most)
-            for endpoint, state in states.items()
-        }
-        return {address: position for address, position in end.items() if position != Position()}
-
-    def _next(
-        self, endpoint: Endpoint, since: Position, state: NamesrvState | NamesrvError, most: int | None
-    ) -> Position:
+    def _next(self, endpoint: Endpoint, since: Position, state: NamesrvState | NamesrvError) -> Position:
         if isinstance(state, NamesrvError):
             return since.lost(hole=endpoint in self._holes)
         if endpoint in self._holes and since.state != HOLE:
@@ -246,7 +224,7 @@ class Planner:
                 raise cold_error(state.namesrv, endpoint)
             if endpoint not in self._told:
                 self._told.add(endpoint)
-                self._on_wait(endpoint, state.namesrv)
+                log_wait(endpoint, state.namesrv)
             return since
         self._told.discard(endpoint)
         self._holes.discard(endpoint)
@@ -256,7 +234,6 @@ class Planner:
             return Position(state.namesrv, state.epoch, state.revision, UP, number, self._asked_at)
         # Never back: with fixed ends, a restarted stream may have read past them already.
         revision = max(since.revision, state.revision)
-        revision = revision if most is None else min(revision, since.revision + most)
         if revision == since.revision and since.state == UP:
             return since
         return Position(state.namesrv, state.epoch, revision, UP, since.snapshot, self._asked_at)

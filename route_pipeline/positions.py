@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 OFFSET_VERSION = 2
 """Version of the JSON below; raised by a change that an older version would misread."""
 
-UP, LOST, HOLE = "up", "lost", "hole"
-_STATES = (UP, LOST, HOLE)
+State = Literal["up", "lost", "hole"]
+UP: State = "up"
+LOST: State = "lost"
+HOLE: State = "hole"
+_Count = Annotated[int, Field(ge=0)]
 
 
 class OffsetError(ValueError):
@@ -25,13 +31,13 @@ class Position:
     """Name that it gives itself; empty if it has never answered."""
     epoch: str = ""
     """Its process lifetime; empty if nothing has been read yet."""
-    revision: int = 0
+    revision: _Count = 0
     """Everything up to and with this revision has been read."""
-    state: str = UP
+    state: State = UP
     """``up``, ``lost`` if it did not answer when this offset was made, or ``hole`` if besides changes were not read."""
-    snapshot: int = 0
+    snapshot: _Count = 0
     """Number of its last snapshot: of a later one it is larger. 0: there is none."""
-    read_at: int = 0
+    read_at: _Count = 0
     """When it said that it is at this revision, by the reader's clock, microseconds since the Unix epoch."""
 
     def lost(self, *, hole: bool) -> Position:
@@ -41,6 +47,7 @@ class Position:
 
 Positions = dict[str, Position]
 """Positions by address, host:port."""
+_POSITIONS = TypeAdapter(Positions)
 
 INITIAL: dict[str, Any] = {"version": OFFSET_VERSION, "namesrvs": {}}
 """Nothing has been read. A constant: Spark asks for it twice for the first batch, and does not keep it."""
@@ -60,17 +67,6 @@ def from_json(offset: Mapping[str, Any]) -> Positions:
             "start a new checkpoint, which begins with a snapshot"
         )
     try:
-        return {address: _position(fields) for address, fields in offset["namesrvs"].items()}
-    except (AttributeError, KeyError, TypeError, ValueError):
+        return _POSITIONS.validate_json(json.dumps(offset["namesrvs"]), strict=True)
+    except (KeyError, ValueError):
         raise OffsetError("the checkpoint has an offset that is damaged: start a new checkpoint") from None
-
-
-def _position(fields: Mapping[str, Any]) -> Position:
-    if set(fields) != set(Position.__slots__):
-        raise TypeError
-    texts, numbers = ("namesrv", "epoch"), ("revision", "snapshot", "read_at")
-    if any(type(fields[name]) is not str for name in texts) or fields["state"] not in _STATES:
-        raise ValueError
-    if any(type(fields[name]) is not int or fields[name] < 0 for name in numbers):
-        raise ValueError
-    return Position(**fields)

@@ -159,11 +159,7 @@ class Questions:
 
 @contextmanager
 def questions(place: Place) -> Iterator[Questions]:
-    """Opens the log for questions.
-
-    Raises:
-        LogError: There is no log, it has no batch yet, or a file of it is not there or was cut.
-    """
+    """Opens the log for questions. Raises LogError if it has no batch yet, or a file is missing or was cut."""
     table = place.open()
     paths = place.files(table)
     if not paths:

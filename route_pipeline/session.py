@@ -14,16 +14,9 @@ from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
-QUICK_START = {
-    # With one compiler Java keeps 48 MiB for code. Some dozens of queries fill them, and then it compiles no more.
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-}
-"""Settings that halve the time of short jobs, and make long ones slower."""
-
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit for the Python program that it starts."""
 
-_MASTERS = ("local", "spark://", "k8s://", "yarn")
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -41,17 +34,11 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
         master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``. Default: that of spark-submit if
             it started this program, else ``local[*]``.
         conf: Spark settings that win over those of the pipeline.
-
-    Raises:
-        JavaNotFoundError: There is no Java for Spark.
-        SparkStartError: Spark did not start, as with an invalid master URL.
-        WorkerPythonError: Spark runs already, and its workers run a Python that cannot read the format.
+    Raises JavaNotFoundError, SparkStartError, or WorkerPythonError if Spark runs already with another Python.
     """
     submitted = _GATEWAY in os.environ
     if master is None and not submitted:
         master = "local[*]"
-    if master is not None and not master.startswith(_MASTERS):
-        raise SparkStartError(f"master {master!r} does not start with one of {', '.join(_MASTERS)}")
     if not submitted:  # under spark-submit a Java runs already
         ensure_java_home()
     settings: dict[str, bool | float | int | str | None] = {**_settings(master or ""), **(conf or {})}
@@ -59,9 +46,7 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     try:
         spark = (builder if master is None else builder.master(master)).getOrCreate()
     except SPARK_ERRORS as error:
-        ended = "JAVA_GATEWAY_EXITED" in str(error)
-        problem = "Java ended at once, and said why above" if ended else one_line(error)
-        raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {problem}") from error
+        raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {one_line(error)}") from error
     register(spark)
     return spark
 
@@ -72,8 +57,6 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Routes are millions of small rows: Spark's 200 shuffle partitions would be 200 tiny tasks.
         "spark.sql.shuffle.partitions": "8",
-        # As the tasks of an ingest write times. Spark's default is a type of its own, which has no time zone.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Spark wants a folder, though nothing here is stored in it; the default is the current folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "route-pipeline-warehouse")),
         "spark.ui.enabled": "false",

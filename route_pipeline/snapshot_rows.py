@@ -11,17 +11,10 @@ from google.protobuf.message import DecodeError, Message
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.endpoints import Endpoint
-from route_pipeline.arrow_schemas import INTEGER, STRING, arrow_schema
-from route_pipeline.name_server import Origin, SnapshotStream
+from route_pipeline.arrow_schemas import INTEGER, STRING, batch_of
+from route_pipeline.name_server import SnapshotStream
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
-from route_pipeline.schemas import (
-    BROKERS,
-    CHANGE_COLUMNS,
-    CLUSTERS,
-    ORIGIN_COLUMNS,
-    ROW_COLUMNS,
-    TOPIC_QUEUES,
-)
+from route_pipeline.schemas import BROKERS, CHANGE_COLUMNS, CLUSTERS, ROW_COLUMNS, TOPIC_QUEUES
 
 # Queues of a snapshot, column by column: the one table with millions of rows.
 #
@@ -111,10 +104,6 @@ def static_mapping(queue: route_data_pb2.QueueData) -> str | None:
 MAX_BROKER_ROWS = 8192
 """Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
 
-MAX_ROWS_ABOUT_BROKERS = 1_000_000
-"""Most rows about brokers that are kept until the end of a snapshot: groups, members, live brokers and filter servers.
-10,000 brokers have 40,000 rows of 600 bytes."""
-
 _TABLES_OF = {
     TOPIC_QUEUES: (route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES,),
     BROKERS: (
@@ -147,32 +136,33 @@ def read_table(
 
     Yields:
         Batches of exactly ``arrow_schema(table)``, each about as large as the chunk that it was read from. They are the
-        whole table only if the iteration ends without an error.
-
-    Raises:
-        NamesrvError: The snapshot could not be read whole.
+        whole table only if the iteration ends without a NamesrvError.
     """
     brokers, queues = BrokerRows(), QueueColumns()
     snapshot = SnapshotStream(endpoint, connecting, pin_id, _TABLES_OF[table], cold=cold)
-    batches = _Batches(table, snapshot.origin)
+    origin = snapshot.origin
+    common = {
+        "namesrv": origin.namesrv,
+        "epoch": origin.epoch,
+        "revision": origin.revision,
+        "taken_at": origin.taken_at_millis * 1000,
+    }
     for chunk in snapshot.chunks():
         if table == TOPIC_QUEUES and chunk.topics:
-            yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, wanted).values()))
+            yield batch_of(table, common, queue_columns(snapshot, queues, chunk, wanted))
         elif table == CLUSTERS and chunk.clusters:
-            yield batches.of_rows(
+            pairs = [
                 {"cluster_name": cluster.cluster_name, "broker_name": broker_name}
                 for cluster in chunk.clusters
                 if wanted.wants_cluster(cluster.cluster_name)
                 for broker_name in cluster.broker_names
-            )
+            ]
+            yield batch_of(table, common, pairs)
         elif table == BROKERS:
             brokers.add(chunk)
-            if brokers.count > MAX_ROWS_ABOUT_BROKERS:
-                sent = f"{brokers.count:,} rows about brokers"
-                raise snapshot.error(f"sent {sent} so far, over the limit of {MAX_ROWS_ABOUT_BROKERS:,}")
     rows = [row for row in brokers.rows() if wanted.wants_cluster(row["cluster_name"])]
     for start in range(0, len(rows), MAX_BROKER_ROWS):
-        yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
+        yield batch_of(table, common, rows[start : start + MAX_BROKER_ROWS])
 
 
 def queue_columns(
@@ -197,16 +187,12 @@ class BrokerRows:
         self._live: dict[tuple[str, str, int, str], route_data_pb2.BrokerLiveInfo] = {}
         self._filter_servers: dict[tuple[str, str], list[str]] = {}
         self._keys: set[tuple[str, str, int, str]] = set()
-        self.count = 0
-        """Rows that were added, filter servers included."""
 
     def add(self, chunk: route_service_pb2.SnapshotChunk) -> None:
-        self.count += len(chunk.broker_datas) + len(chunk.live_brokers)
         # Copies: a reference to a part of a chunk would keep all of the chunk in memory.
         for group in chunk.broker_datas:
             copied_group = self._groups[group.cluster_name, group.broker_name] = type(group)()
             copied_group.CopyFrom(group)
-            self.count += len(group.broker_addrs)
             for broker in group.broker_addrs:
                 self._keys.add((group.cluster_name, group.broker_name, broker.broker_id, broker.broker_addr))
         for live in chunk.live_brokers:
@@ -215,7 +201,6 @@ class BrokerRows:
             copied_live.CopyFrom(live)
             self._keys.add(key)
         for servers in chunk.filter_servers:
-            self.count += 1 + len(servers.filter_servers)
             self._filter_servers[servers.cluster_name, servers.broker_addr] = list(servers.filter_servers)
 
     def rows(self) -> list[_Row]:
@@ -241,24 +226,6 @@ class BrokerRows:
             "filter_servers": self._filter_servers.get((cluster_name, broker_addr), []),
             "last_update": None if live is None else live.last_update_timestamp_millis * 1000,
         }
-
-
-class _Batches:
-    """Makes batches of one table's schema, all of one origin."""
-
-    def __init__(self, table: str, origin: Origin) -> None:
-        self._schema = arrow_schema(table)
-        self._fields = list(self._schema)[len(ORIGIN_COLUMNS) :]
-        values = (origin.namesrv, origin.epoch, origin.revision, origin.taken_at_millis * 1000)
-        self._origin = [pa.scalar(value, field.type) for value, field in zip(values, self._schema, strict=False)]
-
-    def of_rows(self, rows: Iterable[_Row]) -> pa.RecordBatch:
-        listed = list(rows)
-        return self.of_arrays([pa.array([row.get(field.name) for row in listed], field.type) for field in self._fields])
-
-    def of_arrays(self, arrays: list[pa.Array]) -> pa.RecordBatch:
-        origin = [pa.repeat(value, len(arrays[0])) for value in self._origin]
-        return pa.RecordBatch.from_arrays(origin + arrays, schema=self._schema)
 
 
 _PLAIN = {column.name for column in CHANGE_COLUMNS} - {"broker_addrs", "reason"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
@@ -29,9 +29,7 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The option ``maxRevisionsPerTrigger``, which Spark has no name for: it calls revisions rows."""
-        limit = self._request.options.max_revisions_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        return ReadAllAvailable()
 
     @text_first(NamesrvError)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -39,14 +37,9 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.fix_end()
 
     @text_first(NamesrvError, OffsetError)
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """As :meth:`Planner.end`. Raises OffsetError besides, if the checkpoint is of another version."""
-        return to_json(self._planner.end(from_json(start), limit.max_rows if isinstance(limit, ReadMaxRows) else None))
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the name servers were: Spark shows it as ``latestOffset`` in the query's progress."""
-        there = self._planner.there
-        return None if there is None else to_json(there)
+        return to_json(self._planner.end(from_json(start)))
 
     @text_first(NamesrvError, OffsetError)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -56,8 +49,7 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one task's part. Raises NamesrvError, so that Spark fails the task, if it could not be read whole."""
         with text_first(NamesrvError):
-            for batch in read_part(self._request, partition.value):
-                yield self._request.selected(batch)
+            yield from read_part(self._request, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002 - Spark's method
         """Lets the batch's snapshots go: nobody reads them again."""

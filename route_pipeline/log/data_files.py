@@ -105,7 +105,7 @@ def _of_time(value: datetime) -> str:
 
 @dataclass
 class BatchRows:
-    """The rows of a batch, sorted by kind. Few stay in memory; many go to files as they come."""
+    """The rows of a batch, sorted by kind, which go to files as they come."""
 
     place: Place
     at: datetime
@@ -116,73 +116,54 @@ class BatchRows:
     rows: int = 0
     aside: int = 0
     """Rows that break a rule and were quarantined."""
-    _held: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {ROWS: [], QUARANTINE: []})
-    _file: NewFile | None = None
+    _open: dict[str, NewFile] = field(default_factory=dict)
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Takes rows of table ``changes``, in groups that are large enough to be checked quickly."""
+        """Takes rows of table ``changes``, in groups that are large enough to be checked quickly. Ends the files."""
         group: list[pa.RecordBatch] = []
         for batch in batches:
             group.append(batch)
             if sum(one.num_rows for one in group) >= GROUP_ROWS:
-                self._add(_together(group))
+                self._add(group)
                 group = []
         if any(one.num_rows for one in group):
-            self._add(_together(group))
+            self._add(group)
+        for kind in list(self._open):
+            self._end(kind)
 
     def take(self, other: BatchRows) -> None:
-        """Takes what another one, whose file is ended, holds and has written."""
+        """Takes what another one has written."""
         self.files += other.files
         self.reads += other.reads
         self.rows += other.rows
         self.aside += other.aside
-        for kind, held in other._held.items():
-            self._held[kind] += held
 
-    def end_file(self) -> None:
-        """Ends the file that was begun, if one was, with the rows that are held."""
-        if self._file is not None:
-            self._spill(self._file)
-            self.files.append(self._file.close())
-            self._file = None
-
-    def finish(self) -> None:
-        """Writes all that is held, a file for each kind."""
-        self.end_file()
-        for kind, held in self._held.items():
-            if held:
-                file = NewFile(self.place, kind, self.at)
-                file.write(_together(held))
-                self.files.append(file.close())
-                held.clear()
-
-    def _add(self, rows: pa.RecordBatch) -> None:
+    def _add(self, group: list[pa.RecordBatch]) -> None:
+        (rows,) = pa.Table.from_batches(group).combine_chunks().to_batches()
         problems = problems_of(rows)
         stamped = _as_file_rows(rows, {"ingested_at": self.at, "problem": problems})
         if problems is not None:
             bad = stamped.filter(problems.is_valid())
             self.aside += bad.num_rows
-            self._held[QUARANTINE].append(bad)
+            self._write(QUARANTINE, bad)
             stamped = stamped.filter(problems.is_null())
         of_reader = pc.equal(stamped["table_name"], READS_TABLE)
         if pc.any(of_reader).as_py():
             self.reads += stamped.filter(of_reader).to_pylist()
             stamped = stamped.filter(pc.invert(of_reader))
-        if not stamped.num_rows:
-            return
-        self.rows += stamped.num_rows
-        self._held[ROWS].append(stamped)
-        if sum(one.num_rows for one in self._held[ROWS]) >= GROUP_ROWS:
-            if self._file is None:
-                self._file = NewFile(self.place, ROWS, self.at)
-            self._spill(self._file)
-            if self._file.size >= TARGET_BYTES:
-                self.end_file()
+        if stamped.num_rows:
+            self.rows += stamped.num_rows
+            self._write(ROWS, stamped)
 
-    def _spill(self, file: NewFile) -> None:
-        if held := self._held[ROWS]:
-            file.write(_together(held))
-            held.clear()
+    def _write(self, kind: str, rows: pa.RecordBatch) -> None:
+        if kind not in self._open:
+            self._open[kind] = NewFile(self.place, kind, self.at)
+        self._open[kind].write(rows)
+        if self._open[kind].size >= TARGET_BYTES:
+            self._end(kind)
+
+    def _end(self, kind: str) -> None:
+        self.files.append(self._open.pop(kind).close())
 
 
 def write_reads(place: Place, rows: list[ReadRow], batch: int, at: datetime) -> Add:
@@ -203,10 +184,3 @@ def _as_file_rows(rows: pa.RecordBatch, own: dict[str, Any]) -> pa.RecordBatch:
         else:
             columns.append(pa.repeat(pa.scalar(value, column.type), rows.num_rows))
     return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
-
-
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    (one,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return one

@@ -90,19 +90,16 @@ class RouteLog:
         *,
         run: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        at_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
         """Opens the log, and makes it if there is none. Raises LogError.
 
         Args:
             run: Identifies this writer in the log's commits.
             now: The clock of the batches.
-            at_step: Called between the steps of a commit.
         """
         self.place = place
         self.now = now
         self._run = run or f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._at_step = at_step
         self.table = place.open_or_create()
         self.batch = -1
         """Number of the last batch, or -1."""
@@ -133,12 +130,8 @@ class RouteLog:
             transactions: Application transactions of the commit besides the log's own.
             quiet: Name servers that had nothing new, with the time at which they said so, microseconds.
 
-        Returns:
-            The batch's number.
-
-        Raises:
-            ConflictError: Another writer has made a batch since the position was read.
-            StoreError: The batch is not there.
+        Returns the batch's number. Raises ConflictError if another writer has made a batch since the position was read,
+        and StoreError if the batch is not there.
         """
         number, at, listed = self.batch + 1, self.now(), list(reads)
         self._check_snapshots(listed)
@@ -151,7 +144,6 @@ class RouteLog:
             max_commit_retries=15,
         )
         hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-        self._at_step("before the commit")
         try:
             self.table.create_write_transaction(
                 [AddAction(**file) for file in new],
@@ -168,7 +160,6 @@ class RouteLog:
             # The call leaves the table as it was: the next commit would take this one for another writer's.
             with failures(f"{self.place.url} cannot be read"):
                 self.table.update_incremental()
-        self._at_step("after the commit")
         self._sync_commit()
         self.batch = number
         self.reads = self._reads_of([row | {"batch": number} for row in rows])
@@ -185,9 +176,6 @@ class RouteLog:
         Args:
             keep_days: Days before today that stay. None: all.
             grace: How long files stay that were replaced, for readers under way.
-
-        Raises:
-            LogError: A name server has no snapshot since those days, so that nothing would be known of it.
         """
         if grace < SHORTEST_GRACE:
             raise LogError("files of a batch that is being written would be deleted: --grace-hours is at least 1")

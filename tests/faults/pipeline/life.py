@@ -5,8 +5,6 @@ As a program it appends once and kills itself at a step: ``python -m tests.fault
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions
 from tests.support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv
+from tests.support.routes.log_rows import die_at
 from tests.support.routes.route_history import versions_of
 from tests.support.virtual_clock import VirtualClock
 
@@ -75,12 +74,8 @@ class Life:
 
 def main(addresses: str, url: str, step: str) -> None:
     """Appends, and kills itself."""
-
-    def at(reached: str) -> None:
-        if reached == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Ingester(ingest_options(parse_endpoints(addresses), OPTIONS), RouteLog(Place(url), at_step=at)).once()
+    die_at(step)
+    Ingester(ingest_options(parse_endpoints(addresses), OPTIONS), RouteLog(Place(url))).once()
 
 
 if __name__ == "__main__":

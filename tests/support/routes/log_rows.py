@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.log.data_files import BatchRows
@@ -37,7 +40,6 @@ def staged(place: Place, *rows: dict[str, Any], at: datetime = NOON) -> BatchRow
     """The files of rows, and what the reader says of them."""
     found = BatchRows(place, at)
     found.add_all([pa.RecordBatch.from_pylist(list(rows), _SCHEMA)])
-    found.finish()
     return found
 
 
@@ -45,6 +47,18 @@ def append(log: RouteLog, *revisions: int, op: str = "changes") -> int:
     """Appends a batch with a row for each revision; its number."""
     rows = staged(log.place, *(cluster(one) for one in revisions), read(max(revisions), op))
     return log.append(rows.files, rows.reads)
+
+
+def die_at(step: str) -> None:
+    """Has this process kill itself ``before the commit`` of a batch or ``after the commit``."""
+    commit = DeltaTable.create_write_transaction
+
+    def die(*arguments: Any, **named: Any) -> None:
+        if step == "after the commit":
+            commit(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    DeltaTable.create_write_transaction = die  # type: ignore[method-assign]
 
 
 def revisions_of(place: Place) -> list[int]:

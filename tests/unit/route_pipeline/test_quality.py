@@ -73,18 +73,18 @@ def test_rows_of_every_table_that_keep_the_rules_have_no_problem() -> None:
         (CLUSTER, {"changed_at": datetime(1999, 12, 31, tzinfo=UTC)}, "changed_at is before 2000"),
         (QUEUE, {"broker_name": None}, "topic, cluster_name or broker_name is missing"),
         (QUEUE, {"topic": ""}, "topic, cluster_name or broker_name is missing"),
-        (QUEUE, {"read_queue_nums": 65_536}, "read_queue_nums is not 0 to 65535"),
-        (QUEUE, {"write_queue_nums": -1}, "write_queue_nums is not 0 to 65535"),
-        (QUEUE, {"perm": None}, "perm is not 0 to 7"),
-        (QUEUE, {"perm": 8}, "perm is not 0 to 7"),
+        (QUEUE, {"read_queue_nums": 65_536}, "read_queue_nums is missing or out of range"),
+        (QUEUE, {"write_queue_nums": -1}, "write_queue_nums is missing or out of range"),
+        (QUEUE, {"perm": None}, "perm is missing or out of range"),
+        (QUEUE, {"perm": 8}, "perm is missing or out of range"),
         (QUEUE | REMOVED, {"reason": "UNSPECIFIED"}, "a removal does not say why"),
         (GROUP, {"broker_name": ""}, "cluster_name or broker_name is missing"),
         (GROUP, {"broker_addrs": []}, "a group has no addresses"),
         (GROUP, {"broker_addrs": None}, "a group has no addresses"),
         (GROUP | REMOVED, {"reason": None}, "a removal does not say why"),
         (BROKER, {"broker_addr": None}, "cluster_name or broker_addr is missing"),
-        (BROKER, {"broker_id": -1}, "broker_id is missing or negative"),
-        (BROKER, {"broker_id": None}, "broker_id is missing or negative"),
+        (BROKER, {"broker_id": -1}, "broker_id is missing or out of range"),
+        (BROKER, {"broker_id": None}, "broker_id is missing or out of range"),
         (BROKER | REMOVED, {"reason": ""}, "a removal does not say why"),
     ],
 )
@@ -99,4 +99,4 @@ def test_a_row_that_breaks_a_rule_is_named_among_those_that_do_not(
 def test_the_first_rule_that_a_row_breaks_is_told() -> None:
     problems = problems_of(batch(QUEUE | {"perm": 9}, QUEUE | {"perm": 9, "namesrv": ""}))
     assert problems is not None
-    assert problems.to_pylist() == ["perm is not 0 to 7", "namesrv is empty"]
+    assert problems.to_pylist() == ["perm is missing or out of range", "namesrv is empty"]

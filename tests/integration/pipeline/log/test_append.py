@@ -117,10 +117,9 @@ def test_killed_beside_its_commit_a_writer_leaves_the_batch_whole_or_not_at_all(
     place = Place(str(tmp_path / "log"))
     append(RouteLog(place), 1)
     program = (
-        "import os, signal, sys; from tests.support.routes.log_rows import append; "
+        "import sys; from tests.support.routes.log_rows import append, die_at; "
         "from route_pipeline.log.place import Place; from route_pipeline.log.route_log import RouteLog; "
-        "at = lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == sys.argv[2] else None; "
-        "append(RouteLog(Place(sys.argv[1]), at_step=at), 2, 3)"
+        "die_at(sys.argv[2]); append(RouteLog(Place(sys.argv[1])), 2, 3)"
     )
     done = subprocess.run([sys.executable, "-c", program, place.url, step], timeout=60, check=False, env=_environment())
     assert done.returncode == -signal.SIGKILL

@@ -12,10 +12,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from namesrv_common.endpoints import Endpoint
 from route_pipeline import name_server
 from route_pipeline.batch_reader import NamesrvReader
-from route_pipeline.data_source import NamesrvDataSource, pin
+from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.name_server import ColdError
 from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.planner import Planner
@@ -81,15 +80,6 @@ def test_a_batch_read_waits_where_it_is_told_to(fake: FakeNamesrv, caplog: pytes
 def test_a_cold_name_server_is_read_where_that_was_asked_for(fake: FakeNamesrv) -> None:
     assert [row["topic"] for row in rows_of(batch(fake, onCold="read"))] == ["TopicTest"]
     assert rows_of(batch(fake, onCold="read", table="changes"))
-
-
-def test_a_pin_of_a_cold_name_server_is_refused_when_it_is_made_and_when_it_is_read(fake: FakeNamesrv) -> None:
-    with pytest.raises(ColdError):
-        pin({"endpoints": str(fake.endpoint)})
-    options = pin({"endpoints": str(fake.endpoint), "onCold": "read"})
-    assert len(rows_of(batch(fake, **options))) == 1
-    with pytest.raises(ColdError):
-        rows_of(batch(fake, **{**options, "onCold": "fail"}))
 
 
 def test_reads_say_whether_a_snapshot_is_of_a_warm_name_server(fake: FakeNamesrv) -> None:
@@ -161,9 +151,3 @@ def test_a_restart_after_the_plan_leaves_a_hole_until_the_name_server_is_warm(fa
     assert reader.latestOffset(noted, ALL) == noted
     fake.warm = True
     assert len(reader.partitions(noted, reader.latestOffset(noted, ALL))) == 2
-
-
-def test_whoever_waits_is_told_for_whom(fake: FakeNamesrv) -> None:
-    told: list[tuple[Endpoint, str]] = []
-    Planner(request(fake), on_wait=lambda *one: told.append(one)).end({})
-    assert told == [(fake.endpoint, "ns-a")]

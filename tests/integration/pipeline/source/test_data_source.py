@@ -9,23 +9,15 @@ import pyspark_namesrv
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import (
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import StructType
 from pyspark.util import handle_worker_exception
 
 from route_pipeline import name_server, schemas, spark_errors
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.change_rows import SnapshotPart
-from route_pipeline.data_source import NamesrvDataSource, pin
+from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
-from route_pipeline.positions import INITIAL
 from tests.support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 
@@ -47,14 +39,6 @@ def test_a_plan_pins_each_name_server_and_reads_it_by_one_task() -> None:
         parts = data_source(endpoints=endpoints, pinSeconds="60").reader(StructType()).partitions()
         assert (first.pins, second.pins) == ([60_000], [60_000])
     assert [part.value for part in parts] == [SnapshotPart(fake.endpoint, "pin-1") for fake in (first, second)]
-
-
-def test_given_pins_are_read_and_no_others_made() -> None:
-    with serving(snapshot()) as fake:
-        options = pin({"endpoints": str(fake.endpoint), "pinSeconds": "30"})
-        (part,) = data_source(**options).reader(StructType()).partitions()
-        assert fake.pins == [30_000]
-    assert part.value == SnapshotPart(fake.endpoint, "pin-1")
 
 
 def test_a_plan_waits_while_all_snapshots_are_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +110,6 @@ TLS = {"endpoints": "a:1", "tls": "true"}
         ),
         ({"endpoints": "a:1", "pinSeconds": "1.5"}, "option 'pinSeconds' is '1.5': .* integer"),
         ({"endpoints": "a:1", "topics": " , "}, "option 'topics': empty"),
-        ({"endpoints": "a:1", "pins": "b:1=x"}, "does not name the same addresses"),
-        ({"endpoints": "a:1", "pins": "a:1"}, "option 'pins': 'a:1' is not host:port=id"),
         ({"endpoints": "a:1", "onLost": "retry"}, "option 'onLost' is 'retry': .* 'fail' or 'continue'"),
         ({"endpoints": "a:1", "onCold": "ignore"}, "option 'onCold' is 'ignore': .* 'fail', 'wait' or 'read'"),
         ({"endpoints": "a:1", "tlsCaFile": "/none"}, "option 'tls' is not 'true', but one of tlsCaFile"),
@@ -172,39 +154,6 @@ def test_a_worker_of_spark_reports_the_text_first_and_the_traceback_last(
     assert lines[0] == (text if is_worker else "Traceback (most recent call last):")
     assert lines[-1] == text
     assert lines.count("Traceback (most recent call last):") == 1
-
-
-def schema_of(*fields: StructField) -> StructType:
-    return StructType(list(fields))
-
-
-PERM, TOPIC = StructField("perm", IntegerType()), StructField("topic", StringType(), nullable=False)
-
-
-def test_a_schema_prunes_and_orders_the_columns_of_a_batch_and_of_a_stream() -> None:
-    chunk = topics_chunk(TopicTest=[queue("broker-a")])
-    with serving(snapshot(chunk)) as fake:
-        reader = data_source(endpoints=str(fake.endpoint)).reader(schema_of(PERM, TOPIC))
-        (batch,) = reader.read(reader.partitions()[0])
-        stream = data_source(endpoints=str(fake.endpoint), table="changes").streamReader(schema_of(PERM))
-        (part,) = stream.partitions(INITIAL, stream.latestOffset(INITIAL, ReadAllAvailable()))
-        streamed = pa.Table.from_batches(list(stream.read(part)))
-    assert batch.to_pylist() == [{"perm": 6, "topic": "TopicTest"}]
-    assert [(field.name, field.nullable) for field in batch.schema] == [("perm", True), ("topic", False)]
-    assert streamed.to_pylist() == [{"perm": 6}, {"perm": None}]
-
-
-@pytest.mark.parametrize(
-    ("field", "problem"),
-    [
-        (StructField("topik", StringType()), "'topik', which is no column of table topic_queues: did you mean 'topic'"),
-        (StructField("perm", LongType()), "perm as bigint, but in table topic_queues it is int: read it so, and cast"),
-        (StructField("reported_perm", IntegerType(), nullable=False), "reported_perm as not null, but .* may be null"),
-    ],
-)
-def test_a_schema_that_does_more_than_prune_is_refused(field: StructField, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        data_source(endpoints="a:1").reader(schema_of(TOPIC, field))
 
 
 def test_a_stream_is_of_the_table_of_changes() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from namesrv_api.v1 import route_data_pb2
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
@@ -25,7 +25,6 @@ from route_pipeline.quality import problems_of
 from route_pipeline.stream_reader import NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
-ALL = ReadAllAvailable()
 NOW = 1e9
 MICROS = 10**15
 SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))
@@ -75,9 +74,8 @@ def rows_of(reader: NamesrvStreamReader, parts: list[InputPartition]) -> list[di
     return rows
 
 
-def latest(reader: NamesrvStreamReader, start: dict[str, Any], limit: ReadLimit = ALL) -> dict[str, Any]:
-    """What Spark does with an offset between two calls is to write and read JSON."""
-    return reader.latestOffset(start, limit)
+def latest(reader: NamesrvStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    return reader.latestOffset(start, ReadAllAvailable())
 
 
 def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
@@ -137,22 +135,12 @@ def test_the_mapping_of_a_static_topic_is_in_its_row(fake: FakeNamesrv) -> None:
     assert found["Other"] is None
 
 
-def test_a_limit_bounds_the_revisions_of_a_batch_and_all_available_does_not(fake: FakeNamesrv) -> None:
-    reader = reader_of(fake, maxRevisionsPerTrigger="3")
-    assert reader.getDefaultReadLimit() == ReadMaxRows(3)
-    assert reader_of(fake).getDefaultReadLimit() == ALL
-    assert latest(reader, offset(fake, 2), ReadMaxRows(3)) == offset(fake, 5)
-    assert latest(reader, offset(fake, 2)) == offset(fake, 7)
-
-
 def test_available_now_stops_where_the_name_server_was_at_the_start(fake: FakeNamesrv) -> None:
     reader = reader_of(fake)
     reader.prepareForTriggerAvailableNow()
     fake.revision = 20
 
-    assert latest(reader, offset(fake, 2), ReadMaxRows(3)) == offset(fake, 5)
-    assert latest(reader, offset(fake, 5), ReadMaxRows(3)) == offset(fake, 7)
-    assert latest(reader, offset(fake, 7), ReadMaxRows(3)) == offset(fake, 7)
+    assert latest(reader, offset(fake, 2)) == offset(fake, 7)
     assert latest(reader, offset(fake, 9)) == offset(fake, 9), "a run before may have read past the target"
 
 

@@ -30,7 +30,6 @@ def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
     [
         None,
         [],
-        {},
         {**FIELDS, "revision": float("inf")},
         {**FIELDS, "revision": 1.5},
         {**FIELDS, "revision": True},

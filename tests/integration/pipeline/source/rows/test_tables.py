@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_common.client import namesrv_client
 from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.grpc_errors import RichError
-from route_pipeline import schemas, snapshot_rows
+from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Connecting, RowFilter
@@ -302,12 +302,6 @@ def test_a_reader_that_stops_early_cancels_the_call() -> None:
         next(batches)
         batches.close()  # type: ignore[attr-defined]
         assert cancelled.wait(timeout=10)
-
-
-def test_a_snapshot_of_too_many_brokers_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_rows, "MAX_ROWS_ABOUT_BROKERS", 2)
-    chunks = fleet_chunk(id0="a:1"), Chunk(live_brokers=[live(0, "a:1")])
-    assert "sent 3 rows about brokers so far, over the limit of 2" in failure_of(snapshot(*chunks), schemas.BROKERS)
 
 
 def test_a_snapshot_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
