@@ -51,7 +51,6 @@ $(INSTALLED): uv.lock
 
 $(READY): uv.lock
 	$(call make_venv,$(CONTRIBUTOR))
-	$(BIN)/python -m route_pipeline.java
 	@touch $@
 
 # The engine is built while pip downloads. Its script does nothing where a wheel is newer than the engine's sources.

@@ -40,8 +40,7 @@ class SnapshotPart:
 
     endpoint: Endpoint
     pin_id: str
-    number: int = 0
-    """Number of the snapshot."""
+    number: int = 0  # number of the snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,8 @@ class ChangesPart:
     endpoint: Endpoint
     namesrv: str
     span: Span
-    number: int = 0
-    """Number of the snapshot that they follow."""
-    read_at: int = 0
-    """When they were all there are, by the reader's clock, microseconds since the Unix epoch."""
+    number: int = 0  # number of the snapshot that they follow
+    read_at: int = 0  # when they were all there are, by the reader's clock, microseconds since the Unix epoch
 
 
 def snapshot_rows(

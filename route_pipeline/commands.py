@@ -27,7 +27,7 @@ from route_pipeline.log.place import LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Options
-from route_pipeline.questions import CLOCKS, ENGINES, Questions, questions, store_history, views_of
+from route_pipeline.questions import CLOCKS, Engine, Questions, questions, store_history, views_of
 from route_pipeline.report_data import collect_charts, collect_report
 
 Namesrv = Annotated[list[str], typer.Option(help="Name servers, 'host:port,host:port'; may be repeated.")]
@@ -97,10 +97,8 @@ def repeat(
         sleep(max(0.0, started + seconds - clock()))
 
 
-EXIT_FAILED = 1
-"""Exit code when the work could not be done, as with a name server that cannot be reached."""
-EXIT_BAD_INPUT = 2
-"""Exit code when the command line or the address of the log is wrong: nothing was tried."""
+EXIT_FAILED, EXIT_BAD_INPUT = 1, 2
+"""Exit codes: the work could not be done, or nothing was tried, because the command line or the log is wrong."""
 
 app = typer.Typer(
     help="The routes of name servers, and every change of them, as a Delta table; and questions about it.",
@@ -239,21 +237,17 @@ def maintain_command(
     with _failures():
         place = Place(log_url, _values(store, "--store"))
         place.files(place.open())  # a file that is missing is told before anything is replaced
-        done = RouteLog(place).maintain(keep_days, timedelta(hours=grace_hours))
+        before, after, deleted = RouteLog(place).maintain(keep_days, timedelta(hours=grace_hours))
         versions = f"; {store_history(place):,} versions in {place.url}/history" if history else ""
-    _say(
-        f"{done.files_before:,} files before, {done.files_after:,} after; {done.deleted:,} old files deleted{versions}"
-    )
+    _say(f"{before:,} files before, {after:,} after; {deleted:,} old files deleted{versions}")
 
 
 @app.command("sql")
 def sql_command(
     log_url: Log,
-    engine: Annotated[str, typer.Option(metavar="ENGINE", help=f"One of {', '.join(ENGINES)}.")] = ENGINES[0],
+    engine: Annotated[Engine, typer.Option(help="Whose SQL it is.")] = "duckdb",
 ) -> None:
     """Print the views and route_at for an engine that reads the table by itself."""
-    if engine not in ENGINES:
-        _exit_with(f"--engine {engine!r} is not one of {', '.join(ENGINES)}", EXIT_BAD_INPUT)
     with _failures():
         table = Place(log_url).table
     sys.stdout.write(views_of(table, engine))

@@ -1,13 +1,7 @@
 """The Spark data source ``namesrv``: the route tables of running name servers, and how they change.
 
-::
-
-    register(spark)  # not needed where the package pyspark_namesrv is installed for Spark's Python
-    spark.read.format("namesrv").option("endpoints", "10.0.0.1:9876,10.0.0.2:9876").load()
-    spark.readStream.format("namesrv").option("endpoints", "10.0.0.1:9876,10.0.0.2:9876").load()
-
-All tables and options are described in docs/pipeline.md. A plan pins one revision of each name server. All tasks,
-their retries, and all actions on one DataFrame read that revision. A new ``load()`` reads the next one.
+docs/pipeline.md describes its tables and options. A plan pins one revision of each name server. All tasks, their
+retries, and all actions on one DataFrame read that revision. A new ``load()`` reads the next one.
 
 A first read waits for three Python processes, one after the other: Spark makes the source in one, plans in another, and
 reads in a third. What only the later ones need is imported by the methods that they call: Arrow and gRPC take longer

@@ -25,10 +25,8 @@ class Appended:
 
     batch: int
     rows: int
-    aside: int
-    """Rows that were quarantined."""
-    reads: tuple[str, ...]
-    """What was read, in words, with the name server."""
+    aside: int  # rows that were quarantined
+    reads: tuple[str, ...]  # what was read, in words, with the name server
 
 
 def ingest_options(

@@ -1,11 +1,5 @@
 """The format ``namesrv_log`` for ``writeStream``: tasks write the files, and the driver commits them to a route log.
 
-::
-
-    changes = spark.readStream.format("namesrv").options(endpoints="10.0.0.1:9876", table="changes").load()
-    stream = changes.writeStream.format("namesrv_log").option("path", "s3://bucket/routes")
-    stream.option("checkpointLocation", "routes-checkpoint").start()
-
 A batch that Spark repeats is in the log once: its number is in the commit, for each query.
 """
 
@@ -83,9 +77,6 @@ class RouteLogWriter(DataSourceStreamArrowWriter):
             return
         with text_first(LogError):
             self._append(written, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leaves the files: they are in no commit, and ``maintain`` deletes them."""
 
     def _append(self, written: list[Written], number: int) -> None:
         query = written[0].query

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,6 +32,14 @@ _BY_REASON = {
     "NOT_PERMITTED": (
         "the caller that the option 'tokenFile', 'token' or 'tlsCertFile' stands for may not look routes up"
     ),
+    "SNAPSHOT_GONE": (
+        "it was not read for longer than the option pinSeconds, or gave way to newer reads: call load() again, and "
+        "cache() what is read several times"
+    ),
+    "REVISION_COMPACTED": "changes were missed: start again from a snapshot, as the option onCompacted=resync does",
+    "REVISION_NOT_REACHED": "the name server has not reached this revision: try again",
+    "EPOCH_CHANGED": "the name server was restarted: load() again, or restart the query, which then takes a snapshot",
+    "LIMIT_EXCEEDED": "start fewer reads at once",
 }
 _CERTIFICATE = (
     "it may want a certificate of this client that it trusts: look at the options 'tlsCertFile' and 'tlsKeyFile'"
@@ -50,11 +58,10 @@ _PLAIN = {
 }
 
 
-def hint_of(cause: RichError, *, tls: bool, of_call: Mapping[str, str]) -> str | None:
+def hint_of(cause: RichError, *, tls: bool) -> str | None:
     """What a user can do about a failed call, by reason of the contract; None if its text says it all."""
-    hint = of_call.get(cause.reason) or _BY_REASON.get(cause.reason)
-    if hint is not None or cause.code is not grpc.StatusCode.UNAVAILABLE:
-        return hint
+    if cause.code is not grpc.StatusCode.UNAVAILABLE:
+        return _BY_REASON.get(cause.reason)
     # gRPC has one code for all of these; only its text differs.
     return next((hint for text, hint in (_OVER_TLS if tls else _PLAIN).items() if text in cause.message), None)
 
@@ -139,18 +146,14 @@ class Connection:
         )
         """The call of a snapshot whose queues stay encoded."""
 
-    def call(
-        self, method: Callable[[RequestT], ResponseT], request: RequestT, hints: Mapping[str, str] | None = None
-    ) -> ResponseT:
-        """The answer of a small call of RouteService. ``hints`` are by reason of the contract. Raises NamesrvError."""
-        with self._failures(self._client.timeout_seconds, hints or {}):
+    def call(self, method: Callable[[RequestT], ResponseT], request: RequestT) -> ResponseT:
+        """The answer of a small call of RouteService. Raises NamesrvError."""
+        with self._failures(self._client.timeout_seconds):
             return method(request)
 
-    def stream(
-        self, method: Streaming[RequestT, ResponseT], request: RequestT, hints: Mapping[str, str]
-    ) -> Generator[ResponseT, None, None]:
+    def stream(self, method: Streaming[RequestT, ResponseT], request: RequestT) -> Generator[ResponseT, None, None]:
         """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError."""
-        with self._failures(self.total_seconds, hints):
+        with self._failures(self.total_seconds):
             yield from self._client.stream(method, request, self.total_seconds)
 
     def error(self, problem: str) -> NamesrvError:
@@ -164,7 +167,7 @@ class Connection:
         return header.namesrv_name
 
     @contextmanager
-    def _failures(self, seconds: float, hints: Mapping[str, str]) -> Iterator[None]:
+    def _failures(self, seconds: float) -> Iterator[None]:
         """Converts a failed call into a NamesrvError."""
         try:
             yield
@@ -174,7 +177,7 @@ class Connection:
             text = " ".join(str(cause).split())[:_MAX_ERROR_LENGTH]
             if cause.code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text += f" (it took longer than {seconds:g} s)"
-            if hint := hint_of(cause, tls=self._tls, of_call=hints):
+            if hint := hint_of(cause, tls=self._tls):
                 text += f"; {hint}"
             raise NamesrvError(f"name server {error.endpoint}: {text}", cause) from error
 
@@ -213,24 +216,14 @@ SnapshotResponse: type[pb.StreamRouteSnapshotResponse] = _with_encoded_queues()
 """A message of a snapshot. Its ``queue_datas`` stay encoded for the readers of rows; all else is as in the contract."""
 
 
-_SNAPSHOT_HINTS = {
-    "SNAPSHOT_GONE": (
-        "it was not read for longer than the option pinSeconds, or gave way to newer reads: call load() again, and "
-        "cache() what is read several times"
-    )
-}
-
-
 class Origin(NamedTuple):
     """A name server by the name that it gives itself, and a point of its history."""
 
     namesrv: str
     epoch: str
     revision: int
-    taken_at_millis: int
-    """When the snapshot was taken, by its clock, milliseconds since the Unix epoch."""
-    warm: bool | None
-    """Whether it was warm then, or None if it does not say."""
+    taken_at_millis: int  # when the snapshot was taken, by its clock, milliseconds since the Unix epoch
+    warm: bool | None  # whether it was warm then, or None if it does not say
 
 
 class SnapshotStream:
@@ -255,7 +248,7 @@ class SnapshotStream:
         connection = connect(endpoint, connecting)
         request = pb.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
         self.error = connection.error
-        self._responses = connection.stream(connection.stream_snapshot, request, _SNAPSHOT_HINTS)
+        self._responses = connection.stream(connection.stream_snapshot, request)
         first = next(self._responses, None)
         if first is None:
             raise self.error("ended the snapshot before its header")
@@ -306,13 +299,6 @@ class SnapshotStream:
                 raise self.error(f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}")
 
 
-_CHANGES_HINTS = {
-    "REVISION_COMPACTED": "changes were missed: start again from a snapshot, as the option onCompacted=resync does",
-    "REVISION_NOT_REACHED": "the name server has not reached this revision: try again",
-    "EPOCH_CHANGED": "the name server was restarted: load() again, or restart the query, which then takes a snapshot",
-}
-
-
 class Span(NamedTuple):
     """The changes of one process lifetime of a name server after a revision, up to and with another."""
 
@@ -327,7 +313,7 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iter
         after=pb.ResumePoint(epoch=span.epoch, revision=span.after), up_to_revision=span.up_to
     )
     connection, revision = connect(endpoint, connecting), span.after
-    with closing(connection.stream(connection.route.StreamRouteChanges, request, _CHANGES_HINTS)) as responses:
+    with closing(connection.stream(connection.route.StreamRouteChanges, request)) as responses:
         for response in responses:
             if response.header.epoch != span.epoch or not revision <= response.header.revision <= span.up_to:
                 raise connection.error(
@@ -346,26 +332,15 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iter
 PIN_WAIT_SECONDS = 60.0
 """How long to wait where all snapshots that a name server may hold are being read."""
 
-_PIN_HINTS = {
-    "LIMIT_EXCEEDED": (
-        f"waited {PIN_WAIT_SECONDS:g} s: all snapshots that it may hold for this caller are being read; "
-        "start fewer reads at once"
-    )
-}
-
 
 class NamesrvState(NamedTuple):
     """Where a name server is in its history."""
 
-    namesrv: str
-    """Name that it gives itself."""
-    epoch: str
-    """Its process lifetime."""
+    namesrv: str  # name that it gives itself
+    epoch: str  # its process lifetime
     revision: int
-    compacted_revision: int
-    """Oldest revision that changes can be read after."""
-    warm: bool
-    """If not, brokers and topics may be missing."""
+    compacted_revision: int  # oldest revision that changes can be read after
+    warm: bool  # if not, brokers and topics may be missing
 
 
 class Pin(NamedTuple):
@@ -421,7 +396,7 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, co
         wait=wait_random(0.2, 1.0),
         reraise=True,
     )
-    answer = until_pinned(connection.call, connection.route.PinRouteSnapshot, request, _PIN_HINTS)
+    answer = until_pinned(connection.call, connection.route.PinRouteSnapshot, request)
     pin = Pin(connection.name_in(answer.header), answer.pin_id)
     if not answer.warm and not cold:
         release_snapshot(endpoint, connecting, pin.pin_id)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -34,12 +33,10 @@ if TYPE_CHECKING:
 class RowFilter:
     """Rows by topic and cluster. Rows that are of no topic, as a broker's, are chosen by cluster alone."""
 
-    topics: frozenset[str] = frozenset()
-    """Wanted topics by name."""
+    topics: frozenset[str] = frozenset()  # wanted topics by name
     topic_prefixes: tuple[str, ...] = ()
     """Wanted topics by the beginning of their name. Without names and prefixes, all topics are wanted."""
-    clusters: frozenset[str] = frozenset()
-    """Wanted clusters; all if there are none."""
+    clusters: frozenset[str] = frozenset()  # wanted clusters; all if there are none
 
     @classmethod
     def of(cls, topics: tuple[str, ...], clusters: tuple[str, ...]) -> RowFilter:
@@ -64,17 +61,13 @@ EVERYTHING = RowFilter()
 class Connecting:
     """How to connect to every name server of a read. Travels to Spark's executors, certificates and all."""
 
-    connect_seconds: float = 5.0
-    """For one attempt to connect; a name server is a network hop away."""
+    connect_seconds: float = 5.0  # for one attempt to connect; a name server is a network hop away
     total_seconds: float = 300.0
     """For a whole stream, with what the reader does in between; ten million rows take less than a minute."""
     tls: bool = False
-    authorities: bytes | None = None
-    """PEM certificates to trust. None: those of the machine."""
-    certificate: bytes | None = None
-    """PEM certificate chain of this client, or None."""
-    key: bytes | None = field(default=None, repr=False)
-    """PEM private key of it."""
+    authorities: bytes | None = None  # PEM certificates to trust. None: those of the machine
+    certificate: bytes | None = None  # PEM certificate chain of this client, or None
+    key: bytes | None = field(default=None, repr=False)  # PEM private key of it
     token: str | None = field(default=None, repr=False)
     """Sent as ``authorization: Bearer ...`` with each call. None: nothing is sent."""
 
@@ -183,25 +176,19 @@ class Options(BaseModel):
         """How to connect, with what the files hold now. Raises ValueError, with the options of a wrong file."""
         authorities, token = None, self.token
         pair: tuple[bytes | None, bytes | None] = (None, None)
-        if self.tls_ca_file:
-            with _naming("option 'tlsCaFile'"):
+        named = "option 'tlsCaFile'"
+        try:
+            if self.tls_ca_file:
                 authorities = read_authorities(self.tls_ca_file)
-        if self.tls_cert_file and self.tls_key_file:
-            with _naming("options 'tlsCertFile' and 'tlsKeyFile'"):
+            named = "options 'tlsCertFile' and 'tlsKeyFile'"
+            if self.tls_cert_file and self.tls_key_file:
                 pair = read_key_pair(self.tls_cert_file, self.tls_key_file)
-        if self.token_file:
-            with _naming("option 'tokenFile'"):
+            named = "option 'tokenFile'"
+            if self.token_file:
                 token = read_token(self.token_file)
+        except CertificateError as error:
+            raise ValueError(f"{named}: {error}") from error
         return Connecting(self.connect_timeout_seconds, self.timeout_seconds, self.tls, authorities, *pair, token)
-
-
-@contextmanager
-def _naming(options: str) -> Iterator[None]:
-    """Puts the options before what is wrong with their files."""
-    try:
-        yield
-    except CertificateError as error:
-        raise ValueError(f"{options}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,12 @@ class OffsetError(ValueError):
 class Position:
     """How far one name server has been read."""
 
-    namesrv: str = ""
-    """Name that it gives itself; empty if it has never answered."""
-    epoch: str = ""
-    """Its process lifetime; empty if nothing has been read yet."""
-    revision: _Count = 0
-    """Everything up to and with this revision has been read."""
+    namesrv: str = ""  # name that it gives itself; empty if it has never answered
+    epoch: str = ""  # its process lifetime; empty if nothing has been read yet
+    revision: _Count = 0  # everything up to and with this revision has been read
     state: State = UP
     """``up``, ``lost`` if it did not answer when this offset was made, or ``hole`` if besides changes were not read."""
-    snapshot: _Count = 0
-    """Number of its last snapshot: of a later one it is larger. 0: there is none."""
+    snapshot: _Count = 0  # number of its last snapshot: of a later one it is larger. 0: there is none
     read_at: _Count = 0
     """When it said that it is at this revision, by the reader's clock, microseconds since the Unix epoch."""
 

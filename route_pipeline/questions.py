@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -15,70 +15,81 @@ from deltalake import write_deltalake
 
 from route_pipeline.log.place import HISTORY, LogError, Place, failures
 
-ENGINES = ("duckdb", "spark", "trino")
-"""Engines whose SQL :func:`views_of` writes."""
-
 Row = dict[str, Any]
 
 Clock = Literal["wall", "ingest"]
 """By which clock: that of each name server, or that of the machine that wrote the log."""
 
 _SQL = Path(__file__).with_name("sql")
-_WORDS = {"duckdb": {"row": "row", "temporary": ""}, "spark": {"row": "struct", "temporary": "temporary"}}
-_WORDS["trino"] = _WORDS["duckdb"]
-_LOG = {
-    "duckdb": "create or replace view log as select * from delta_scan('{table}');",
-    "spark": "create or replace temporary view log as select * from delta.`{table}`;",
-    "trino": "-- log: call system.register_table('SCHEMA', 'log', '{table}')",
-}
-_SETTINGS_OF = {
-    "duckdb": "",
-    "spark": (
+
+
+Engine = Literal["duckdb", "spark", "trino"]
+
+
+class _Engine(NamedTuple):
+    """The SQL of an engine, where it differs from the others'."""
+
+    log: str
+    """How the view ``log`` is made of a Delta table."""
+    route_at: str
+    """How a query with two parameters is kept."""
+    row: str = "row"
+    temporary: str = ""
+    topic: str = "of_topic"
+    at: str = "asked_at"
+
+
+_ENGINES: dict[Engine, _Engine] = {
+    "duckdb": _Engine(
+        "create or replace view log as select * from delta_scan('{table}');",
+        "create or replace macro route_at(of_topic, asked_at) as table\n{query};",
+    ),
+    "spark": _Engine(
         "-- Else Spark's optimizer infers constraints of the view history for minutes.\n"
         "set spark.sql.constraintPropagation.enabled = false;\n\n"
-    ),
-    "trino": "",
-}
-_ROUTE_AT = {
-    "duckdb": "create or replace macro route_at(of_topic, asked_at) as table\n{query};",
-    "spark": (
+        "create or replace temporary view log as select * from delta.`{table}`;",
         "create or replace temporary function route_at(of_topic string, asked_at timestamp)\n"
-        "returns table return\n{query};"
+        "returns table return\n{query};",
+        row="struct",
+        temporary="temporary",
     ),
-    "trino": "prepare route_at from\n{query};",
+    "trino": _Engine(
+        "-- log: call system.register_table('SCHEMA', 'log', '{table}')",
+        "prepare route_at from\n{query};",
+        topic="?",
+        at="?",
+    ),
 }
-
 _SETTINGS = "set timezone = 'UTC'; set enable_progress_bar = false; set autoinstall_known_extensions = false"
 CLOCKS: dict[Clock, dict[str, str]] = {
     "wall": {"began": "valid_from", "ended": "valid_to", "stamp": "changed_at"},
     "ingest": {"began": "seen_from", "ended": "seen_to", "stamp": "ingested_at"},
 }
 _CONTENT = (
-    "row(broker_name, broker_id, read_queue_nums, write_queue_nums, perm, topic_sys_flag, reported_perm, broker_addrs, "
+    "broker_name, broker_id, read_queue_nums, write_queue_nums, perm, topic_sys_flag, reported_perm, broker_addrs, "
     "zone_name, enable_acting_master, unconfirmed_broker_ids, ha_server_addr, data_version_timestamp_millis, "
     "data_version_counter, data_version_state_version, heartbeat_timeout_millis, unconfirmed, filter_servers, "
-    "static_mapping)"
+    "static_mapping"
 )
+"""What a version of a row has besides its key: another value begins another version."""
 _CLOCK_LEADS = """
 select namesrv, max(epoch_us(changed_at) - epoch_us(ingested_at)) / 1e6 as seconds
 from main.log where kind = 'changes' group by namesrv order by namesrv
 """
 
 
-def views_of(table: str, engine: str, log: str | None = None) -> str:
+def views_of(table: str, engine: Engine, log: str | None = None) -> str:
     """The views and the macro ``route_at`` in the SQL of an engine.
 
     Args:
         table: Address of the table.
         log: How the view ``log`` is made. None: as the engine reads a Delta table. Empty: it is there.
     """
-    names = (
-        {"of_topic": "?", "asked_at": "?"} if engine == "trino" else {"of_topic": "of_topic", "asked_at": "asked_at"}
-    )
-    query = _text("route_at.sql", names).rstrip()
-    head = _LOG[engine].format(table=table) if log is None else log
-    views = _text("views.sql", _WORDS[engine])
-    return f"{_SETTINGS_OF[engine]}{head}\n\n{views}\n{_ROUTE_AT[engine].format(query=query)}\n"
+    own = _ENGINES[engine]
+    query = _text("route_at.sql", {"of_topic": own.topic, "asked_at": own.at}).rstrip()
+    head = own.log.format(table=table) if log is None else log
+    views = _text("views.sql", {"row": own.row, "temporary": own.temporary, "content": _CONTENT})
+    return f"{head}\n\n{views}\n{own.route_at.format(query=query)}\n"
 
 
 def _text(name: str, words: Mapping[str, str] = {}) -> str:
@@ -123,21 +134,18 @@ class Questions:
 
         ``answer`` is ``route``, ``no route`` or ``not known``.
         """
-        found = self.ask("from route_at($topic, $at)", {"topic": topic, "at": at})
-        return sorted(found, key=lambda row: (row["namesrv"], row["cluster_name"] or "", row["broker_name"] or ""))
+        query = "from route_at($topic, $at) order by namesrv, cluster_name, broker_name"
+        return self.ask(query, {"topic": topic, "at": at})
 
     def who_changed(self, topic: str) -> list[Row]:
         """What happened to a topic, and to the groups that ever had queues of it and their brokers, oldest first."""
-        found = self.ask(_text("who_changed.sql"), {"topic": topic})
-        return sorted(
-            found, key=lambda row: (row["valid_from"], row["valid_from_revision"], row["namesrv"], row["key"])
-        )
+        order = "order by valid_from, valid_from_revision, namesrv, key"
+        return self.ask(f"from ({_text('who_changed.sql')}) {order}", {"topic": topic})
 
     def divergence(self, clock: Clock, min_seconds: float = 0.0) -> list[Row]:
         """The disagreements that lasted so long or still last, these first, then the longest ones."""
         self.narrow()
-        words = {**CLOCKS[clock], "content": _CONTENT}
-        self.run("divergence.sql", words)
+        self.run("divergence.sql", {**CLOCKS[clock], "content": _CONTENT})
         return self.ask(
             "from disagreements where until is null or seconds >= $least "
             "order by until is null desc, seconds desc, since, key",

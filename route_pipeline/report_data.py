@@ -18,14 +18,11 @@ Series = dict[str, list[tuple[datetime, int]]]
 class ReportData:
     """What the report shows. Times are UTC. ``sql/report.sql`` has the lists of the last day."""
 
-    until: datetime
-    """When the log was written last; the last day ends there."""
+    until: datetime  # when the log was written last; the last day ends there
     namesrvs: list[Row]
     """By name: epoch, revision, ingested_at, lost, known_from, known_to, and counts of topics, queue_rows, brokers."""
-    open_disagreements: int
-    """Disagreements that last, by the time of the ingest."""
-    disagreements: list[Row]
-    """The oldest of them: since, table_name, key, have and lack."""
+    open_disagreements: int  # disagreements that last, by the time of the ingest
+    disagreements: list[Row]  # the oldest of them: since, table_name, key, have and lack
     changed: list[Row]
     latest: list[Row]
     flaps: list[Row]
@@ -35,12 +32,9 @@ class ReportData:
 class Charts:
     """What the report shows over time, by the clock of each name server."""
 
-    over_time: dict[str, Series]
-    """Topics, write queues and brokers over time."""
-    churn: list[Row]
-    """Names and numbers: broker groups whose rows changed most often."""
-    removals: list[Row]
-    """Names and numbers: ends that were no change, by table and reason."""
+    over_time: dict[str, Series]  # topics, write queues and brokers over time
+    churn: list[Row]  # names and numbers: broker groups whose rows changed most often
+    removals: list[Row]  # names and numbers: ends that were no change, by table and reason
 
 
 def collect_report(asked: Questions) -> ReportData:

@@ -11,7 +11,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from route_pipeline.data_source import register
-from route_pipeline.java import ensure_java_home
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -34,19 +33,19 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
         master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``. Default: that of spark-submit if
             it started this program, else ``local[*]``.
         conf: Spark settings that win over those of the pipeline.
-    Raises JavaNotFoundError, SparkStartError, or WorkerPythonError if Spark runs already with another Python.
+
+    Raises SparkStartError, or WorkerPythonError if Spark runs already with another Python.
     """
-    submitted = _GATEWAY in os.environ
-    if master is None and not submitted:
+    if master is None and _GATEWAY not in os.environ:
         master = "local[*]"
-    if not submitted:  # under spark-submit a Java runs already
-        ensure_java_home()
     settings: dict[str, bool | float | int | str | None] = {**_settings(master or ""), **(conf or {})}
     builder = SparkSession.builder.appName("route-pipeline").config(map=settings)
     try:
         spark = (builder if master is None else builder.master(master)).getOrCreate()
     except SPARK_ERRORS as error:
-        raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {one_line(error)}") from error
+        raise SparkStartError(
+            f"Spark, which needs Java 17 or later, did not start on {master or 'its cluster'}: {one_line(error)}"
+        ) from error
     register(spark)
     return spark
 

@@ -183,48 +183,38 @@ class BrokerRows:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, str], route_data_pb2.BrokerData] = {}
-        self._live: dict[tuple[str, str, int, str], route_data_pb2.BrokerLiveInfo] = {}
+        self._groups: dict[tuple[str, str], _Row] = {}
+        self._live: dict[tuple[str, str, int, str], _Row] = {}
         self._filter_servers: dict[tuple[str, str], list[str]] = {}
-        self._keys: set[tuple[str, str, int, str]] = set()
 
     def add(self, chunk: route_service_pb2.SnapshotChunk) -> None:
-        # Copies: a reference to a part of a chunk would keep all of the chunk in memory.
         for group in chunk.broker_datas:
-            copied_group = self._groups[group.cluster_name, group.broker_name] = type(group)()
-            copied_group.CopyFrom(group)
-            for broker in group.broker_addrs:
-                self._keys.add((group.cluster_name, group.broker_name, broker.broker_id, broker.broker_addr))
+            members = [(broker.broker_id, broker.broker_addr) for broker in group.broker_addrs]
+            self._groups[group.cluster_name, group.broker_name] = plain_columns(group) | {"members": members}
         for live in chunk.live_brokers:
-            key = (live.cluster_name, live.broker_name, live.broker_id, live.broker_addr)
-            copied_live = self._live[key] = type(live)()
-            copied_live.CopyFrom(live)
-            self._keys.add(key)
+            row = plain_columns(live) | data_version(live) | {"last_update": live.last_update_timestamp_millis * 1000}
+            self._live[live.cluster_name, live.broker_name, live.broker_id, live.broker_addr] = row
         for servers in chunk.filter_servers:
             self._filter_servers[servers.cluster_name, servers.broker_addr] = list(servers.filter_servers)
 
     def rows(self) -> list[_Row]:
         """The rows, ordered by cluster, group, broker id and address."""
-        return [self._row(*key) for key in sorted(self._keys)]
+        known = {(*names, *member) for names, group in self._groups.items() for member in group["members"]}
+        return [self._row(*key) for key in sorted(known | set(self._live))]
 
     def _row(self, cluster_name: str, broker_name: str, broker_id: int, broker_addr: str) -> _Row:
-        group = self._groups.get((cluster_name, broker_name), route_data_pb2.BrokerData())
+        group = self._groups.get((cluster_name, broker_name), {})
         live = self._live.get((cluster_name, broker_name, broker_id, broker_addr))
-        own = {
+        return {
+            **group,
+            **(live or {}),
             "cluster_name": cluster_name,
             "broker_name": broker_name,
             "broker_id": broker_id,
             "broker_addr": broker_addr,
-        }
-        registration = {} if live is None else plain_columns(live) | data_version(live)
-        return {
-            **plain_columns(group),
-            **registration,
-            **own,
-            "unconfirmed": broker_id in group.unconfirmed_broker_ids,
+            "unconfirmed": broker_id in group.get("unconfirmed_broker_ids", ()),
             "live": live is not None,
             "filter_servers": self._filter_servers.get((cluster_name, broker_addr), []),
-            "last_update": None if live is None else live.last_update_timestamp_millis * 1000,
         }
 
 

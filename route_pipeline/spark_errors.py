@@ -18,22 +18,14 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 _MAX_LENGTH = 500
 # The line of a Python trace that names an error of the pipeline, wherever it is inside the text of Java's.
 _OURS = re.compile(r"^(?:\S*: )*route_pipeline\.[\w.]+: (.+)$", re.MULTILINE)
-_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 
 def one_line(error: BaseException) -> str:
-    """The cause of a failed Spark job.
-
-    It is the text of the pipeline's own error if a task failed with one. Otherwise it is the innermost cause of a Java
-    trace, or the first line of Spark's text.
-    """
+    """The cause of a failed Spark job: the pipeline's own error if a task failed with one, else Spark's first line."""
     text = str(error)
     if ours := _OURS.search(text):
         return ours[1].strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        lines = [*_CAUSE.findall(text)[-1:], *lines[1:]]
-    return lines[0].removeprefix(": ")[:_MAX_LENGTH] if lines else type(error).__name__
+    return text.strip().partition("\n")[0][:_MAX_LENGTH] or type(error).__name__
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
@@ -27,9 +27,6 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         """Nothing has been read."""
         return INITIAL
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable()
 
     @text_first(NamesrvError)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

@@ -28,7 +28,7 @@ fi
 job=$here/routes_to_log.py
 [ -f "$job" ] || job=$here/../../examples/routes_to_log.py
 export PYSPARK_PYTHON="$PYTHON" PYSPARK_DRIVER_PYTHON="$PYTHON"
-exec "$PYTHON" -m route_pipeline.java "$(dirname "$PYTHON")/spark-submit" \
+exec "$(dirname "$PYTHON")/spark-submit" \
   --master "$MASTER" \
   --name route-pipeline \
   --conf spark.sql.session.timeZone=UTC \

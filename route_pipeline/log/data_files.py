@@ -108,14 +108,11 @@ class BatchRows:
     """The rows of a batch, sorted by kind, which go to files as they come."""
 
     place: Place
-    at: datetime
-    """When the batch is written, by the clock of this machine."""
+    at: datetime  # when the batch is written, by the clock of this machine
     files: list[Add] = field(default_factory=list)
-    reads: list[ReadRow] = field(default_factory=list)
-    """What the reader says of its reads: few rows, for the commit."""
+    reads: list[ReadRow] = field(default_factory=list)  # what the reader says of its reads: few rows, for the commit
     rows: int = 0
-    aside: int = 0
-    """Rows that break a rule and were quarantined."""
+    aside: int = 0  # rows that break a rule and were quarantined
     _open: dict[str, NewFile] = field(default_factory=dict)
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 from deltalake.transaction import AddAction
+from tenacity import Retrying, stop_after_attempt, wait_exponential
 
 from route_pipeline.change_rows import BACK, CHANGES_READ, KEPT, SNAPSHOT
 from route_pipeline.change_rows import HOLE as HOLE_READ
 from route_pipeline.change_rows import LOST as LOST_READ
 from route_pipeline.log.data_files import Add, ReadRow, write_reads
 from route_pipeline.log.place import (
-    FILE_SCHEMA,
     PARTITIONS,
     READS,
     SCHEMA,
@@ -51,7 +50,6 @@ COMPACT_EVERY = 100
 SHORTEST_GRACE = timedelta(hours=1)
 """A batch that is being written may take so long: its files are in no commit until it ends."""
 
-_REASKED = 3
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _ORDER = {KEPT: 0, BACK: 1, CHANGES_READ: 2, SNAPSHOT: 3, LOST_READ: 4, HOLE_READ: 5}
 _STATES = {BACK: UP, CHANGES_READ: UP, SNAPSHOT: UP, LOST_READ: LOST, HOLE_READ: HOLE}
@@ -66,19 +64,9 @@ class ConflictError(LogError):
 class Read:
     """How far a name server has been read."""
 
-    address: str
-    """Where it was read last. Empty: another name server is there now."""
+    address: str  # where it was read last. Empty: another name server is there now
     position: Position
-    known_until: datetime | None
-    """Until when the log knows it, or None if it does not."""
-
-
-class Maintained(NamedTuple):
-    """Files before and after ``maintain``, and unused ones that it deleted."""
-
-    files_before: int
-    files_after: int
-    deleted: int
+    known_until: datetime | None  # until when the log knows it, or None if it does not
 
 
 class RouteLog:
@@ -170,12 +158,14 @@ class RouteLog:
         with failures(f"{self.place.url} cannot be compacted"):
             self._rewrite(lambda: self.table.optimize.compact([("day", "=", f"{self.now():%Y-%m-%d}")]))
 
-    def maintain(self, keep_days: int | None, grace: timedelta) -> Maintained:
+    def maintain(self, keep_days: int | None, grace: timedelta) -> tuple[int, int, int]:
         """Puts small files together, drops days that are too old, and deletes files that nobody needs.
 
         Args:
             keep_days: Days before today that stay. None: all.
             grace: How long files stay that were replaced, for readers under way.
+
+        Returns the files before and after, and how many were deleted.
         """
         if grace < SHORTEST_GRACE:
             raise LogError("files of a batch that is being written would be deleted: --grace-hours is at least 1")
@@ -190,7 +180,7 @@ class RouteLog:
             deleted = self.table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
             self.table.create_checkpoint()
             self._sync_commit()
-        return Maintained(before, len(self._paths()), len(deleted))
+        return before, len(self._paths()), len(deleted)
 
     def _load(self) -> None:
         self.table = self.place.open()
@@ -214,15 +204,11 @@ class RouteLog:
 
     def _is_mine(self, number: int, error: Exception) -> bool:
         """Whether a commit that failed is there after all. Raises ConflictError if another writer's is."""
-        for attempt in range(_REASKED):
-            try:
-                table = self.place.open()
-                break
-            except LogError:
-                if attempt == _REASKED - 1:
-                    text = f"nobody knows whether batch {number} is in {self.place.url}: {one_line(error)}"
-                    raise StoreError(text) from None
-                time.sleep(0.5 * 2**attempt)
+        try:
+            table = Retrying(stop=stop_after_attempt(3), wait=wait_exponential(0.5), reraise=True)(self.place.open)
+        except LogError:
+            text = f"nobody knows whether batch {number} is in {self.place.url}: {one_line(error)}"
+            raise StoreError(text) from None
         found = table.transaction_version(APP)
         if found is None or found < number:
             self.table = table
@@ -257,7 +243,7 @@ class RouteLog:
             until = read.known_until or at
             if name in quiet and read.position.state == UP:
                 until = max(until, _EPOCH + timedelta(microseconds=quiet[name]))
-            own: ReadRow = {
+            kept = {
                 "namesrv": name,
                 "epoch": read.position.epoch,
                 "revision": read.position.revision,
@@ -270,7 +256,7 @@ class RouteLog:
                 "reason": read.position.state,
                 "snapshot": read.position.snapshot,
             }
-            rows.append(dict.fromkeys(FILE_SCHEMA.names) | own)
+            rows.append(kept)
         return rows
 
     def _reads_of(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Read]:

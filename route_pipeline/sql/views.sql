@@ -26,10 +26,7 @@ with points as (
 ), ordered as (
   select l.*, p.snapshot_before, p.snapshot_after, p.epoch_after, p.revision_after, p.gone_at, p.gone_seen,
     l.from_snapshot or (l.epoch = p.epoch and l.revision <= p.revision) as of_snapshot,
-    {row}(l.broker_name, l.broker_id, l.read_queue_nums, l.write_queue_nums, l.perm, l.topic_sys_flag, l.reported_perm,
-      l.broker_addrs, l.zone_name, l.enable_acting_master, l.unconfirmed_broker_ids, l.ha_server_addr,
-      l.data_version_timestamp_millis, l.data_version_counter, l.data_version_state_version,
-      l.heartbeat_timeout_millis, l.unconfirmed, l.filter_servers, l.static_mapping) as content
+    {row}({content}) as content
   from log l left join points p on p.namesrv = l.namesrv and p.snapshot = l.snapshot
   where l.kind = 'changes'
 ), marked as (

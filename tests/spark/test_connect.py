@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from namesrv_common.printable import how_to_install
 from route_pipeline.data_source import register
-from route_pipeline.java import ensure_java_home
+from tests.support.java_home import ensure_java_home
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

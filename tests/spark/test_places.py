@@ -15,9 +15,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from route_pipeline.java import ensure_java_home
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
+from tests.support.java_home import ensure_java_home
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
 ROOT = Path(__file__).parents[2]

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.session import spark_session
+from tests.support.java_home import ensure_java_home
 from tests.support.programs.s3_server import name_s3_server
 
 QUICK_START = {
@@ -22,6 +23,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores; tasks are tried twice, because some failures show only when a task is repeated."""
     folder = tmp_path_factory.mktemp("spark")
     name_s3_server()
+    ensure_java_home()
     conf = QUICK_START | {
         "spark.sql.shuffle.partitions": "2",
         "spark.local.dir": str(folder / "local"),

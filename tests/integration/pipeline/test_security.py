@@ -69,32 +69,30 @@ def showing(pair: Files) -> dict[str, str]:
     return {"tlsCertFile": str(pair.certificate), "tlsKeyFile": str(pair.key)}
 
 
-def test_routes_are_read_over_tls_with_a_token_or_a_file_of_one(place: Place, with_tokens: NamesrvProcess) -> None:
+def test_routes_are_read_over_tls_with_a_token_a_file_of_one_or_a_certificate(
+    place: Place, with_tokens: NamesrvProcess, with_certificates: NamesrvProcess
+) -> None:
     assert rows(with_tokens.endpoint, **tls(place, token=TOKENS["client"])) == 1
     assert rows(with_tokens.endpoint, **tls(place, tokenFile=str(place.tokens["client"]))) == 1
-
-
-def test_routes_are_read_over_mutual_tls(place: Place, with_certificates: NamesrvProcess) -> None:
     assert rows(with_certificates.endpoint, **tls(place), **showing(place.callers["client"])) == 1
 
 
+@pytest.mark.parametrize("options", [{}, {"token": "not-the-token"}])
 def test_a_token_that_is_missing_or_wrong_is_told_with_its_option_and_not_repeated(
-    place: Place, with_tokens: NamesrvProcess
+    place: Place, with_tokens: NamesrvProcess, options: dict[str, str]
 ) -> None:
-    for options in ({}, {"token": "not-the-token"}):
-        told = problem(with_tokens.endpoint, **tls(place, **options))
-        assert "UNAUTHENTICATED NOT_AUTHENTICATED" in told
-        assert "look at the option 'tokenFile' (or 'token')" in told
-        assert "not-the-token" not in told
+    told = problem(with_tokens.endpoint, **tls(place, **options))
+    assert "UNAUTHENTICATED NOT_AUTHENTICATED" in told
+    assert "look at the option 'tokenFile' (or 'token')" in told
+    assert "not-the-token" not in told
 
 
-@pytest.mark.parametrize("trusting", ["the machine's", "another"])
 def test_an_authority_that_did_not_sign_the_server_is_told_with_its_option(
-    with_tokens: NamesrvProcess, other: Authority, trusting: str
+    with_tokens: NamesrvProcess, other: Authority
 ) -> None:
-    ca = {"tlsCaFile": str(other.path)} if trusting == "another" else {}
-    told = problem(with_tokens.endpoint, tls="true", token="x", **ca)
-    assert told.endswith("its certificate is not one that the option 'tlsCaFile' trusts")
+    for trusted in ({}, {"tlsCaFile": str(other.path)}):
+        told = problem(with_tokens.endpoint, tls="true", token="x", **trusted)
+        assert told.endswith("its certificate is not one that the option 'tlsCaFile' trusts")
 
 
 def test_a_server_under_another_name_is_told_with_its_option(place: Place, with_tokens: NamesrvProcess) -> None:
@@ -104,11 +102,8 @@ def test_a_server_under_another_name_is_told_with_its_option(place: Place, with_
     assert told.endswith("its certificate is for another host than the option 'endpoints' names")
 
 
-def test_without_tls_to_a_server_that_wants_it_the_option_is_told(with_tokens: NamesrvProcess) -> None:
+def test_tls_on_one_side_alone_is_told(place: Place, with_tokens: NamesrvProcess) -> None:
     assert problem(with_tokens.endpoint).endswith("it may speak TLS: set the option 'tls' to 'true'")
-
-
-def test_tls_to_a_server_without_it_is_told(place: Place) -> None:
     with NamesrvProcess() as server:
         told = problem(server.endpoint, **tls(place))
     assert "no TLS is spoken there: leave the option 'tls' out" in told
@@ -153,12 +148,9 @@ def http_server() -> Iterator[str]:
             thread.join(10)
 
 
-def test_a_plain_http_server_on_the_port_is_told_with_the_option() -> None:
+def test_what_is_no_name_server_is_told_with_the_option_or_given_up() -> None:
     with http_server() as address:
-        assert problem(address).endswith("something else than a name server listens there: look at the port in "
-                                         "option 'endpoints'")  # fmt: skip
-
-
-def test_a_port_that_takes_connections_and_says_nothing_is_given_up() -> None:
+        told = problem(address)
+    assert told.endswith("something else than a name server listens there: look at the port in option 'endpoints'")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "UNAVAILABLE" in problem(f"127.0.0.1:{silent.getsockname()[1]}")

@@ -277,8 +277,7 @@ def test_maintenance_replaces_files_by_fewer_and_changes_no_row(place: Place) ->
     log = RouteLog(place)
     for revision in range(1, 6):
         append(log, revision, op="snapshot" if revision == 1 else "changes")
-    done = log.maintain(None, timedelta(hours=1))
-    assert (done.files_before, done.files_after, done.deleted) == (10, 2, 0)
+    assert log.maintain(None, timedelta(hours=1)) == (10, 2, 0)
     assert revisions_of(place) == [1, 2, 3, 4, 5]
     append(log, 6)
     assert RouteLog(place).reads["ns-a"].position.revision == 6

@@ -48,7 +48,7 @@ def test_a_plan_waits_while_all_snapshots_are_being_read(monkeypatch: pytest.Mon
         assert [part.value for part in reader.partitions()] == [SnapshotPart(fake.endpoint, "pin-1")]
         fake.full = 1
         monkeypatch.setattr(name_server, "PIN_WAIT_SECONDS", 0.1)
-        with pytest.raises(NamesrvError, match=r"LIMIT_EXCEEDED: pins: 13; waited .* start fewer reads at once$"):
+        with pytest.raises(NamesrvError, match=r"LIMIT_EXCEEDED: pins: 13; start fewer reads at once$"):
             reader.partitions()
 
 
