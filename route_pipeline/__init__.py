@@ -1,6 +1,6 @@
 """Route snapshots and changes into Spark, and a log of them.
 
-Begin reading in ``data_source`` and ``stream_reader``, the format ``namesrv``; then in ``log.ingest``.
+Begin reading in ``data_source`` and ``spark_readers``, the format ``namesrv``; then in ``ingest``.
 
 In a notebook or a script, begin with ``spark = route_pipeline.spark_session()``.
 """

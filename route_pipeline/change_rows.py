@@ -110,15 +110,6 @@ def change_rows(part: ChangesPart, connecting: Connecting, wanted: RowFilter = E
     yield batch_of(CHANGES, common, rows)
 
 
-def reader_row(row: _Row) -> pa.RecordBatch:
-    """A batch of one row in which the reader says that a name server was lost, is back, or that changes are missing.
-
-    Args:
-        row: Columns by name; ``changed_at`` is by the reader's clock, microseconds since the Unix epoch.
-    """
-    return batch_of(CHANGES, {"table_name": READS, "from_snapshot": False}, [row])
-
-
 def _chunk_rows(chunk: route_service_pb2.SnapshotChunk) -> Iterator[_Row]:
     for kind, messages in (
         ("cluster_put", chunk.clusters),
@@ -146,11 +137,8 @@ def _rows_of(change: route_service_pb2.RouteChange, wanted: RowFilter) -> Iterab
     ]
 
 
-_QUEUE, _GROUP, _BROKER = (
-    ("topic", "cluster_name", "broker_name"),
-    ("cluster_name", "broker_name"),
-    ("cluster_name", "broker_addr"),
-)
+_QUEUE, _GROUP = ("topic", "cluster_name", "broker_name"), ("cluster_name", "broker_name")
+_BROKER = ("cluster_name", "broker_addr")
 _KINDS = {
     "topic_put": ("topic_queues", PUT, _QUEUE),
     "topic_removed": ("topic_queues", REMOVE, _QUEUE),

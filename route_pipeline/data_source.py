@@ -17,14 +17,13 @@ from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from route_pipeline.options import FORMAT, STREAMING, ReadRequest
+from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.schemas import CHANGES, spark_ddl
 from route_pipeline.spark_errors import text_first
 from route_pipeline.worker_python import check_worker_python
 
 if TYPE_CHECKING:
-    from route_pipeline.batch_reader import NamesrvReader
-    from route_pipeline.stream_reader import NamesrvStreamReader
+    from route_pipeline.spark_readers import NamesrvReader, NamesrvStreamReader
 
 
 class NamesrvDataSource(DataSource):
@@ -38,7 +37,7 @@ class NamesrvDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return FORMAT
+        return "namesrv"
 
     def schema(self) -> str:
         """The schema of the table."""
@@ -46,13 +45,13 @@ class NamesrvDataSource(DataSource):
 
     def reader(self, schema: StructType) -> NamesrvReader:  # noqa: ARG002 - Spark's method
         """A reader of the tables as they are now."""
-        from route_pipeline.batch_reader import NamesrvReader  # noqa: PLC0415
+        from route_pipeline.spark_readers import NamesrvReader  # noqa: PLC0415
 
         return NamesrvReader(self._request)
 
     def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: ARG002, N802 - Spark's method
         """A reader of the tables as they are now and of every change from then on. Raises ValueError."""
-        from route_pipeline.stream_reader import NamesrvStreamReader  # noqa: PLC0415
+        from route_pipeline.spark_readers import NamesrvStreamReader  # noqa: PLC0415
 
         with text_first(ValueError):
             request = ReadRequest.of(self.options, STREAMING)
@@ -63,7 +62,7 @@ class NamesrvDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats ``namesrv`` and ``namesrv_log`` known to a session. Raises WorkerPythonError."""
+    """Makes the formats ``namesrv`` and ``namesrv_log`` known to a session. Raises RuntimeError."""
     if not is_remote():
         check_worker_python(spark.sparkContext.pythonExec)
     from route_pipeline.log_sink import RouteLogSink  # noqa: PLC0415 - a program that only reads need not wait for it

@@ -108,15 +108,16 @@ class Ingester:
             rows.add_all(read_part(request, part))
             return rows
 
-        whole = BatchRows(self._log.place, at)
         with ThreadPoolExecutor(max(1, len(parts))) as pool:
-            for rows in pool.map(read, parts):
-                whole.take(rows)
-        number = self._log.append(whole.files, whole.reads, quiet=planner.quiet(start))
+            found = list(pool.map(read, parts))
+        reads = [read for rows in found for read in rows.reads]
+        number = self._log.append([file for rows in found for file in rows.files], reads, quiet=planner.quiet(start))
         self._restart = False
         planner.release()
         self._wrote = self._monotonic()
-        appended = Appended(number, whole.rows, whole.aside, tuple(map(_in_words, whole.reads)))
+        appended = Appended(
+            number, sum(rows.rows for rows in found), sum(rows.aside for rows in found), tuple(map(_in_words, reads))
+        )
         self._on_batch(appended)
         if self._follows and number % COMPACT_EVERY == COMPACT_EVERY - 1:
             self._log.compact()

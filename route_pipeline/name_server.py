@@ -68,20 +68,14 @@ def hint_of(cause: RichError, *, tls: bool) -> str | None:
 
 _MAX_ERROR_LENGTH = 400
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-_RETRY_UNAVAILABLE = {
-    "methodConfig": [
-        {
-            "name": [{"service": "namesrv_api.v1.RouteService"}],
-            # gRPC repeats a call only until the first message has come: rows that are out are never read again.
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.2s",
-                "maxBackoff": "2s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
+_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
+# gRPC repeats a call only until the first message has come: rows that are out are never read again.
+_RETRIES = {
+    "maxAttempts": 5,
+    "initialBackoff": "0.2s",
+    "maxBackoff": "2s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
 }
 
 
@@ -109,9 +103,6 @@ def cold_error(
     return ColdError(f"name server {namesrv} at {endpoint} is warming up, so brokers and topics may be missing: {hint}")
 
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
-
-
 class Connection:
     """A connection to one name server."""
 
@@ -124,7 +115,7 @@ class Connection:
             first_backoff_seconds=0.2,
             longest_backoff_seconds=2.0,
             keepalive_seconds=10.0,  # notices a stopped or partitioned name server long before the total time is over
-            service_config=json.dumps(_RETRY_UNAVAILABLE),
+            service_config=json.dumps({"methodConfig": [{"name": [{"service": _SERVICE}], "retryPolicy": _RETRIES}]}),
         )
         self._client = NamesrvClient(
             endpoint,
@@ -343,13 +334,6 @@ class NamesrvState(NamedTuple):
     warm: bool  # if not, brokers and topics may be missing
 
 
-class Pin(NamedTuple):
-    """A snapshot that a name server holds for us."""
-
-    namesrv: str
-    pin_id: str
-
-
 def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
     """Asks a name server where it is. Raises NamesrvError if it cannot be reached, or refuses."""
     connection = connect(endpoint, connecting)
@@ -380,8 +364,12 @@ def wait_until_warm(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
     return state
 
 
-def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, cold: bool, follow: bool = False) -> Pin:
-    """Has a name server hold its tables as they are now. Where other reads must end first, it waits: they take seconds.
+def pin_snapshot(
+    endpoint: Endpoint, connecting: Connecting, seconds: int, *, cold: bool, follow: bool = False
+) -> tuple[str, str]:
+    """Has a name server hold its tables as they are now. Returns its name, and the id of the pin.
+
+    Where other reads must end first, it waits: they take seconds.
 
     Args:
         seconds: How long the pin is kept unless it is read from.
@@ -397,11 +385,11 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, co
         reraise=True,
     )
     answer = until_pinned(connection.call, connection.route.PinRouteSnapshot, request)
-    pin = Pin(connection.name_in(answer.header), answer.pin_id)
+    namesrv = connection.name_in(answer.header)
     if not answer.warm and not cold:
-        release_snapshot(endpoint, connecting, pin.pin_id)
-        raise cold_error(pin.namesrv, endpoint)
-    return pin
+        release_snapshot(endpoint, connecting, answer.pin_id)
+        raise cold_error(namesrv, endpoint)
+    return namesrv, answer.pin_id
 
 
 def release_snapshot(endpoint: Endpoint, connecting: Connecting, pin_id: str) -> None:

@@ -72,9 +72,6 @@ class Connecting:
     """Sent as ``authorization: Bearer ...`` with each call. None: nothing is sent."""
 
 
-FORMAT = "namesrv"
-"""Name of the data source in Spark."""
-
 _SEPARATOR = re.compile(r"[\s,;]+")
 
 
@@ -153,7 +150,7 @@ class Options(BaseModel):
             known = [to_camel(field) for field in cls.model_fields]
             near = difflib.get_close_matches(name, known, n=1)
             hint = f": did you mean {near[0]!r}?" if near else f", which has {', '.join(known)}"
-            return f"option {name!r:.80} is unknown to {FORMAT}{hint}"
+            return f"option {name!r:.80} is unknown to namesrv{hint}"
         if item["type"] == "missing":
             return f"option {name!r} is missing"
         if item["type"] == "value_error":

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from namesrv_common.endpoints import Endpoint
 from route_pipeline import change_rows
+from route_pipeline.arrow_schemas import batch_of
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import (
     ColdError,
@@ -36,24 +36,20 @@ from route_pipeline.name_server import (
 )
 from route_pipeline.options import ReadRequest
 from route_pipeline.positions import HOLE, UP, Position, Positions
+from route_pipeline.schemas import CHANGES, READS
 
+ReaderRow = dict[str, Any]
+"""A row of table ``reads`` that tells what no name server can: that it was lost, is back, or what is missing."""
 
-@dataclass(frozen=True)
-class ReaderRowPart:
-    """A row of table ``reads`` that tells what no name server can: that it was lost, is back, or what is missing."""
-
-    row: Mapping[str, Any]
-
-
-Part = SnapshotPart | ChangesPart | ReaderRowPart
+Part = SnapshotPart | ChangesPart | ReaderRow
 """What one task reads."""
 
 
 def read_part(request: ReadRequest, part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of table ``changes`` of a part. Raises NamesrvError if it could not be read whole."""
     connecting, wanted = request.connecting, request.wanted
-    if isinstance(part, ReaderRowPart):
-        yield change_rows.reader_row(dict(part.row))
+    if isinstance(part, dict):
+        yield batch_of(CHANGES, {"table_name": READS, "from_snapshot": False}, [part])
     elif isinstance(part, ChangesPart):
         yield from change_rows.change_rows(part, connecting, wanted)
     else:
@@ -92,7 +88,7 @@ class Planner:
 
         Args:
             waits_for_all: Whether :meth:`fix_end` waits until all name servers are warm, or leaves others out.
-            told: Name servers of which was logged that they are warming up: each once, until it is read.
+            told: Name servers that the log calls cold, each once until it is read.
         """
         self._options, self._connecting = request.options, request.connecting
         self._clock = clock
@@ -254,7 +250,11 @@ class Planner:
         if since.state != UP:
             parts.append(self._reader_row(endpoint, since, change_rows.BACK))
         if to.snapshot != since.snapshot:
-            return [*parts, self._snapshot(endpoint, to)]
+            # It may be cold, if it was restarted since the batch was planned.
+            cold, seconds = self._options.on_cold == "read", self._options.pin_seconds
+            _, pin_id = pin_snapshot(endpoint, self._connecting, seconds, cold=cold, follow=True)
+            self._pins.append(SnapshotPart(endpoint, pin_id, to.snapshot))
+            return [*parts, self._pins[-1]]
         if to.revision == since.revision:
             return parts
         state = ask_state(endpoint, self._connecting)
@@ -266,32 +266,22 @@ class Planner:
         span = Span(since.epoch, since.revision, to.revision)
         return [*parts, ChangesPart(endpoint, state.namesrv, span, to.snapshot, to.read_at)]
 
-    def _snapshot(self, endpoint: Endpoint, to: Position) -> SnapshotPart:
-        # It may be cold, if it was restarted since the batch was planned.
-        cold, seconds = self._options.on_cold == "read", self._options.pin_seconds
-        pin = pin_snapshot(endpoint, self._connecting, seconds, cold=cold, follow=True)
-        part = SnapshotPart(endpoint, pin.pin_id, to.snapshot)
-        self._pins.append(part)
-        return part
-
     def _reader_row(
         self, endpoint: Endpoint, at: Position, op: str, reason: Exception | None = None, to: Position | None = None
-    ) -> ReaderRowPart:
+    ) -> ReaderRow:
         """A row about a position; ``to`` is where the batch should have ended, if nothing of it was read."""
         reached = to or at
-        return ReaderRowPart(
-            {
-                "namesrv": reached.namesrv or str(endpoint),
-                "epoch": reached.epoch,
-                "revision": reached.revision,
-                "changed_at": self._micros(),
-                "op": op,
-                "key": str(endpoint),
-                "reason": None if reason is None else str(reason),
-                "after_revision": None if to is None else at.revision,
-                "snapshot": at.snapshot,
-            }
-        )
+        return {
+            "namesrv": reached.namesrv or str(endpoint),
+            "epoch": reached.epoch,
+            "revision": reached.revision,
+            "changed_at": self._micros(),
+            "op": op,
+            "key": str(endpoint),
+            "reason": None if reason is None else str(reason),
+            "after_revision": None if to is None else at.revision,
+            "snapshot": at.snapshot,
+        }
 
 
 class _GoneError(NamesrvError):

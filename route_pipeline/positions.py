@@ -19,10 +19,6 @@ HOLE: State = "hole"
 _Count = Annotated[int, Field(ge=0)]
 
 
-class OffsetError(ValueError):
-    """The checkpoint's offset cannot be used; the text is one line."""
-
-
 @dataclass(frozen=True, slots=True)
 class Position:
     """How far one name server has been read."""
@@ -55,14 +51,14 @@ def to_json(positions: Positions) -> dict[str, Any]:
 
 
 def from_json(offset: Mapping[str, Any]) -> Positions:
-    """The offset that Spark kept. Raises OffsetError if it is of another version of this program, or another source."""
+    """The offset that Spark kept. Raises ValueError if another version or source wrote it."""
     version = offset.get("version") if isinstance(offset, dict) else None
     if type(version) is not int or version != OFFSET_VERSION:  # a JSON true equals 1
-        raise OffsetError(
+        raise ValueError(
             f"the checkpoint has offsets of version {version!r:.40}, this program knows {OFFSET_VERSION}: "
             "start a new checkpoint, which begins with a snapshot"
         )
     try:
         return _POSITIONS.validate_json(json.dumps(offset["namesrvs"]), strict=True)
     except (KeyError, ValueError):
-        raise OffsetError("the checkpoint has an offset that is damaged: start a new checkpoint") from None
+        raise ValueError("the checkpoint has an offset that is damaged: start a new checkpoint") from None

@@ -71,7 +71,7 @@ _CONTENT = (
     "data_version_counter, data_version_state_version, heartbeat_timeout_millis, unconfirmed, filter_servers, "
     "static_mapping"
 )
-"""What a version of a row has besides its key: another value begins another version."""
+"""The content of a row, besides its key: another content begins another version."""
 _CLOCK_LEADS = """
 select namesrv, max(epoch_us(changed_at) - epoch_us(ingested_at)) / 1e6 as seconds
 from main.log where kind = 'changes' group by namesrv order by namesrv

@@ -124,9 +124,6 @@ CHANGE_COLUMNS = (
 READS = "reads"
 """Value of ``table_name`` for rows in which the reader says what it read, or could not."""
 
-TABLES = (*ROW_COLUMNS, CHANGES)
-"""Tables that can be read."""
-
 
 def columns_of(table: str) -> tuple[Column, ...]:
     """All columns of a table. Raises KeyError if there is no such table."""

@@ -19,10 +19,6 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-class SparkStartError(RuntimeError):
-    """Spark did not start; the text is one line."""
-
-
 def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Starts Spark with the format ``namesrv`` registered, and with workers that run this Python.
 
@@ -34,7 +30,7 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
             it started this program, else ``local[*]``.
         conf: Spark settings that win over those of the pipeline.
 
-    Raises SparkStartError, or WorkerPythonError if Spark runs already with another Python.
+    Raises RuntimeError, in one line, if Spark does not start, or runs already with another Python.
     """
     if master is None and _GATEWAY not in os.environ:
         master = "local[*]"
@@ -43,7 +39,7 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     try:
         spark = (builder if master is None else builder.master(master)).getOrCreate()
     except SPARK_ERRORS as error:
-        raise SparkStartError(
+        raise RuntimeError(
             f"Spark, which needs Java 17 or later, did not start on {master or 'its cluster'}: {one_line(error)}"
         ) from error
     register(spark)

@@ -16,12 +16,6 @@ from route_pipeline.name_server import SnapshotStream
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import BROKERS, CHANGE_COLUMNS, CLUSTERS, ROW_COLUMNS, TOPIC_QUEUES
 
-# Queues of a snapshot, column by column: the one table with millions of rows.
-#
-# Most queues of a snapshot are equal: the same broker, the same numbers. So a snapshot is read with its queues left
-# encoded, each different one is decoded once, and the columns are looked up by number, without Python code for a
-# value.
-
 MAX_DIFFERENT_QUEUES = 16_384
 """Most decoded queues that are kept: a few MB. Above it, all are forgotten; one chunk has a few thousand at most."""
 
@@ -30,7 +24,10 @@ COLUMNS = tuple(column.name for column in ROW_COLUMNS[TOPIC_QUEUES])
 
 
 class QueueColumns(dict[bytes, int]):
-    """Numbers of the different queues by their encoded form; it grows by being asked."""
+    """Numbers of the different queues by their encoded form; it grows by being asked.
+
+    Most queues of a snapshot are equal. So each different one is decoded once, and columns are looked up by number.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,8 +95,6 @@ def static_mapping(queue: route_data_pb2.QueueData) -> str | None:
     }
     return json.dumps(values, separators=(",", ":"))
 
-
-# The conversion of a snapshot's chunks into Arrow record batches of the pipeline's tables.
 
 MAX_BROKER_ROWS = 8192
 """Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""

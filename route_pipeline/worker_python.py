@@ -13,18 +13,14 @@ _PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec('route_p
 _ARCHIVES = (".zip", ".egg")
 
 
-class WorkerPythonError(RuntimeError):
-    """Spark's workers run a Python that cannot read the format; the text is one line and says what to set."""
-
-
 def check_worker_python(python: str) -> None:
-    """Checks that a Python, a path or a name on the PATH, has this package. Raises WorkerPythonError."""
+    """Checks that a Python, a path or a name on the PATH, has this package. Raises RuntimeError."""
     if any(parent.suffix in _ARCHIVES for parent in Path(__file__).parents):
         return  # shipped as --py-files, which only Spark's workers find
     try:
         subprocess.run([python, "-c", _PROBE], capture_output=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        raise WorkerPythonError(
+        raise RuntimeError(
             f"Spark's Python workers run {python!r}, which does not start or has no route_pipeline: make the session "
             "by route_pipeline.spark_session(), or set os.environ['PYSPARK_PYTHON'] = sys.executable before it is made"
         ) from None

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from route_pipeline.arrow_schemas import TIMESTAMP, arrow_schema
 from route_pipeline.log.place import FILE_SCHEMA, QUARANTINE, READS, ROWS, STATISTICS, Place, failures, sync
 from route_pipeline.quality import problems_of
+from route_pipeline.schemas import CHANGES
 from route_pipeline.schemas import READS as READS_TABLE
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -128,17 +130,17 @@ class BatchRows:
         for kind in list(self._open):
             self._end(kind)
 
-    def take(self, other: BatchRows) -> None:
-        """Takes what another one has written."""
-        self.files += other.files
-        self.reads += other.reads
-        self.rows += other.rows
-        self.aside += other.aside
-
     def _add(self, group: list[pa.RecordBatch]) -> None:
         (rows,) = pa.Table.from_batches(group).combine_chunks().to_batches()
         problems = problems_of(rows)
-        stamped = _as_file_rows(rows, {"ingested_at": self.at, "problem": problems})
+        own = (
+            pa.repeat(pa.scalar(self.at, TIMESTAMP), len(rows)),
+            pa.nulls(len(rows), pa.int64()),
+            pa.nulls(len(rows), pa.string()) if problems is None else problems,
+        )
+        stamped = pa.RecordBatch.from_arrays(
+            [*(rows[field.name].cast(field.type) for field in arrow_schema(CHANGES)), *own], schema=FILE_SCHEMA
+        )
         if problems is not None:
             bad = stamped.filter(problems.is_valid())
             self.aside += bad.num_rows
@@ -168,16 +170,3 @@ def write_reads(place: Place, rows: list[ReadRow], batch: int, at: datetime) -> 
     file = NewFile(place, READS, at)
     file.write(pa.RecordBatch.from_pylist([row | {"batch": batch} for row in rows], FILE_SCHEMA))
     return file.close()
-
-
-def _as_file_rows(rows: pa.RecordBatch, own: dict[str, Any]) -> pa.RecordBatch:
-    columns = []
-    for column in FILE_SCHEMA:
-        value = own.get(column.name)
-        if isinstance(value, pa.Array):
-            columns.append(value)
-        elif column.name in rows.schema.names:
-            columns.append(rows[column.name].cast(column.type))
-        else:
-            columns.append(pa.repeat(pa.scalar(value, column.type), rows.num_rows))
-    return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)

@@ -41,7 +41,7 @@ from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
 from route_client.route import from_wire, to_wire
 from route_pipeline.options import ReadRequest
-from route_pipeline.positions import OffsetError, from_json, to_json
+from route_pipeline.positions import from_json, to_json
 from tests.support.core_fleet import Fleet
 from tests.support.sent_frames import NoFrame, frames_in
 
@@ -285,7 +285,7 @@ TARGETS: dict[str, Target] = {
     "wire_route": Target(_wire_route, (DecodeError,)),
     "page_token": Target(_text(_page_token), (Refused,)),
     "error_details": Target(_error_details),
-    "pipeline_offset": Target(_offset, (OffsetError,)),
+    "pipeline_offset": Target(_offset, (ValueError,)),
     "pipeline_options": Target(_text(_options), (ValueError,)),
     "remoting_frames": Target(_remoting_frames, (BrokenFrame, NoFrame)),
     "remoting_registration": Target(_remoting_registration, (Refused,)),

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from namesrv_common.endpoints import Endpoint
-from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
+from route_pipeline.spark_readers import NamesrvReader
 from tests.support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import identity, registration

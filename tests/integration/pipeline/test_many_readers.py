@@ -16,7 +16,7 @@ from namesrv_common.endpoints import Endpoint
 from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.positions import INITIAL
-from route_pipeline.stream_reader import NamesrvStreamReader
+from route_pipeline.spark_readers import NamesrvStreamReader
 from tests.support.metrics_page import samples
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import register

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
+from route_pipeline.spark_readers import NamesrvReader
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.secured.certificates import Authority, Files
 from tests.support.secured.fleet import TOKENS, Place, with_its_broker

@@ -13,13 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from route_pipeline import name_server
-from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.name_server import ColdError
 from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.planner import Planner
 from route_pipeline.positions import INITIAL
-from route_pipeline.stream_reader import NamesrvStreamReader
+from route_pipeline.spark_readers import NamesrvReader, NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()

@@ -20,9 +20,8 @@ from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.name_server import NamesrvError, Span
 from route_pipeline.options import STREAMING, ReadRequest
-from route_pipeline.planner import ReaderRowPart
 from route_pipeline.quality import problems_of
-from route_pipeline.stream_reader import NamesrvStreamReader
+from route_pipeline.spark_readers import NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
 NOW = 1e9
@@ -165,7 +164,7 @@ def test_changes_that_go_after_the_plan_leave_a_hole_and_a_snapshot_follows(fake
     assert (hole["op"], hole["after_revision"], hole["revision"], hole["snapshot"]) == ("hole", 5, 7, MICROS)
     noted = latest(reader, planned)
     filled = latest(reader, noted)
-    assert kinds(reader.partitions(noted, filled)) == [ReaderRowPart, SnapshotPart]
+    assert kinds(reader.partitions(noted, filled)) == [dict, SnapshotPart]
     assert filled["namesrvs"][str(fake.endpoint)]["snapshot"] == MICROS + 1
 
 
@@ -232,17 +231,17 @@ def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
     planned = latest(reader, start)
     fakes[1].refusal = DEAD
     parts = reader.partitions(start, planned)
-    assert kinds(parts) == [ChangesPart, ReaderRowPart]
+    assert kinds(parts) == [ChangesPart, dict]
     (hole,) = rows_of(reader, [parts[1]])
     assert (hole["op"], hole["after_revision"], hole["revision"]) == ("hole", 5, 7)
 
     fakes[1].refusal = None  # back before anybody noticed: the changes after 7 alone would not do
     noted = latest(reader, planned)
     assert noted["namesrvs"][str(fakes[1].endpoint)]["state"] == "hole"
-    assert kinds(reader.partitions(planned, noted)) == [ReaderRowPart]
+    assert kinds(reader.partitions(planned, noted)) == [dict]
     filled = latest(reader, noted)
     parts = reader.partitions(noted, filled)
-    assert kinds(parts) == [ReaderRowPart, SnapshotPart]
+    assert kinds(parts) == [dict, SnapshotPart]
     assert latest(reader, filled) == filled
 
 
