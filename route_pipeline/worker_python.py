@@ -9,18 +9,19 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-_PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec('route_pipeline') is None)"
+_NEEDED = ("route_pipeline", "grpc", "pyarrow", "pydantic")
+_PROBE = f"import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, {_NEEDED}))"
 _ARCHIVES = (".zip", ".egg")
 
 
 def check_worker_python(python: str) -> None:
-    """Checks that a Python, a path or a name on the PATH, has this package. Raises RuntimeError."""
+    """Checks that a Python, a path or a name on the PATH, has what the format needs. Raises RuntimeError."""
     if any(parent.suffix in _ARCHIVES for parent in Path(__file__).parents):
         return  # shipped as --py-files, which only Spark's workers find
     try:
         subprocess.run([python, "-c", _PROBE], capture_output=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         raise RuntimeError(
-            f"Spark's Python workers run {python!r}, which does not start or has no route_pipeline: make the session "
+            f"Spark's Python workers run {python!r}, which does not start or lacks one of {', '.join(_NEEDED)}: make the session "
             "by route_pipeline.spark_session(), or set os.environ['PYSPARK_PYTHON'] = sys.executable before it is made"
         ) from None
