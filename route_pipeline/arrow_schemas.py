@@ -40,12 +40,7 @@ def arrow_schema(table: str) -> pa.Schema:
 def batch_of(
     table: str, common: Mapping[str, Any], own: Sequence[Mapping[str, Any]] | Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
-    """Rows of a table that have some columns in common.
-
-    Args:
-        common: Values by column.
-        own: The other columns, as rows or as arrays by column. What neither has is null.
-    """
+    """Rows of a table: columns that all have in common, and their own, as rows or as arrays. The rest is null."""
     schema = arrow_schema(table)
     if isinstance(own, Mapping):
         arrays, count = own, len(next(iter(own.values())))

@@ -81,9 +81,7 @@ from main.log where kind = 'changes' group by namesrv order by namesrv
 def views_of(table: str, engine: Engine, log: str | None = None) -> str:
     """The views and the macro ``route_at`` in the SQL of an engine.
 
-    Args:
-        table: Address of the table.
-        log: How the view ``log`` is made. None: as the engine reads a Delta table. Empty: it is there.
+    ``log`` makes the view of that name. Empty: it is there. None: as the engine reads a Delta table.
     """
     own = _ENGINES[engine]
     query = _text("route_at.sql", {"of_topic": own.topic, "asked_at": own.at}).rstrip()

@@ -22,6 +22,7 @@ def check_worker_python(python: str) -> None:
         subprocess.run([python, "-c", _PROBE], capture_output=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         raise RuntimeError(
-            f"Spark's Python workers run {python!r}, which does not start or lacks one of {', '.join(_NEEDED)}: make the session "
-            "by route_pipeline.spark_session(), or set os.environ['PYSPARK_PYTHON'] = sys.executable before it is made"
+            f"Spark's Python workers run {python!r}, which does not start or lacks {', '.join(_NEEDED)}: "
+            "make the session by route_pipeline.spark_session(), "
+            "or set os.environ['PYSPARK_PYTHON'] = sys.executable before it is made"
         ) from None

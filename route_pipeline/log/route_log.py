@@ -79,12 +79,7 @@ class RouteLog:
         run: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Opens the log, and makes it if there is none. Raises LogError.
-
-        Args:
-            run: Identifies this writer in the log's commits.
-            now: The clock of the batches.
-        """
+        """Opens the log, and makes it if there is none. ``run`` names this writer in its commits. Raises LogError."""
         self.place = place
         self.now = now
         self._run = run or f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -93,6 +88,7 @@ class RouteLog:
         """Number of the last batch, or -1."""
         self.reads: dict[str, Read] = {}
         """How far each name server has been read, by its name; by its address, if it never answered."""
+        self._committed = 0  # version of the last commit of this writer
         self._load()
 
     def catch_up(self) -> None:
@@ -123,6 +119,9 @@ class RouteLog:
         """
         number, at, listed = self.batch + 1, self.now(), list(reads)
         self._check_snapshots(listed)
+        if self._committed:
+            self._find_commit(self._committed, self._committed)
+        before = self.table.version()
         rows = [*listed, *self._kept(listed, quiet or {}, at)]
         new = [*files, write_reads(self.place, rows, number, at)]
         numbers = {APP: number, **(transactions or {})}
@@ -149,6 +148,8 @@ class RouteLog:
             with failures(f"{self.place.url} cannot be read"):
                 self.table.update_incremental()
         self._sync_commit()
+        if self.place.local is None:
+            self._committed = self._find_commit(before + 1, self.table.version())
         self.batch = number
         self.reads = self._reads_of([row | {"batch": number} for row in rows])
         return number
@@ -161,11 +162,8 @@ class RouteLog:
     def maintain(self, keep_days: int | None, grace: timedelta) -> tuple[int, int, int]:
         """Puts small files together, drops days that are too old, and deletes files that nobody needs.
 
-        Args:
-            keep_days: Days before today that stay. None: all.
-            grace: How long files stay that were replaced, for readers under way.
-
-        Returns the files before and after, and how many were deleted.
+        Files that were replaced stay for ``grace``, for readers under way. Returns how many files were there, are there
+        now, and were deleted.
         """
         if grace < SHORTEST_GRACE:
             raise LogError("files of a batch that is being written would be deleted: --grace-hours is at least 1")
@@ -219,6 +217,19 @@ class RouteLog:
             return True
         raise ConflictError(
             f"another program, {entry.get('run', 'unknown')}, writes to {self.place.url}: this one ends"
+        )
+
+    def _find_commit(self, first: int, last: int) -> int:
+        """The version of this writer's commit in a bucket. Raises ConflictError if another commit has replaced it.
+
+        delta-rs relies on stores that refuse to overwrite. In others, two writers of one moment lose a batch.
+        """
+        for version in range(first, last + 1):
+            if self._run in self.place.read(f"_delta_log/{version:020}.json").decode():
+                return version
+        raise ConflictError(
+            f"another program has overwritten a commit of this one in {self.place.url}: "
+            "the bucket must refuse that (If-None-Match)"
         )
 
     def _check_snapshots(self, reads: list[ReadRow]) -> None:

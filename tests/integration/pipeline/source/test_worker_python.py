@@ -13,7 +13,7 @@ from route_pipeline.worker_python import check_worker_python
 def test_a_python_without_the_package_is_refused_with_what_to_set(python: str) -> None:
     check_worker_python(sys.executable)
     with pytest.raises(
-        RuntimeError, match=f"run '{python}', which does not start or lacks one of route_pipeline, grpc"
+        RuntimeError, match=f"run '{python}', which does not start or lacks route_pipeline, grpc"
     ) as caught:
         check_worker_python(python)
     assert "\n" not in str(caught.value)
