@@ -198,6 +198,18 @@ async def _slow_reader(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
         return [RichError.of(caught.value)]
 
 
+async def _refused_later(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    request = routes.WatchTopicRoutesRequest
+    async with serving() as (caller, _):
+        watch = caller.connection.stream_stream(
+            "/namesrv_api.v1.RouteService/WatchTopicRoutes", request.SerializeToString, None
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in watch(iter([request(topics=["T"]), request(zone_name="z")]), timeout=SECONDS):
+                pass
+        return [RichError.of(caught.value)]
+
+
 async def _unreadable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     async with serving(data_dir=path) as (caller, _):
         (path / database.DATABASE_FILE).rename(path / "elsewhere")  # a read opens the file again
@@ -272,7 +284,10 @@ QUEUES = route_data.QueueData(cluster_name="c", broker_name="b", read_queue_nums
 
 NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "MALFORMED_REQUEST": (refused(("GetTopicRoute", b"\xff"), ("WatchTopicRoutes", b"\xff")),),
-    "INVALID_FIELD": (refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED], TWO_BEGINNINGS),),
+    "INVALID_FIELD": (
+        refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED], TWO_BEGINNINGS),
+        _refused_later,
+    ),
     "LIMIT_EXCEEDED": (
         refused(
             ("OpenChannel", b""),
