@@ -32,6 +32,7 @@ from namesrv_common.server.permits import (
     warn_of_permits,
 )
 from namesrv_common.server.rpc_handlers import OpenGate
+from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError
 from namesrv_common.tls.listener_tls import ListenerTls
 
@@ -75,10 +76,6 @@ ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
 
 # The admission of calls to the agent, on both listeners, before they are parsed.
 
-_LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "ipv6:[::ffff:127.", "ipv6:%5B::ffff:127.")
-"""What gRPC's names of peers on this machine begin with."""
-
-
 Rule = Callable[[str, Call], None]
 """Checks a call by its full name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
 
@@ -106,7 +103,7 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
 
     def check(name: str, call: Call) -> None:
         actions = ACTIONS[name]
-        if not COMMANDS.issuperset(actions) or call.peer().startswith(_LOOPBACK_PEERS):
+        if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
         names = list(shown_names(call))
         if not any(is_identity(shown) and shown in own_names() for shown in names):

@@ -15,6 +15,7 @@ from namesrv_api.v1 import registration_service_pb2_grpc
 from broker_agent.errors import NameServerError
 from broker_agent.timing import Timing
 from namesrv_common.backoff import Backoff
+from namesrv_common.client.channels import ConnectionSettings, Options
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 
@@ -237,12 +238,6 @@ def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
 
 # Options of gRPC for a connection to a name server.
 
-NO_RETRIES = ("grpc.enable_retries", 0)
-"""The agent retries itself, with pauses and bounds. Until gRPC notices that the connection is dead, it repeats a call
-at once and without bound, and keeps the memory. A process that had been stopped for longer than a name server waits for
-its pings took up to 1 GB in the next second.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
@@ -259,20 +254,13 @@ class ConnectionOptions:
     longest_wait_seconds: float = LONGEST_WAIT_SECONDS
     """Longest wait before a channel that ended is opened again."""
 
-    def as_grpc(self) -> list[tuple[str, int]]:
-        return [
-            NO_RETRIES,
-            ("grpc.keepalive_time_ms", self.keepalive_time_millis),
-            ("grpc.keepalive_timeout_ms", self.keepalive_timeout_millis),
-            # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.
-            ("grpc.http2.ping_timeout_ms", self.keepalive_timeout_millis),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_pings_without_data", 0),
-            # In spite of its name this is the time that one attempt to connect may take.
-            ("grpc.min_reconnect_backoff_ms", self.connect_timeout_millis),
+    def as_grpc(self) -> Options:
+        settings = ConnectionSettings(
+            connect_seconds=self.connect_timeout_millis / 1000,
             # Below the agent's own backoff, so each attempt really connects and does not repeat gRPC's last failure.
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1_000),
-            # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.
-            ("grpc.dns_min_time_between_resolutions_ms", 1_000),
-        ]
+            first_backoff_seconds=0.1,
+            longest_backoff_seconds=1.0,
+            keepalive_seconds=self.keepalive_time_millis / 1000,
+            keepalive_timeout_seconds=self.keepalive_timeout_millis / 1000,
+        )
+        return (*settings.options, ("grpc.keepalive_permit_without_calls", 1))

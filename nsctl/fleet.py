@@ -9,8 +9,8 @@ from typing import Generic, Self, TypeVar
 
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 
-from namesrv_common.client.channels import ClientSecurity
-from namesrv_common.client.namesrv_client import Client, ConnectionSettings, NamesrvClient
+from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
+from namesrv_common.client.namesrv_client import Client, NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 

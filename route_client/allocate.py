@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import logging
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -75,13 +76,8 @@ def is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client
     return False
 
 
-# Even shares: neighbouring queues (AVG, the default) or round robin (AVG_BY_CIRCLE).
-
-
-class AllocateAveragely:
-    """Each client gets neighbouring queues; if they do not divide evenly, the first clients get one more."""
-
-    name = "AVG"
+class _Shares:
+    """A strategy that checks its arguments first, as upstream's do."""
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -89,23 +85,34 @@ class AllocateAveragely:
         """Returns the client's queues. Errors are those of AllocateStrategy."""
         if not is_member(group, client_id, queues, client_ids):
             return []
+        return self._share(client_id, queues, client_ids)
+
+    @abstractmethod
+    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """The queues of a client that is one of the group's."""
+
+
+# Even shares: neighbouring queues (AVG, the default) or round robin (AVG_BY_CIRCLE).
+
+
+class AllocateAveragely(_Shares):
+    """Each client gets neighbouring queues; if they do not divide evenly, the first clients get one more."""
+
+    name = "AVG"
+
+    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
         index = client_ids.index(client_id)
         share, more = divmod(len(queues), len(client_ids))
         start = index * share + min(index, more)
         return list(queues[start : start + share + (1 if index < more else 0)])
 
 
-class AllocateAveragelyByCircle:
+class AllocateAveragelyByCircle(_Shares):
     """The queues are dealt out one by one."""
 
     name = "AVG_BY_CIRCLE"
 
-    def allocate(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> list[MessageQueue]:
-        """Returns the client's queues. Errors are those of AllocateStrategy."""
-        if not is_member(group, client_id, queues, client_ids):
-            return []
+    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
         return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
@@ -138,7 +145,7 @@ VIRTUAL_NODES = 10
 """Points of each client on the ring (RocketMQ: virtualNodeCnt)."""
 
 
-class AllocateByConsistentHash:
+class AllocateByConsistentHash(_Shares):
     """Each queue belongs to the first client at or after its point on a ring."""
 
     name = "CONSISTENT_HASH"
@@ -153,12 +160,7 @@ class AllocateByConsistentHash:
             raise AllocationError(f"virtual_nodes is {virtual_nodes}, not 0 or more")
         self._virtual_nodes = virtual_nodes
 
-    def allocate(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> list[MessageQueue]:
-        """Returns the client's queues. Errors are those of AllocateStrategy."""
-        if not is_member(group, client_id, queues, client_ids):
-            return []
+    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
         # A later client takes over an earlier one's point if both are equal, as in Java's TreeMap.
         ring = {place(f"{client}-{node}"): client for client in client_ids for node in range(self._virtual_nodes)}
         places = sorted(ring)
@@ -181,7 +183,7 @@ def _first_from(places: Sequence[int], wanted: int) -> int:
 ItemT = TypeVar("ItemT", bound=Hashable)
 
 
-class AllocateByMachineRoom:
+class AllocateByMachineRoom(_Shares):
     """Only queues of brokers named ``room@name`` in the configured machine rooms, in blocks, the rest one each."""
 
     name = "MACHINE_ROOM"
@@ -190,12 +192,7 @@ class AllocateByMachineRoom:
         """Takes the machine rooms whose queues are shared out (RocketMQ: consumeridcs)."""
         self._rooms = frozenset(rooms)
 
-    def allocate(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> list[MessageQueue]:
-        """Returns the client's queues. Errors are those of AllocateStrategy."""
-        if not is_member(group, client_id, queues, client_ids):
-            return []
+    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
         index, clients = client_ids.index(client_id), len(client_ids)
         in_rooms = [queue for queue in queues if _room_of(queue.broker_name) in self._rooms]
         block, rest = divmod(len(in_rooms), clients)

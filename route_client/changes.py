@@ -169,24 +169,19 @@ class Listeners:
         """Calls of callbacks that raised."""
         return sum(reader.failures for reader in list(self._all) if isinstance(reader, CallbackThread))
 
-    def close(self) -> list[CallbackThread]:
-        """Closes all; returns those whose threads have not ended yet."""
+    def close(self, seconds: float = 0.0, caller: threading.Thread | None = None) -> int:
+        """Closes all, and waits for the ends of callbacks' threads; returns how many of them still block.
+
+        Args:
+            seconds: How long to wait for all of them.
+            caller: A thread that waits for this itself, so that it cannot end before.
+        """
         readers = list(self._all)
         for reader in readers:
             reader.close()
-        return [reader for reader in readers if isinstance(reader, CallbackThread)]
+        deadline = time.monotonic() + seconds
+        threads = [reader for reader in readers if isinstance(reader, CallbackThread)]
+        return sum(not thread.join(max(0.0, deadline - time.monotonic()), caller) for thread in threads)
 
     def _drop(self, reader: Changes) -> None:
         self._all.pop(reader, None)
-
-
-def join_all(threads: Collection[CallbackThread], seconds: float, caller: threading.Thread | None) -> int:
-    """Waits for the ends of callbacks' threads; returns how many of them still block.
-
-    Args:
-        threads: Closed ones.
-        seconds: How long for all of them.
-        caller: A thread that waits for this itself, so that it cannot end before.
-    """
-    deadline = time.monotonic() + seconds
-    return sum(not thread.join(max(0.0, deadline - time.monotonic()), caller) for thread in threads)

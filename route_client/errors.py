@@ -1,19 +1,4 @@
-"""All errors of the client library: one tree.
-
-| RouteClientError            | base of all                                                     |
-|-----------------------------|-----------------------------------------------------------------|
-| EndpointListError           | the list of name servers cannot be used (ValueError, too)       |
-| BadTopicNameError           | a name breaks the rules; nobody was asked (ValueError, too)     |
-| AllocationError             | a strategy cannot work with what it was given (ValueError, too) |
-| TopicNotFoundError          | a name server that answered knows no such topic                 |
-| NoNamesrvAnsweredError      | none answered; says what each of them did instead               |
-| RequestRefusedError         | a name server refused the request itself                        |
-| MalformedOrderConfError     | a route's ordered configuration cannot be read                  |
-| NoWritableQueueError        | there is a route, and no queue to send to                       |
-| TooManyTopicsError          | the client keeps as many topics as it may                       |
-| ClientClosedError           | the client is closed                                            |
-| ForkedProcessError          | the client is of the process that this one was forked from      |
-"""
+"""All errors of the client library: one tree."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv_common.client.channels import ClientSecurity, open_aio_channel
-from namesrv_common.client.namesrv_client import ConnectionSettings
+from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_aio_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, FailedCall, RichError
 from route_client.cache import Answer, Origin

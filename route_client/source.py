@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.topic_names import check_topic
 from route_client.cache import Answer, Counters, KnownRoute, RouteCache, RouteChange, RoutesTooLarge, Stale
-from route_client.changes import Listeners, join_all
+from route_client.changes import Listeners
 from route_client.disk_cache import DiskCache, DiskWriter
 from route_client.endpoints import DnsRefresh, EndpointChooser, EndpointList
 from route_client.errors import (
@@ -288,12 +288,9 @@ class RouteSource:
         self._disk.close()
 
     async def _close_listeners(self, caller: threading.Thread) -> None:
-        threads = self.listeners.close()
-        if not threads:
-            return
+        close = functools.partial(self.listeners.close, CLOSE_SECONDS, caller)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-close") as pool:
-            wait = functools.partial(join_all, threads, CLOSE_SECONDS, caller)
-            blocked = await asyncio.get_running_loop().run_in_executor(pool, wait)
+            blocked = await asyncio.get_running_loop().run_in_executor(pool, close)
         if blocked:
             _log.warning("%d callbacks still block; their threads end with them", blocked)
 

@@ -18,7 +18,8 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random
 
-from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient, RequestT, ResponseT, Streaming
+from namesrv_common.client.channels import ConnectionSettings
+from namesrv_common.client.namesrv_client import NamesrvClient, RequestT, ResponseT, Streaming
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_pipeline.options import Connecting

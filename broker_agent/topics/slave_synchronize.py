@@ -13,14 +13,13 @@ import structlog
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 
-from broker_agent.channel import NO_RETRIES
 from broker_agent.errors import AgentError
 from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
 from broker_agent.topics.topic_service import copied_topic, version_message, version_of
 from namesrv_common.backoff import Backoff
-from namesrv_common.client.channels import ClientSecurity, open_channel
+from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_channel
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
@@ -39,14 +38,8 @@ TABLE_LIMITS = ResponseLimits(bytes=256 << 20, rows=1_000_000)
 MB."""
 JOIN_SECONDS = 2.0
 """Time for the thread to end."""
-_CHANNEL_OPTIONS = (
-    NO_RETRIES,
-    # Below the agent's own periods, so that each attempt really connects and does not repeat gRPC's last failure.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.
-    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
-)
+_CONNECTION = ConnectionSettings(first_backoff_seconds=0.1, longest_backoff_seconds=1.0)
+"""Below the agent's own periods, so that each attempt really connects and does not repeat gRPC's last failure."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -59,7 +52,7 @@ class MasterAgent:
     """A master's agent over gRPC."""
 
     def __init__(self, endpoint: Endpoint, security: ClientSecurity | None = None) -> None:
-        self._channel = open_channel(endpoint, _CHANNEL_OPTIONS, security)
+        self._channel = open_channel(endpoint, _CONNECTION.options, security)
         self._stub = topic_config_service_pb2_grpc.TopicConfigServiceStub(self._channel)
 
     def list_topics(self, request: pb.ListTopicsRequest) -> Generator[pb.ListTopicsResponse, None, None]:

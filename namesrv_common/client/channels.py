@@ -230,7 +230,58 @@ _COMMON: Options = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     # gRPC sends even calls to this machine through http_proxy, which container engines put into every environment.
     ("grpc.enable_http_proxy", 0),
+    # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """How a connection behaves. Times are in seconds; None leaves one to gRPC."""
+
+    connect_seconds: float | None = None
+    """Longest time of one attempt to connect."""
+    first_backoff_seconds: float | None = None
+    """Pause after the first attempt that failed."""
+    longest_backoff_seconds: float | None = None
+    """Longest pause between two attempts; gRPC's own is two minutes."""
+    keepalive_seconds: float | None = None
+    """Period of pings while a call is open. None means no pings."""
+    keepalive_timeout_seconds: float | None = None
+    """Time for the answer to a ping. By default as long as the period."""
+    shared: bool = True
+    """Whether connections of this process to one name server are one, with one flow control and one backoff."""
+    service_config: str | None = None
+    """gRPC's service config, such as one with retries. None means no retries: until gRPC notices that a connection is
+    dead, it repeats a call at once and without bound, and keeps the memory. A process that had been stopped for longer
+    than a name server waits for its pings took up to 1 GB in the next second."""
+
+    @property
+    def options(self) -> Options:
+        timeout = self.keepalive_timeout_seconds or self.keepalive_seconds
+        millis: dict[str, float | None] = {
+            # This one is, in spite of its name, the time that one attempt to connect may take.
+            "grpc.min_reconnect_backoff_ms": self.connect_seconds,
+            "grpc.initial_reconnect_backoff_ms": self.first_backoff_seconds,
+            "grpc.max_reconnect_backoff_ms": self.longest_backoff_seconds,
+            "grpc.keepalive_time_ms": self.keepalive_seconds,
+            "grpc.keepalive_timeout_ms": timeout,
+            # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.
+            "grpc.http2.ping_timeout_ms": timeout,
+        }
+        options: list[tuple[str, int | str]] = [
+            (name, int(seconds * 1000)) for name, seconds in millis.items() if seconds is not None
+        ]
+        if self.keepalive_seconds is not None:
+            options.append(("grpc.http2.max_pings_without_data", 0))
+        if not self.shared:
+            options.append(("grpc.use_local_subchannel_pool", 1))
+        if self.service_config is None:
+            options.append(("grpc.enable_retries", 0))
+        else:
+            options.append(("grpc.service_config", self.service_config))
+        return options
+
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, cast
 
 import grpc
@@ -13,7 +12,7 @@ from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
-from namesrv_common.client.channels import ClientSecurity, Options, open_channel, with_common
+from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_channel, with_common
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, FailedCall, RichError
@@ -23,49 +22,6 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 SentT = TypeVar("SentT")
 SentT_contra = TypeVar("SentT_contra", contravariant=True)
 ReceivedT = TypeVar("ReceivedT", bound=Message)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """How a connection behaves. Times are in seconds; None leaves one to gRPC."""
-
-    connect_seconds: float | None = None
-    """Longest time of one attempt to connect."""
-    first_backoff_seconds: float | None = None
-    """Pause after the first attempt that failed."""
-    longest_backoff_seconds: float | None = None
-    """Longest pause between two attempts; gRPC's own is two minutes."""
-    keepalive_seconds: float | None = None
-    """Period of pings while a call is open, and the time for an answer. None means no pings."""
-    shared: bool = True
-    """Whether connections of this process to one name server are one, with one flow control and one backoff."""
-    service_config: str | None = None
-    """gRPC's service config, such as one with retries. None means no retries."""
-
-    @property
-    def options(self) -> Options:
-        millis: dict[str, float | None] = {
-            # This one is, in spite of its name, the time that one attempt to connect may take.
-            "grpc.min_reconnect_backoff_ms": self.connect_seconds,
-            "grpc.initial_reconnect_backoff_ms": self.first_backoff_seconds,
-            "grpc.max_reconnect_backoff_ms": self.longest_backoff_seconds,
-            "grpc.keepalive_time_ms": self.keepalive_seconds,
-            "grpc.keepalive_timeout_ms": self.keepalive_seconds,
-            # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.
-            "grpc.http2.ping_timeout_ms": self.keepalive_seconds,
-        }
-        options: list[tuple[str, int | str]] = [
-            (name, int(seconds * 1000)) for name, seconds in millis.items() if seconds is not None
-        ]
-        if self.keepalive_seconds is not None:
-            options.append(("grpc.http2.max_pings_without_data", 0))
-        if not self.shared:
-            options.append(("grpc.use_local_subchannel_pool", 1))
-        if self.service_config is None:
-            options.append(("grpc.enable_retries", 0))
-        else:
-            options.append(("grpc.service_config", self.service_config))
-        return options
 
 
 PLAIN = ConnectionSettings()

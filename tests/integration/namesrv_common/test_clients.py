@@ -14,8 +14,8 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client import namesrv_client
-from namesrv_common.client.channels import MAX_ANSWER_BYTES
-from namesrv_common.client.namesrv_client import ConnectionSettings, NamesrvClient
+from namesrv_common.client.channels import MAX_ANSWER_BYTES, ConnectionSettings
+from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from route_client.cache import KnownRoute, RouteChange, Stale
-from route_client.changes import Changes, Listeners, join_all
+from route_client.changes import Changes, Listeners
 from route_client.route import TopicRoute
 from tests.support.patience import TIMEOUT
 from tests.support.routes.wire_routes import removal, route
@@ -101,8 +101,7 @@ def test_a_callback_that_raises_is_called_again_and_others_never_notice(caplog: 
         listeners.put(change(None, ONE, "U"))
         assert all_seen.wait(TIMEOUT)
         assert called_again.wait(TIMEOUT)
-        threads = listeners.close()
-        assert join_all(threads, TIMEOUT, None) == 0
+        assert listeners.close(TIMEOUT) == 0
     assert seen == ["T", "U"]
     assert bad.failures == 2
 
@@ -131,7 +130,7 @@ def test_a_callback_that_blocks_gets_one_merged_change_afterwards_and_others_nev
         quick.append(told)
     release.set()
     assert done.wait(TIMEOUT)
-    assert join_all(listeners.close(), TIMEOUT, None) == 0
+    assert listeners.close(TIMEOUT) == 0
     assert [told.after.route for told in got] == [ONE, TWO]
     assert [told.after.route for told in quick] == [TWO, THREE, TWO]
 
@@ -147,7 +146,7 @@ def test_a_callback_that_still_blocks_at_the_end_is_counted_and_not_waited_for()
     listeners.call(blocks)
     listeners.put(change(None, ONE))
     assert entered.wait(TIMEOUT)
-    assert join_all(listeners.close(), 0.01, None) == 1
+    assert listeners.close(0.01) == 1
     release.set()
 
 
