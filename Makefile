@@ -20,8 +20,6 @@ CONTRIBUTOR := $(ALL_PROGRAMS) --extra spark --extra otel --extra console
 # Tests start thousands of processes, which must not all compile the same modules first.
 unexport PYTHONDONTWRITEBYTECODE
 
-VERSITYGW ?= versitygw
-
 # What a newcomer does without; the markers stand in pyproject.toml.
 REST := spark or fuzz or skew or slow
 # Tests wait more than they compute, so six at a time keep two cores busy; four where Spark or an engine's threads take
@@ -36,7 +34,7 @@ APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help install setup engine protos demo demo-rocketmq test test-rest unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose docs bench bench-figures guard wheel images dist lock clean
+.PHONY: help install setup engine protos demo demo-rocketmq test test-rest format fuzz lint lint-python lint-engine lint-prose docs wheel images dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,40 +90,15 @@ test-rest: setup  ## Run what `make test` leaves out: Spark, fuzz, version skew,
 	$(BIN)/pytest tests/rocketmq tests/interop tests/faults --ignore tests/faults/pipeline -n 3 --dist loadgroup --no-loadscope-reorder
 	$(BIN)/pytest tests/faults/pipeline tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
 
-unit: setup  ## Run the unit tests, without the properties, which take as long again
-	@# Three, as these wait little, and each worker imports everything first.
-	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n 3
-
-coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html
-	$(BIN)/pytest $(or $(TEST),tests/unit) -n auto --cov --cov-report=term:skip-covered --cov-report=html
-
 format: setup  ## Mend what ruff can mend by itself: findings and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-
-faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
-	$(BIN)/python -m tests.faults --profile long --rocketmq --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
-
-attack: setup  ## Attack every listener beside an honest client, and print what came of it (minutes); ATTACK=name, ON=listener: only these
-	$(BIN)/python -m tests.faults.attack --seconds $(or $(SECONDS),3) --on '$(ON)' $(ATTACK)
 
 fuzz: setup  ## Try new inputs: 20 times as many on every property, 20,000 on every parser and call, a million frames, and ten minutes of connections to the native engine (two hours)
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "make fuzz SEED=$$seed"; \
 	fuzz="env FUZZ_EXAMPLES=20000 $(BIN)/pytest -n 2 --hypothesis-profile=fuzz --hypothesis-seed=$$seed --timeout=3600"; \
 	export FUZZ_SEED=$$seed; sh engine/fuzz.sh 600 && $$fuzz tests/unit -m hypothesis && $$fuzz tests/fuzz || \
 		{ echo "To repeat it: make fuzz SEED=$$seed, or one test with $$fuzz TEST"; exit 1; }
-
-test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run
-	$(BIN)/pytest tests/containers -n 2 --dist loadgroup --no-loadscope-reorder
-
-test-spark: setup  ## The pipeline on clusters; then with PySpark 4.2, half a gigabyte of downloads
-	$(BIN)/pytest tests/spark
-	$(BIN)/python -m tests.spark
-
-test-s3: setup  ## The log's tests on a real S3 server (minutes): Versity's gateway, by its path or VERSITYGW=path
-	@command -v "$(VERSITYGW)" >/dev/null || \
-		{ echo 'test-s3: no versitygw: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0'; exit 1; }
-	VERSITYGW="$$(command -v "$(VERSITYGW)")" $(BIN)/pytest tests/integration/pipeline/log
 
 lint: setup  ## Lint, format, types, import rules, wire contract, generated pages, prose; the native engine, where cargo is found
 	@# mypy reads for a minute on one core, and the engine's tests are compiled on the other.
@@ -144,7 +117,7 @@ lint-python: setup
 lint-engine:
 	sh engine/lint.sh
 
-lint-prose: setup  ## Check links of pages, spelling and style of pages and comments, the style where Vale is found or Go can compile it
+lint-prose: setup
 	$(BIN)/python docs/tools/lint_prose.py
 
 docs: setup $(SITE_TOOLS)  ## Build the documentation site into build/site, with all links checked
@@ -154,15 +127,6 @@ $(SITE_TOOLS): uv.lock
 	$(BIN)/$(EXPORT) --only-group docs -o $(VENV)/docs.txt
 	$(BIN)/$(HASHED) --quiet -r $(VENV)/docs.txt
 	@touch $@
-
-guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
-	$(BIN)/python -m bench.guard
-
-bench: setup  ## Compare with other name servers, those that can run here, in some minutes
-	$(BIN)/python -m bench.peers --quick
-
-bench-figures: setup  ## Measure the figures of all pages on a quiet machine (half an hour), and render the pages
-	$(BIN)/python -m bench.report
 
 wheel:  ## Build the native engine's wheel into dist/, for any Linux since 2014 (cargo 1.85 or later, and pip)
 	$(PYTHON) -m deploy.release.engine_wheel

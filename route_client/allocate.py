@@ -89,7 +89,7 @@ class _Shares:
 
     @abstractmethod
     def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """The queues of a client that is one of the group's."""
+        """Returns the queues of a member of the group."""
 
 
 # Even shares: neighbouring queues (AVG, the default) or round robin (AVG_BY_CIRCLE).

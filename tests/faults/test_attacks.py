@@ -1,4 +1,4 @@
-"""Each attack is withstood, and ``make attack`` reports those that are not."""
+"""Each attack is withstood, and the program reports those that are not."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def last_before(answers: list[Answer], server: str, at: float) -> set[str]:
 
 @pytest.mark.usefixtures("home")
 def test_every_invariant_holds_for_rocketmqs_own_brokers_beside_agents(tmp_path: Path) -> None:
-    """The long one is ``make faults``: there they are stopped until their silence counts, and meet all other faults."""
+    """In the profile ``long`` they are stopped until their silence counts, and meet all other faults."""
     assert run(tmp_path, 1, ROUNDS, Pace(), rocketmq=True) == []
     records = read_history(tmp_path / "history.jsonl")
     answers = list(answers_of(records))

@@ -1,4 +1,4 @@
-"""The data source through Spark Connect. `make test-spark` brings what its client needs: pandas, among others."""
+"""The data source through Spark Connect. `python -m tests.spark` brings what its client needs: pandas, among others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session at a server of its own."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        pytest.skip(f"Spark Connect needs {', '.join(missing)}: {how_to_install('spark-connect')}; or make test-spark")
+        pytest.skip(f"Spark Connect needs {', '.join(missing)}: {how_to_install('spark-connect')}; or tests.spark")
     ensure_java_home()
     folder = tmp_path_factory.mktemp("connect")
     with socket.create_server(("127.0.0.1", 0)) as free:

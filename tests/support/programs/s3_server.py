@@ -1,6 +1,6 @@
 """An S3 server for tests in a process of its own; the environment names it, as it would a real one.
 
-It is moto's; or, where the variable ``VERSITYGW`` names its program, Versity's gateway (``make test-s3``).
+It is moto's; or, where the variable ``VERSITYGW`` names its program, Versity's gateway.
 """
 
 from __future__ import annotations
