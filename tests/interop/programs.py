@@ -36,6 +36,7 @@ OLDEST_GO = (1, 25)
 OLDEST_NODE = (18,)
 OLDEST_JAVA = (17,)
 
+MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
 NODE_PROGRAMS = ("balanced", "lookup", "watching")
 GO_PROGRAMS = ("balanced", "broker", "lookup", "watching")
 
@@ -119,10 +120,10 @@ class RunningProgram:
         assert line, self.end()
         return line.removesuffix("\n")
 
-    def go_on(self) -> None:
-        """Gives the program an empty line."""
+    def go_on(self, line: str = "") -> None:
+        """Gives the program a line, empty unless told otherwise."""
         assert self._popen.stdin is not None
-        self._popen.stdin.write("\n")
+        self._popen.stdin.write(f"{line}\n")
         self._popen.stdin.flush()
 
     def terminate(self) -> None:
@@ -183,16 +184,26 @@ def build_go(folder: Path) -> Programs:
 
 
 def build_java(folder: Path) -> Programs:
-    """Generates the code with the protoc that pom.xml pins, compiles the clients."""
+    """Compiles the client module with the protoc that its pom.xml pins, and the programs over it."""
     java, javac, mvn = require("java"), require("javac"), require("mvn")
     require_version("javac", [javac, "-version"], OLDEST_JAVA)
-    client = copy_client("java", folder)
-    shutil.copy(WATCHING / "Watch.java", client / "src" / "main" / "java")
-    run([mvn, "--batch-mode", "--quiet", "--no-transfer-progress", "compile"], client, maven_environment())
-    class_path = os.pathsep.join(("target/classes", "target/lib/*"))
+    module = folder / "clients" / "java"
+    for needed in ("protos", "clients/java", "examples/service_config.json"):
+        copy(REPOSITORY / needed, folder / needed)
+    run([mvn, *MAVEN_OPTIONS, "test-compile"], module, maven_environment())
+    target = module / "target"
+    class_path = os.pathsep.join(map(str, (target / "classes", target / "test-classes", target / "lib" / "*")))
+    sources = [*(INTEROP / "java").glob("*.java"), WATCHING / "Watch.java", module / "example" / "Routes.java"]
+    run([javac, "-proc:none", "-cp", class_path, "-d", str(target / "classes"), *map(str, sources)], module, os.environ)
     # The faster compiler alone: these programs live for seconds.
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    return Programs(client, {"balanced": [*command, "interop.Balanced"], "watching": [*command, "Watch"]})
+    classes = {
+        "balanced": "interop.Balanced",
+        "watching": "Watch",
+        "routes": "Routes",
+        "conformance": "dev.namesrv.client.Conformance",
+    }
+    return Programs(module, {name: [*command, main_class] for name, main_class in classes.items()})
 
 
 def build_rust(folder: Path) -> Programs:
@@ -211,11 +222,20 @@ def build_rust(folder: Path) -> Programs:
     return Programs(client, {"watching": [str(target / "debug" / "watch")]})
 
 
+def copy(source: Path, target: Path) -> None:
+    """Copies a file, or a folder without what was built or installed in it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_file():
+        shutil.copy(source, target)
+    else:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("node_modules", "target"))
+
+
 def copy_client(language: str, folder: Path) -> Path:
     """Copies a client, and protos/ to where the client has it in the repository, so that this tree stays clean."""
     client = folder / "tests" / "interop" / language
-    shutil.copytree(INTEROP / language, client, ignore=shutil.ignore_patterns("node_modules", "target"))
-    shutil.copytree(REPOSITORY / "protos", folder / "protos")
+    copy(INTEROP / language, client)
+    copy(REPOSITORY / "protos", folder / "protos")
     return client
 
 

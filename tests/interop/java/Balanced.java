@@ -4,17 +4,10 @@ import com.google.gson.Gson;
 import com.google.gson.reflect.TypeToken;
 import dev.namesrv.api.v1.GetTopicRouteRequest;
 import dev.namesrv.api.v1.RouteServiceGrpc;
-import io.grpc.EquivalentAddressGroup;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
-import io.grpc.NameResolver;
-import io.grpc.NameResolverProvider;
-import io.grpc.NameResolverRegistry;
-import io.grpc.StatusOr;
 import io.grpc.StatusRuntimeException;
-import java.net.InetSocketAddress;
-import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -82,7 +75,7 @@ public final class Balanced {
     // Gson reads numbers as Double, as gRPC wants them.
     Map<String, ?> serviceConfig =
         GSON.fromJson(Files.readString(Path.of(arguments[0])), new TypeToken<Map<String, Object>>() {}.getType());
-    NameResolverRegistry.getDefaultRegistry().register(new ListProvider());
+    // The client module has the resolver of such targets.
     ManagedChannel connections =
         Grpc.newChannelBuilder("list:///" + arguments[1], InsecureChannelCredentials.create())
             .defaultServiceConfig(serviceConfig)
@@ -100,49 +93,6 @@ public final class Balanced {
     while (lines.hasNextLine()) {
       lines.nextLine();
       System.out.println(balanced.take());
-    }
-  }
-
-  /** Makes the name servers of list:///HOST:PORT,HOST:PORT... known. Programs use a name with several addresses. */
-  private static final class ListProvider extends NameResolverProvider {
-    @Override
-    protected boolean isAvailable() {
-      return true;
-    }
-
-    @Override
-    protected int priority() {
-      return 5;
-    }
-
-    @Override
-    public String getDefaultScheme() {
-      return "list";
-    }
-
-    @Override
-    public NameResolver newNameResolver(URI target, NameResolver.Args args) {
-      List<EquivalentAddressGroup> addresses = new ArrayList<>();
-      for (String endpoint : target.getPath().substring(1).split(",")) {
-        int colon = endpoint.lastIndexOf(':');
-        int port = Integer.parseInt(endpoint.substring(colon + 1));
-        addresses.add(new EquivalentAddressGroup(new InetSocketAddress(endpoint.substring(0, colon), port)));
-      }
-      return new NameResolver() {
-        @Override
-        public String getServiceAuthority() {
-          return "namesrv";
-        }
-
-        @Override
-        public void start(Listener2 listener) {
-          var found = StatusOr.fromValue(addresses);
-          listener.onResult(ResolutionResult.newBuilder().setAddressesOrError(found).build());
-        }
-
-        @Override
-        public void shutdown() {}
-      };
     }
   }
 }

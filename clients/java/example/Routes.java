@@ -1,0 +1,46 @@
+import dev.namesrv.client.KnownRoute;
+import dev.namesrv.client.RouteClient;
+import java.nio.file.Path;
+import java.util.Map;
+
+/** Prints where a topic lives, and each change, until standard input ends: Routes HOST:PORT[,HOST:PORT...] TOPIC */
+public final class Routes {
+  private Routes() {}
+
+  public static void main(String[] arguments) throws Exception {
+    String topic = arguments[1];
+    // snippet
+    Map<String, String> environment = System.getenv();
+    RouteClient.Builder builder = RouteClient.builder(arguments[0]);
+    if (environment.containsKey("NAMESRV_CERT")) {
+      builder.tls(
+          Path.of(environment.get("NAMESRV_CA")),
+          Path.of(environment.get("NAMESRV_CERT")),
+          Path.of(environment.get("NAMESRV_KEY")));
+    } else if (environment.containsKey("NAMESRV_CA")) {
+      builder.tls(Path.of(environment.get("NAMESRV_CA")));
+    }
+    if (environment.containsKey("NAMESRV_TOKEN")) {
+      builder.token(() -> environment.get("NAMESRV_TOKEN"));
+    }
+    // end of snippet
+    try (RouteClient client = builder.build()) {
+      print(client.route(topic));
+      System.out.println("the next message goes to " + client.selectQueue(topic, null).masterAddr());
+      System.out.println("order-7 goes to queue " + client.selectQueueByKey(topic, "order-7").queueId());
+      client.onChange(change -> print(change.after()));
+      while (System.in.read() >= 0) {}
+    }
+  }
+
+  private static void print(KnownRoute known) {
+    System.out.println(known.topic() + ": " + (known.route() == null ? "no route" : known.staleness()));
+    if (known.route() != null) {
+      for (var group : known.route().getBrokerDatasList()) {
+        for (var broker : group.getBrokerAddrsList()) {
+          System.out.println("  " + group.getBrokerName() + " " + broker.getBrokerId() + "=" + broker.getBrokerAddr());
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,100 @@
+package dev.namesrv.client;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.function.LongSupplier;
+
+/**
+ * The choice of the name server to watch. Pure; belongs to the event loop.
+ *
+ * <p>It stays with a name server while that answers, goes to the next one at once, and waits only after a whole round.
+ */
+final class EndpointChooser {
+  private static final double FIRST_BACKOFF_MILLIS = 200;
+  private static final double MAX_BACKOFF_MILLIS = 10_000;
+  private static final double BACKOFF_FACTOR = 1.6;
+
+  /** A wait is 0.8 to 1.2 times its length: clients that failed together do not come back together. */
+  private static final double JITTER = 0.2;
+
+  /** Bounds the time that a name server asks for: a slip there must not exclude it for good. */
+  private static final long MAX_RETRY_AFTER_MILLIS = 60_000;
+
+  private static final int MAX_STEPS = 100;
+
+  private final List<Endpoint> order;
+  private final Random random;
+  private final LongSupplier clockMillis;
+  private final Map<Endpoint, Long> notBeforeMillis = new HashMap<>();
+  private int current;
+  private int failures;
+
+  /** Shuffles the list, which has at least one endpoint. */
+  EndpointChooser(List<Endpoint> endpoints, Random random, LongSupplier clockMillis) {
+    this.order = new ArrayList<>(endpoints);
+    this.random = random;
+    this.clockMillis = clockMillis;
+    Collections.shuffle(order, random);
+  }
+
+  Endpoint current() {
+    return order.get(current);
+  }
+
+  /** Whether each name server has failed since the last success. */
+  boolean allFailed() {
+    return failures >= order.size();
+  }
+
+  void succeeded() {
+    failures = 0;
+  }
+
+  /** Leaves the current name server, which asks to be left alone for a time of 0 or more, for the next one. */
+  void failed(long retryAfterMillis) {
+    failures++;
+    if (retryAfterMillis > 0) {
+      notBeforeMillis.put(current(), clockMillis.getAsLong() + Math.min(retryAfterMillis, MAX_RETRY_AFTER_MILLIS));
+    }
+    int best = (current + 1) % order.size();
+    for (int step = 2; step <= order.size(); step++) {
+      int candidate = (current + step) % order.size();
+      if (waitMillis(candidate) < waitMillis(best)) {
+        best = candidate;
+      }
+    }
+    current = best;
+  }
+
+  /** Goes to any name server, the current one included, that does not want to be left alone. */
+  void chooseAnew() {
+    List<Integer> free = new ArrayList<>();
+    for (int index = 0; index < order.size(); index++) {
+      if (waitMillis(index) == 0) {
+        free.add(index);
+      }
+    }
+    if (!free.isEmpty()) {
+      current = free.get(random.nextInt(free.size()));
+    }
+  }
+
+  /** Returns how long to wait before the current name server is called. */
+  long delayMillis() {
+    double backoff = 0;
+    if (allFailed()) {
+      int rounds = Math.min(failures - order.size(), MAX_STEPS);
+      double step = Math.min(MAX_BACKOFF_MILLIS, FIRST_BACKOFF_MILLIS * Math.pow(BACKOFF_FACTOR, rounds));
+      backoff = step * (1 - JITTER + 2 * JITTER * random.nextDouble());
+    }
+    return Math.max((long) backoff, waitMillis(current));
+  }
+
+  private long waitMillis(int index) {
+    return Math.max(0, notBeforeMillis.getOrDefault(order.get(index), 0L) - clockMillis.getAsLong());
+  }
+}

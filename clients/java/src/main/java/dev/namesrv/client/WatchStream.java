@@ -1,0 +1,174 @@
+package dev.namesrv.client;
+
+import dev.namesrv.api.v1.NamesrvHeader;
+import dev.namesrv.api.v1.ResumePoint;
+import dev.namesrv.api.v1.TopicRouteChange;
+import dev.namesrv.api.v1.WatchTopicRoutesRequest;
+import dev.namesrv.api.v1.WatchTopicRoutesResponse;
+import dev.namesrv.client.RouteCache.Answer;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+
+/**
+ * The messages of one watch: requests out, answers in. Pure; its owner sends and receives.
+ *
+ * <p>At most one request is unanswered. Topics that are added until then are gathered into the next request.
+ */
+final class WatchStream {
+  /** The stream breaks the contract: the watch must begin anew. */
+  static final class BrokenException extends Exception {
+    private static final long serialVersionUID = 1;
+
+    private BrokenException(String problem) {
+      super(problem);
+    }
+  }
+
+  private final Set<String> sent = new HashSet<>();
+  private final Set<String> sinceBookmark = new HashSet<>();
+  private Map<String, Long> asked;
+  private Map<String, Long> counted;
+  private long requests = 1;
+  private long answered;
+  private ResumePoint resume;
+  private NamesrvHeader last;
+
+  /**
+   * @param topics the topics of the first request with the numbers of their additions; at least one
+   * @param resume where an earlier watch of these topics at this name server ended; null if there was none
+   */
+  WatchStream(Map<String, Long> topics, ResumePoint resume) {
+    this.asked = topics;
+    this.resume = resume;
+    this.counted = resume == null ? Map.of() : topics;
+    if (resume != null) {
+      sinceBookmark.addAll(topics.keySet());
+    }
+  }
+
+  /** Where another watch of the counted topics can resume; null if it must begin anew. */
+  ResumePoint resumePoint() {
+    return resume;
+  }
+
+  /** The topics whose routes have been received up to the resume point. */
+  Map<String, Long> counted() {
+    return counted;
+  }
+
+  /** Whether the first bookmark has come: the current routes have been received. */
+  boolean stands() {
+    return answered > 0;
+  }
+
+  /** Whether a request has no bookmark yet that counts it. */
+  boolean isWaiting() {
+    return answered < requests;
+  }
+
+  /** Whether the name server has sent this topic, up to a bookmark. A warming name server sends no unknown topics. */
+  boolean hasSent(String topic, long addition) {
+    return sent.contains(topic) && Long.valueOf(addition).equals(asked.get(topic));
+  }
+
+  WatchTopicRoutesRequest opening() {
+    var request = WatchTopicRoutesRequest.newBuilder().addAllTopics(new TreeSet<>(asked.keySet()));
+    if (resume != null) {
+      request.setResumeAfter(resume);
+    }
+    return request.build();
+  }
+
+  /**
+   * Returns the next request; null if these topics are watched, or a request has no answer yet.
+   *
+   * <p>A request either removes or adds: both together could be larger than a name server accepts.
+   */
+  WatchTopicRoutesRequest update(Map<String, Long> topics) {
+    if (isWaiting()) {
+      return null;
+    }
+    Set<String> removed = missing(asked, topics);
+    Set<String> added = missing(topics, asked);
+    if (removed.isEmpty() && added.isEmpty()) {
+      return null;
+    }
+    requests++;
+    asked = new HashMap<>(asked);
+    var request = WatchTopicRoutesRequest.newBuilder();
+    if (removed.isEmpty()) {
+      added.forEach(topic -> asked.put(topic, topics.get(topic)));
+      return request.addAllTopics(added).build();
+    }
+    asked.keySet().removeAll(removed);
+    sent.removeAll(removed);
+    sinceBookmark.removeAll(removed);
+    return request.addAllRemovedTopics(removed).build();
+  }
+
+  /** Takes a message in. Returns its answers about the watched topics, in order. */
+  List<Answer> take(WatchTopicRoutesResponse response) throws BrokenException {
+    NamesrvHeader header = response.getHeader();
+    check(header);
+    List<Answer> answers = new ArrayList<>();
+    for (TopicRouteChange change : response.getChangesList()) {
+      if (asked.containsKey(change.getTopic())) {
+        var route = change.hasRoute() ? change.getRoute() : null;
+        answers.add(Answer.of(change.getTopic(), route, header, change.getRemovalsList()));
+        sinceBookmark.add(change.getTopic());
+      }
+    }
+    if (response.getBookmark()) {
+      count(response.getRequestCount());
+      resume = ResumePoint.newBuilder().setEpoch(header.getEpoch()).setRevision(header.getRevision()).build();
+      sent.addAll(sinceBookmark);
+      sinceBookmark.clear();
+    }
+    return answers;
+  }
+
+  private void count(long inForce) throws BrokenException {
+    if (inForce < Math.max(1, answered) || inForce > requests) {
+      throw broken("a bookmark of the watch counts " + inForce + " requests of " + requests);
+    }
+    answered = inForce;
+    if (!isWaiting()) {
+      counted = asked;
+    }
+  }
+
+  private void check(NamesrvHeader header) throws BrokenException {
+    String epoch = last != null ? last.getEpoch() : resume != null ? resume.getEpoch() : header.getEpoch();
+    long revision = last != null ? last.getRevision() : resume != null ? resume.getRevision() : 0;
+    boolean sameName = last == null || last.getNamesrvName().equals(header.getNamesrvName());
+    if (!sameName || !epoch.equals(header.getEpoch())) {
+      throw broken("the watch changed from epoch " + epoch + " to " + header.getEpoch());
+    }
+    if (header.getRevision() < revision) {
+      throw broken("the watch went back from revision " + revision + " to " + header.getRevision());
+    }
+    last = header;
+  }
+
+  private BrokenException broken(String problem) {
+    resume = null;
+    return new BrokenException(problem);
+  }
+
+  /** Returns the topics of one map that the other does not have with the same addition. */
+  private static Set<String> missing(Map<String, Long> topics, Map<String, Long> others) {
+    Set<String> found = new TreeSet<>();
+    topics.forEach(
+        (topic, addition) -> {
+          if (!addition.equals(others.get(topic))) {
+            found.add(topic);
+          }
+        });
+    return found;
+  }
+}

@@ -1,0 +1,126 @@
+"""The Java client module: the cases of every client, its unit tests, and what it does with real name servers."""
+
+from __future__ import annotations
+
+import json
+import operator
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients.conformance.play import CASES, Case, play
+from tests.interop.conftest import Built
+from tests.interop.programs import (
+    ENVIRONMENT,
+    INSTALL_SECONDS,
+    MAVEN_OPTIONS,
+    Programs,
+    RunningProgram,
+    require,
+    run,
+)
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import register, unregister
+from tests.support.rocketmq_programs.maven import maven_environment
+from tests.support.secured.fleet import TOKENS, Place, with_its_broker
+
+pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
+
+TOPIC = "TopicTest"
+
+
+@pytest.fixture
+def programs(built: Built) -> Programs:
+    """The module's programs."""
+    return built("java")
+
+
+POSSIBLE = [case for case in CASES if case.get("needs") != "hedging"]
+
+
+@pytest.mark.parametrize("case", POSSIBLE, ids=operator.itemgetter("id"))
+def test_the_client_passes_a_case(case: Case, programs: Programs) -> None:
+    play(case, programs.commands["conformance"], ENVIRONMENT)
+
+
+def test_the_modules_own_tests_pass(programs: Programs) -> None:
+    run([require("mvn"), *MAVEN_OPTIONS, "surefire:test"], programs.folder, maven_environment())
+
+
+class Shown:
+    """What a running client shows: answers to commands, and changes."""
+
+    def __init__(self, program: RunningProgram, *namesrvs: NamesrvProcess) -> None:
+        self._program = program
+        first = {"servers": [str(namesrv.endpoint) for namesrv in namesrvs], "topics": [TOPIC]}
+        program.go_on(json.dumps(first | {"hold_millis": 120_000, "timeout_millis": 3_000}))
+
+    def until(self, accept: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Reads lines until one of them is accepted."""
+        while not accept(self._program.next_line()):
+            pass
+
+    def until_changed_to(self, *brokers: str) -> None:
+        """Waits for a change of the topic to these brokers."""
+        wanted = [f"DefaultCluster/{broker}:0" for broker in brokers]
+        self.until(lambda line: line.get("change") == TOPIC and line["brokers"] == wanted)
+
+    def ask(self, command: str, topic: str) -> Mapping[str, Any]:
+        """Gives a command and returns its answer."""
+        self._program.go_on(json.dumps({command: topic}))
+        answers: list[Mapping[str, Any]] = []
+        self.until(lambda line: "change" not in line and not answers.append(line))
+        return answers[0]
+
+
+def add(namesrv: NamesrvProcess, *brokers: str, topic: str = TOPIC) -> None:
+    """Registers brokers, each with the topic."""
+    with namesrv.connect() as client:
+        for number, broker in enumerate(brokers):
+            register(client, topic, name=broker, port=10911 + number)
+
+
+def test_the_client_goes_on_when_name_servers_are_killed_and_hang(
+    programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess
+) -> None:
+    add(namesrv, "a")
+    add(other, "a")
+    other.kill()
+    with programs.start("conformance") as program:
+        client = Shown(program, namesrv, other)
+        client.until_changed_to("a")  # so it watches the one that runs
+        with NamesrvProcess("--warm-up-millis", "0", port=other.endpoint.port) as again:
+            add(again, "a", "b")
+            namesrv.kill()
+            client.until_changed_to("a", "b")
+            add(again, "a", topic="Second")
+            assert client.ask("route", "Second")["brokers"] == ["DefaultCluster/a:0"]
+            with NamesrvProcess("--warm-up-millis", "0", port=namesrv.endpoint.port) as back:
+                add(back, "a", "b", "c")
+                add(back, "a", topic="Third")
+                again.signal(signal.SIGSTOP)
+                assert client.ask("cached", TOPIC)["brokers"] == ["DefaultCluster/a:0", "DefaultCluster/b:0"]
+                assert client.ask("route", "Third")["brokers"] == ["DefaultCluster/a:0"]
+                client.until_changed_to("a", "b", "c")
+
+
+@pytest.mark.parametrize("kind", ["no TLS", "token", "mTLS"])
+def test_the_example_prints_the_route_and_each_change(programs: Programs, tmp_path: Path, kind: str) -> None:
+    place = Place.make(tmp_path)
+    authority = {"NAMESRV_CA": str(place.authority.path)}
+    certificate, key = map(str, place.callers["client"])
+    variables = {
+        "no TLS": {},
+        "token": authority | {"NAMESRV_TOKEN": TOKENS["client"]},
+        "mTLS": authority | {"NAMESRV_CERT": certificate, "NAMESRV_KEY": key},
+    }
+    route = [f"{TOPIC}: FRESH", "  broker-a 0=127.0.0.1:10911"]
+    queues = ["the next message goes to 127.0.0.1:10911", "order-7 goes to queue 0"]
+    with with_its_broker(place, kind) as (namesrv, broker):
+        with programs.start("routes", str(namesrv.endpoint), TOPIC, **variables[kind]) as program:
+            assert [program.next_text() for _ in range(4)] == [*route, *queues]
+            unregister(broker)
+            assert program.next_text() == f"{TOPIC}: no route"
