@@ -58,10 +58,11 @@ class Shown:
         first = {"servers": [str(namesrv.endpoint) for namesrv in namesrvs], "topics": [TOPIC]}
         program.go_on(json.dumps(first | {"hold_millis": 120_000, "timeout_millis": 3_000}))
 
-    def until(self, accept: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Reads lines until one of them is accepted."""
-        while not accept(self._program.next_line()):
+    def until(self, accept: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
+        """Reads lines until one of them is accepted; returns it."""
+        while not accept(line := self._program.next_line()):
             pass
+        return line
 
     def until_changed_to(self, *brokers: str) -> None:
         """Waits for a change of the topic to these brokers."""
@@ -71,9 +72,7 @@ class Shown:
     def ask(self, command: str, topic: str) -> Mapping[str, Any]:
         """Gives a command and returns its answer."""
         self._program.go_on(json.dumps({command: topic}))
-        answers: list[Mapping[str, Any]] = []
-        self.until(lambda line: "change" not in line and not answers.append(line))
-        return answers[0]
+        return self.until(lambda line: "change" not in line)
 
 
 def add(namesrv: NamesrvProcess, *brokers: str, topic: str = TOPIC) -> None:

@@ -132,11 +132,11 @@ final class WatchStream {
     return answers;
   }
 
-  private void count(long inForce) throws BrokenException {
-    if (inForce < Math.max(1, answered) || inForce > requests) {
-      throw broken("a bookmark of the watch counts " + inForce + " requests of " + requests);
+  private void count(long counting) throws BrokenException {
+    if (counting < Math.max(1, answered) || counting > requests) {
+      throw broken("a bookmark of the watch counts " + counting + " requests of " + requests);
     }
-    answered = inForce;
+    answered = counting;
     if (!isWaiting()) {
       counted = asked;
     }
