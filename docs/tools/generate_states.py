@@ -36,8 +36,6 @@ TERMINAL = {"COLUMNS": "160", "TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR"
 """Variables by which tables are as wide as those of a terminal."""
 ESCAPES = r"\x1b\[[0-9;]*m"
 """What a terminal shows as bold."""
-OF_THE_MACHINE = ("df", "kill", "ls", "ss")
-"""Programs of the machine that the runbook's commands call: what they print is of that machine, and on no page."""
 
 
 class Told(NamedTuple):
@@ -56,16 +54,15 @@ class Told(NamedTuple):
         return f"```console\n$ {self.shown}\n{self.output}{code}\n```"
 
 
-def runbook_commands(paragraph: str, *programs: str) -> list[str]:
-    """The commands of some programs that a paragraph names. One without a verb of its own, such as a flag, is none."""
+def _commands(paragraph: str) -> list[str]:
+    """The commands of nsctl that a paragraph of the runbook names."""
     (text,) = re.findall(rf"^### {paragraph}\n(.*?)(?=^##|\Z)", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
-    found = re.findall(rf"`((?:{'|'.join(programs or ('nsctl',))}) [^`]+)`", text)
-    return sorted(dict.fromkeys(found), key=lambda command: command.startswith(CHANGES_LAST))
+    return re.findall(r"`(nsctl [^`]+)`", text)
 
 
 def examine(state: State, scene: Scene) -> list[Told]:
     """What the doctor says, then what each command of the runbook shows."""
-    commands = [command for paragraph in state.paragraphs for command in runbook_commands(paragraph)]
+    commands = [command for paragraph in state.paragraphs for command in _commands(paragraph)]
     commands.sort(key=lambda command: command.startswith(CHANGES_LAST))
     return [_told(scene, command) for command in dict.fromkeys(["nsctl doctor", *commands])]
 

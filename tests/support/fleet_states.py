@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import re
-import resource
-import shutil
 import signal
 import threading
 import time
@@ -27,12 +25,11 @@ from namesrv_common.grpc_errors import RichError
 from tests.support import failpoints
 from tests.support.fakes.odd_machine import OddClock, odd_environment
 from tests.support.hostile.server import hostile_server
-from tests.support.programs.agents import Agent, StandInBroker, free_port
-from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
+from tests.support.programs.agents import Agent, free_port
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields
 from tests.support.programs.rocketmq import register as register_as_rocketmq
-from tests.support.registrations import identity, register, registration, topic_config
-from tests.support.secured.agents import agent_flags
+from tests.support.registrations import identity, register, registration
 from tests.support.secured.certificates import DAY
 from tests.support.secured.fleet import Place
 
@@ -105,9 +102,6 @@ def status_of(server: NamesrvProcess) -> pb.GetNamesrvStatusResponse:
 HELD_UP_SECONDS = 1.5
 WRONG_SECONDS = 5.0
 SILENT_SECONDS = 70.0
-WATCHED_TOPICS, TURNS = 5_000, 12
-"""So many changes of so many topics are more than the connection takes of a watcher that does not read."""
-FEW_DESCRIPTORS = 64
 
 
 @contextmanager
@@ -119,7 +113,7 @@ def held_up(folder: Path) -> Iterator[Scene]:
         server.signal(signal.SIGCONT)
         with server.connect() as client:
             eventually(lambda: client.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
-        yield scene_of([server], words={"PID": str(server.pid)})
+        yield scene_of([server])
 
 
 @contextmanager
@@ -221,96 +215,6 @@ def flapping(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@contextmanager
-def watcher_late(folder: Path) -> Iterator[Scene]:
-    """Somebody watches every topic, and does not read what he is sent."""
-    with (
-        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server,
-        server.connect() as broker,
-        server.connect() as watcher,
-    ):
-        channel = broker.open_channel()
-        watch = watcher.routes.WatchTopicRoutes(iter([pb.WatchTopicRoutesRequest(topic_prefixes=["Topic"])]))
-
-        for turn in range(1, TURNS + 1):
-            request = registration((), counter=turn, channel_id=channel.id)
-            request.topic_configs.extend(topic_config(f"Topic-{number}", turn) for number in range(WATCHED_TOPICS))
-            broker.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
-        yield scene_of([server])
-        watch.cancel()  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def nowhere_registered(folder: Path) -> Iterator[Scene]:
-    """All name servers of an agent were killed."""
-    with two_name_servers(folder) as servers, registered_agent(servers) as agent, agent.connect() as client:
-        for server in servers:
-            server.kill()
-        eventually(lambda: [target.registered for target in client.status().targets], lambda told: not any(told))
-        yield scene_of(servers, agent)
-
-
-@contextmanager
-def broker_dead(folder: Path) -> Iterator[Scene]:
-    """A broker was killed beside its agent."""
-    probe = ("--probe-failures", "1")
-    with (
-        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server,
-        server.connect() as client,
-        StandInBroker() as broker,
-        Agent(str(server.endpoint), *probe, probe="tcp", broker_addr=str(broker.endpoint)) as agent,
-    ):
-        eventually(client.route)
-        broker.kill()
-        eventually(client.route, lambda route: route is None)
-        scene = scene_of([server], agent)
-        yield replace(scene, public={**scene.public, str(broker.endpoint): "10.0.0.21:10911"})
-
-
-@contextmanager
-def topics_broken(folder: Path) -> Iterator[Scene]:
-    """A broker's topics.json was broken after its agent had registered it."""
-    topics = folder / "topics.json"
-    shutil.copy(TOPICS, topics)
-    with (
-        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder / "data")) as server,
-        Agent(str(server.endpoint), topics=topics) as agent,
-        agent.connect() as client,
-    ):
-        eventually(lambda: agent.events("registered"))
-        topics.write_text("{")
-        eventually(lambda: client.status().topics_problem)
-        scene = scene_of([server], agent)
-        yield replace(scene, public={**scene.public, str(folder): "/var/lib/broker/config"})
-
-
-@contextmanager
-def agents_certificate_ended(folder: Path) -> Iterator[Scene]:
-    """The certificate of an agent has ended, and name servers ask for one."""
-    place = Place.make(folder)
-    place.callers["broker"] = place.authority.sign(
-        "broker", ["broker.example", "localhost"], ips=["127.0.0.1"], begins=-30 * DAY, ends=-DAY
-    )
-    admin = place.callers["admin"]
-    flags = ("--tls-cert", str(admin.certificate), "--tls-key", str(admin.key), "--tls-ca", str(place.authority.path))
-    with (
-        NamesrvProcess("--name", "ns-a", *place.flags("mTLS")) as server,
-        Agent(str(server.endpoint), *agent_flags(place, "broker")) as agent,
-    ):
-        yield scene_of([server], agent, flags)
-
-
-@contextmanager
-def files_run_out(folder: Path) -> Iterator[Scene]:
-    """A name server that may have few files open, and a program that opens one connection after the other."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
-        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, FEW_DESCRIPTORS))
-        for _ in range(10):
-            client: Client = held.enter_context(server.connect())
-            assert client.route() is None
-        yield scene_of([server], words={"PORT": str(server.endpoint.port)})
-
-
 TWO_DAYS_MILLIS = 2 * 86_400_000
 
 
@@ -384,7 +288,7 @@ def disk_full(folder: Path) -> Iterator[Scene]:
         faults.write_text("* write * = ENOSPC")
         with registered_agent([full, sound]):
             eventually(lambda: status_of(full).data_dir_problem, lambda problem: "database" in problem)
-            yield scene_of([full, sound], words={"DATA_DIR": str(folder / "a")})
+            yield scene_of([full, sound])
 
 
 @contextmanager
@@ -500,10 +404,8 @@ STATES = (
         ("NamesrvBrokersLost", "NamesrvGroupsWithoutMaster", "NamesrvTopicsNotWritable", "BrokerAgentDown"),
     ),
     State("The master is back", ("BROKER_CAME_BACK",), master_back),
-    State("A broker was killed beside its agent", (), broker_dead, ("BrokerAgentBrokerDown",)),
     State("A broker is silent", ("BROKER_SILENT",), broker_silent),
     State("Drained and forgotten", ("INTENT_FORGOTTEN", "INTENT_IN_FORCE", "TOPICS_DRAINED"), drained_and_forgotten),
-    State("Forgotten intents are lifted", (), drained_and_forgotten, ("NamesrvIntentForgotten",)),
     State(
         "A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
     ),
@@ -514,7 +416,6 @@ STATES = (
         ("NamesrvCertificateEnded",),
     ),
     State("A certificate ends soon", ("CERTIFICATE_ENDS_SOON",), partial(certificate, ends=5 * DAY)),
-    State("The certificate of an agent has ended", (), agents_certificate_ended, ("BrokerAgentCertificateEnded",)),
     State("Plain text to a TLS port", ("TLS_REFUSED",), called_in_plain_text),
     State("A token with few permits", ("NOT_ALLOWED",), few_permits),
     State("Name servers disagree", ("NAME_SERVERS_DISAGREE",), disagreeing, ("NamesrvDisagree",)),
@@ -524,7 +425,6 @@ STATES = (
         one_down,
         ("NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld"),
     ),
-    State("All name servers are down", (), nowhere_registered, ("BrokerAgentNowhereRegistered",)),
     State("Many brokers were lost at once", ("GUARD_HOLDS_BROKERS",), mass_loss, ("NamesrvMassLossHeld",)),
     State("Just started", ("WARMING",), warming),
     State("Restarted, and brokers have not come back", ("BROKERS_UNCONFIRMED",), restarted, ("NamesrvNotWarm",)),
@@ -550,9 +450,6 @@ STATES = (
         flapping,
         ("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"),
     ),
-    State("A watcher does not read", (), watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
-    State("Files run out", (), files_run_out, ("NamesrvFilesRunOut",)),
-    State("The topics of a broker are broken", (), topics_broken, ("BrokerAgentTopicsBroken",)),
     State("A clock is wrong", ("CLOCK_SKEW",), clock_wrong),
     State("An upgrade is under way", ("VERSIONS_DIFFER",), half_upgraded),
     State(

@@ -61,7 +61,7 @@ def _addresses() -> dict[str, str]:
     """The addresses that attackers and honest clients dial, as programs that attack read them."""
     if not addresses.are_here():
         return {}
-    return {"ATTACKED_AT": addresses.ATTACKER, "HONEST_AT": addresses.HONEST}
+    return {"ATTACKED_AT": addresses.ATTACKER}
 
 
 if __name__ == "__main__":

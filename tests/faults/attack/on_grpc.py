@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import signal
-import socket
 import ssl
 import sys
 import threading
@@ -23,7 +22,6 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from namesrv_common.process.program import use_all_descriptors
 from tests.faults.attack.kinds import (
     MOST_CONNECTIONS,
     ByHand,
@@ -55,39 +53,24 @@ from tests.support.hostile.frames import (
     SETTINGS,
     SNAPSHOT,
     WATCH,
-    WINDOW_UPDATE,
-    Windowed,
     call,
     connections,
-    field,
     frame,
     headers,
     hello,
     prefixed,
 )
-from tests.support.programs.processes import Client
-from tests.support.registrations import identity, registration
 from tests.support.secured.fleet import TOKENS, permits
 
 HEALTH_CHECK, HEALTH_WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-REFLECTED = reflection_pb2.ServerReflectionRequest(file_containing_symbol="namesrv_api.v1.RouteService")
 PIN, AN_HOUR = "/namesrv_api.v1.RouteService/PinRouteSnapshot", b"\x08\x90\x1c"
 CANCEL = (8).to_bytes(4, "big")
-ONE_MORE = (1).to_bytes(4, "big")
-NEWEST_ENTRY = b"\xbe"
-"""A reference of HPACK to what was put into the table last."""
-PRIORITY, UNKNOWN = 0x2, 0x63
 MANY = 1_000
 """Connections."""
 CALLS, HALF = range(1, 400, 2), range(1, 200, 2)
 """That a connection may have open, and half of them."""
-FEW_RESETS = range(1, 98, 2)
-"""One below what many servers count as too many on one connection."""
 HALF_BYTES = 200_000
 WATCHING_CONNECTIONS = 25
-WIDE_TOPIC, WIDE_GROUPS = "TopicOfManyGroups", 150
-READ_BYTES, READ_SECONDS, READ_LOOKUPS = 4_096, 0.02, 50
 SOCKET_SECONDS = 10.0
 BURST, BURST_SECONDS = 3_000, 20.0
 
@@ -116,9 +99,6 @@ MALFORMED = (
 )
 """Endless varints, lengths beyond the message, nested groups, text that is no UTF-8, unknown wire types."""
 BAD_FIELDS = (("grpc-timeout", "abc"), ("grpc-encoding", "nonsense"), ("te", "no"), ("x-bin", "!!"))
-LARGE_FIELDS = tuple((f"x-{number}", "v" * 3_950) for number in range(3))
-"""12 kB of metadata, below what a call may have."""
-OTHER_TYPE = headers(LOOKUP).replace(b"application/grpc", b"application/text")
 
 
 def ten(turn: int) -> range:
@@ -167,11 +147,6 @@ def wide_watch() -> bytes:
     """A watch of 10,000 names."""
     names = b"".join(b"\x0a\x0a" + f"w{number:09}".encode() for number in range(10_000))
     return hello() + frame(HEADERS, END_HEADERS, 1, headers(WATCH)) + in_frames(prefixed(names))
-
-
-def accepted_and_reset(turn: int) -> bytes:
-    """Watches, and resets of those that were opened five turns ago."""
-    return calls(ten(turn), WATCH, ROUTE) + (ended(ten(turn - 5)) if turn >= 5 else b"")
 
 
 def malformed(turn: int) -> bytes:
@@ -235,13 +210,6 @@ def wrong_encoding(turn: int) -> Request:
     return packed(encoding, prefixed(content, flag))
 
 
-@cache
-def large_request() -> Request:
-    """A complete registration of 20,000 topics, which the server reads and refuses."""
-    topics = [f"topic-{number}" for number in range(20_000)]
-    return headers(REGISTER), prefixed(registration(topics, identity(name="not\tprintable")).SerializeToString())
-
-
 # What needs more than bytes.
 
 
@@ -276,32 +244,6 @@ def revocation(port: int, seconds: float) -> None:
                 time.sleep(seconds / 2)
 
 
-def many_small_holders(port: int, seconds: float) -> None:
-    """Ten thousand connections that each leave an answer unread. An honest slow reader next to them is not cut."""
-    use_all_descriptors()
-    wide = route_service_pb2.GetTopicRouteRequest(topic=WIDE_TOPIC).SerializeToString()
-    with grpc.insecure_channel(f"{HOST}:{port}") as channel:
-        client = Client(channel)
-        for number in range(WIDE_GROUPS):
-            broker = identity(f"127.0.0.1:{number + 20_000}", name=f"wide-{number}")
-            client.registration.RegisterBroker(registration([WIDE_TOPIC], broker), timeout=SOCKET_SECONDS)
-    unread = hold(hello((INITIAL_WINDOW_SIZE, 0)) + call(LOOKUP, 1, wide), 10_000)
-    with socket.create_connection((os.environ["HONEST_AT"], port), timeout=SOCKET_SECONDS) as sock:
-        sock.sendall(hello() + calls(range(1, 2 * READ_LOOKUPS, 2), LOOKUP, wide))
-        reader = Windowed(sock)
-        others = threading.Thread(target=unread, args=(port, seconds), daemon=True)
-        others.start()
-        try:
-            while others.is_alive() and len(reader.ended) < READ_LOOKUPS - 1:
-                reader.read(READ_BYTES)
-                time.sleep(READ_SECONDS)
-            others.join()
-            while len(reader.ended) < READ_LOOKUPS:
-                reader.read()
-        except OSError as error:
-            sys.exit(f"the slow reader was cut after {len(reader.ended)} of {READ_LOOKUPS} answers: {error}")
-
-
 def honest_bursts(port: int, seconds: float) -> None:
     """Thousands of calls at once on a new connection, by an honest client: none of them may fail."""
     until = time.monotonic() + seconds
@@ -321,19 +263,6 @@ def client_hello() -> bytes:
     with suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
     return outgoing.read()
-
-
-def held_windows() -> bytes:
-    """Watches whose next message stops after 240 KiB."""
-    part = bytes(FRAME_BYTES)
-    begun = b"\0" + (4 << 20).to_bytes(4, "big")
-    return b"".join(
-        call(WATCH, stream, None)
-        + frame(DATA, 0, stream, prefixed(ROUTE))
-        + frame(DATA, 0, stream, begun)
-        + frame(DATA, 0, stream, part) * 15
-        for stream in (1, 3, 5, 7)
-    )
 
 
 def of_frames(again: Callable[[int], bytes], begun: bytes = b"", count: int = 8, *, agents: bool = False) -> ByHand:
@@ -367,11 +296,6 @@ GRPC = {
     ),
     "pings": of_frames(lambda _: frame(PING, 0, 0, bytes(8)) * 50, count=4, agents=True),
     "settings": of_frames(lambda _: frame(SETTINGS, 0, 0) * 50, count=4, agents=True),
-    # CVE-2023-44487
-    "resets": ByHand(
-        flood(lambda turn: b"".join(call(LOOKUP, at) + frame(RST_STREAM, 0, at, CANCEL) for at in ten(turn)), hello()),
-        "20 before they are looked at",
-    ),
     "endless-headers": ByHand(
         flood(lambda _: frame(CONTINUATION, 0, 1, bytes(1)), hello() + frame(HEADERS, 0, 1, headers(LOOKUP)), 2),
         "32 KiB of fields",
@@ -400,74 +324,6 @@ GRPC = {
         "20 s a message",
         agents=True,
     ),
-    "resets-after-accept": ByHand(flood(accepted_and_reset, hello(), 8), "400 cancels"),
-    # Fewer calls that are taken back than any bound of a connection, and then the next connection.
-    "few-resets": ByHand(
-        repeat(lambda: hello() + calls(FEW_RESETS, WATCH, ROUTE) + ended(FEW_RESETS), 8), "4 new connections a turn"
-    ),
-    # Header blocks: each byte is a field of 4 KB, as in CVE-2025-53020.
-    "references": ByHand(
-        flood(
-            lambda turn: frame(HEADERS, END_HEADERS, 2 * turn + 3, headers(LOOKUP) + NEWEST_ENTRY * 16_000),
-            hello() + frame(HEADERS, END_HEADERS, 1, headers(LOOKUP) + field("x-large", "v" * 3_900, indexed=True)),
-            8,
-        ),
-        "32 KiB of fields",
-    ),
-    # Just small enough, of as many fields as there may be.
-    "small-references": ByHand(
-        flood(
-            lambda turn: b"".join(
-                frame(HEADERS, END_HEADERS | END_STREAM, at + 2, headers(LOOKUP) + NEWEST_ENTRY * 450)
-                for at in ten(turn)
-            ),
-            hello() + frame(HEADERS, END_HEADERS, 1, headers(LOOKUP) + field("x", "", indexed=True)),
-            8,
-        ),
-        "fields beyond 64 as control frames",
-    ),
-    # Calls with a mistake after them, so that the server itself resets them: CVE-2025-8671.
-    "made-you-reset": ByHand(
-        flood(
-            lambda turn: b"".join(call(WATCH, at, ROUTE) + frame(WINDOW_UPDATE, 0, at, bytes(4)) for at in ten(turn)),
-            hello(),
-            8,
-        ),
-        "256 resets of ours",
-    ),
-    "zero-windows": ByHand(
-        hold(
-            hello((INITIAL_WINDOW_SIZE, 0))
-            + b"".join(
-                call(LOOKUP, at, ROUTE) + call(SNAPSHOT, at + 2) + call(WATCH, at + 4, ROUTE) for at in range(1, 200, 6)
-            ),
-            MANY // 5,
-        ),
-        UNREAD,
-    ),
-    "tiny-windows": ByHand(
-        flood(
-            lambda _: ended(HALF, WINDOW_UPDATE, ONE_MORE),
-            hello((INITIAL_WINDOW_SIZE, 1)) + calls(HALF, LOOKUP, ROUTE),
-            8,
-        ),
-        FLOODED,
-    ),
-    "window-flips": of_frames(
-        lambda _: b"".join(
-            frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE.to_bytes(2, "big") + size.to_bytes(4, "big"))
-            for size in (0, 65_535) * 20
-        ),
-        calls(HALF, WATCH, ROUTE),
-    ),
-    "updates": of_frames(lambda _: frame(WINDOW_UPDATE, 0, 0, ONE_MORE) * 100),
-    "tiny-data": of_frames(
-        lambda _: (frame(DATA, 0, 1, b".") + frame(DATA, 0, 1)) * 50,
-        call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0\0\x3f\xff\xff"),
-    ),
-    "unknown-frames": of_frames(
-        lambda _: (frame(UNKNOWN, 0, 0, b"?") + frame(PRIORITY, 0, 1, bytes(4) + b"\x10")) * 50
-    ),
     "requests-unread": ByHand(hold(hello() + calls(range(1, 10_000, 2), LOOKUP, ROUTE), 8), UNREAD, agents=True),
     "pins": ByHand(flood(lambda turn: call(PIN, 2 * turn + 1, AN_HOUR), hello()), "a share for each caller"),
     "unread-snapshots": ByHand(hold(hello((INITIAL_WINDOW_SIZE, 0)) + calls(HALF, SNAPSHOT), 3), UNREAD),
@@ -481,7 +337,6 @@ GRPC = {
     "empty-blocks": ByHand(
         ask(lambda turn: empty_blocks("gzip" if turn % 2 else "deflate"), 4), "steps of 4 KiB, one message at a time"
     ),
-    "many-empty-blocks": ByHand(ask(lambda _: empty_blocks("gzip"), 40), "steps of 4 KiB, one message at a time"),
     "empty-members": ByHand(ask(lambda _: empty_members(), 4), "16 members a message", agents=True),
     "many-bombs": ByHand(ask(lambda _: packed("gzip", prefixed(bomb(), b"\1")), 40), f"{OF_AN_ADDRESS}, decompressed"),
     "truncated-gzip": ByHand(ask(truncated, 4), "the call ends", agents=True),
@@ -492,26 +347,7 @@ GRPC = {
     "health-checks": ByHand(
         flood(lambda turn: calls(ten(turn), HEALTH_CHECK), hello(), 50), HEALTH, agents=True, own_address=True
     ),
-    "reflection-calls": ByHand(
-        hold(
-            hello() + calls(CALLS, REFLECTION, None) + ended(CALLS, DATA, prefixed(REFLECTED.SerializeToString())),
-            MOST_CONNECTIONS,
-            2.0,
-        ),
-        "100 calls of reflection an address",
-        own_address=True,
-    ),
     "malformed-messages": ByHand(flood(malformed, hello(), 8), "200 calls a connection", agents=True, own_address=True),
-    "bodiless-calls": ByHand(
-        hold(hello() + calls(CALLS, LOOKUP, None, *LARGE_FIELDS), 150), OF_AN_ADDRESS, own_address=True
-    ),
-    "large-requests": ByHand(ask(lambda _: large_request(), 8, waits=False), OF_AN_ADDRESS, own_address=True),
-    # Requests of another content type that never end.
-    "not-grpc": ByHand(
-        hold(hello() + b"".join(frame(HEADERS, END_HEADERS, stream, OTHER_TYPE) for stream in CALLS), 3_000),
-        "200 calls a connection",
-        own_address=True,
-    ),
     # Calls of five bytes that declare 16 KiB.
     "declared-lengths": ByHand(
         hold(
@@ -521,13 +357,6 @@ GRPC = {
         OF_AN_ADDRESS,
         own_address=True,
     ),
-    # The server must have said first how large its windows are.
-    "held-windows": ByHand(
-        trickle(hello((INITIAL_WINDOW_SIZE, 0)), [b"", held_windows()], MANY, 10), OF_AN_ADDRESS, own_address=True
-    ),
-    "many-small-holders": ByHand(
-        many_small_holders, "64 MiB of answers that wait an address; it loses its connections first", own_address=True
-    ),
 }
 """The attacks on any listener of gRPC, by name."""
 
@@ -536,9 +365,6 @@ TLS = {
     "random-bytes": GRPC["random-bytes"],
     # They cost the attacker nothing, and the server a signature each.
     "handshakes": ByHand(repeat(client_hello, 2_048), "2,048 handshakes an address", own_address=True),
-    "silent-handshakes": ByHand(
-        half_silent(client_hello(), 3_000), "2,048 handshakes an address, 10 s", own_address=True
-    ),
 }
 PERMITS = {"revocation": ByHand(revocation, "open calls end a slice at a time")}
 BLOCKED = {"requests-while-blocked": ByHand(requests_while_blocked, OF_AN_ADDRESS)}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -177,14 +176,6 @@ def test_what_it_cannot_start_with_is_said(flags: tuple[str, ...], said: str) ->
     assert said in done.stderr
 
 
-def test_a_port_in_use_is_said_in_one_line() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = ended([str(BIN / "nsctl"), "console", "--namesrv", NOBODY, "--listen", listen])
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [f"nsctl: cannot listen on {listen}: Address already in use"]
-
-
 def test_over_tls_with_a_token_it_shows_what_the_token_may_see_and_says_what_not(place: Place) -> None:
     flags = ("--tls-ca", str(place.authority.path), "--token-file", str(place.tokens["client"]))
     with (
@@ -207,17 +198,3 @@ def test_what_a_hostile_name_server_says_is_text_and_never_markup(answer: Answer
             assert "<img" not in body
             assert "Internal Server Error" not in body
         assert "Traceback" not in console.raw
-
-
-def test_peers_that_send_halves_keep_nobody_out() -> None:
-    with ConsoleProcess(NOBODY) as console, ExitStack() as stack:
-        for sent in (
-            b"",
-            b"GET / HT",
-            b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n",
-            b"\x16\x03",
-        ):
-            for _ in range(20):
-                peer = stack.enter_context(closing(socket.create_connection(console.endpoint)))
-                peer.sendall(sent)
-        assert console.request("/")[0] == 200

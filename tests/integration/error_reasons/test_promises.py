@@ -14,17 +14,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from broker_agent_api.v1.client_service_pb2 import HeartbeatRequest, ProducerData
 
 from docs.tools.grpc_pages import AGENT_REASONS_FILE, REASONS_FILE, Reason, error_reasons, read_contract
 from namesrv.server.listener import SERVICES as OF_NAME_SERVERS
 from namesrv_common.grpc_errors import RichError
-from tests.integration.error_reasons.agents import AGENT_CASES, of_clients
+from tests.integration.error_reasons.agents import AGENT_CASES
 from tests.integration.error_reasons.agents import SERVICES as OF_AGENTS
-from tests.integration.error_reasons.name_servers import NAME_SERVER_CASES, refused
+from tests.integration.error_reasons.name_servers import NAME_SERVER_CASES
 from tests.support import promised_errors
 from tests.support.promised_errors import of_any_call, promised, reasons_of
-from tests.support.registrations import registration
 
 CASES: dict[str, dict[str, Any]] = {"namesrv_api": NAME_SERVER_CASES, "broker_agent_api": AGENT_CASES}
 FILES = {"namesrv_api": REASONS_FILE, "broker_agent_api": AGENT_REASONS_FILE}
@@ -110,29 +108,3 @@ def test_streams_and_no_other_calls_promise_slow_reader() -> None:
         for method in service.methods
         if method.server_streaming
     }
-
-
-def test_a_name_server_lists_every_bad_field_of_a_registration() -> None:
-    request = registration(["A", "bad\ttopic", "A"])
-    request.broker.cluster_name = "bad\tname"
-    request.broker.broker_addr = "nowhere"
-    request.data_version.counter = -1
-    request.heartbeat_timeout_millis = -1
-    topics = registration(["A", "bad\ttopic", "A"])
-    topics.topic_configs[0].perm = 9
-    topics.topic_configs[0].read_queue_nums = -1
-    errors = errors_of(refused(("RegisterBroker", request), ("RegisterBroker", topics)))
-    assert [[violation.field for violation in error.violations] for error in errors] == [
-        ["broker.cluster_name", "broker.broker_addr", "data_version.counter", "heartbeat_timeout_millis"],
-        ["topic_configs[0].read_queue_nums", "topic_configs[0].perm", "topic_configs[1].topic"],
-    ]
-
-
-def test_an_agent_lists_every_bad_field_of_a_heartbeat() -> None:
-    request = HeartbeatRequest(version="x" * 10_000, producer_groups=[ProducerData(), ProducerData(group_name="g")])
-    (error,) = errors_of(of_clients(("Heartbeat", request)))
-    assert [violation.field for violation in error.violations] == [
-        "client_id",
-        "version",
-        "producer_groups[0].group_name",
-    ]

@@ -14,16 +14,6 @@ DEBUG = ("--log-level", "debug")
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 
 
-def test_the_only_agent_is_killed_and_its_route_is_gone_before_any_expiry_could_have_run(
-    namesrv: NamesrvProcess,
-) -> None:
-    with Agent(str(namesrv.endpoint)) as agent, namesrv.connect() as client:
-        eventually(client.addrs)
-        agent.kill()
-        eventually(client.route, lambda route: route is None)
-        assert namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"
-
-
 def test_an_agent_that_is_terminated_unregisters_everywhere_and_exits_0() -> None:
     with contextlib.ExitStack() as resources:
         servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN)) for _ in range(2)]

@@ -6,18 +6,16 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, registration
 
 HERE = identity("127.0.0.1:10911", name="broker-here")
 THERE = identity("127.0.0.1:20911", name="broker-there")
-GET_TOPIC_ROUTE = "/namesrv_api.v1.RouteService/GetTopicRoute"
 
 
 @contextmanager
@@ -103,28 +101,6 @@ def test_name_servers_that_name_each_other_do_not_ask_in_circles() -> None:
         for client in (client_here, client_there):
             assert client.route("nowhere") is None
             assert list(batch(client, ["nowhere"]).topics_not_found) == ["nowhere"]
-
-
-def test_while_the_product_environment_is_down_unknown_topics_wait() -> None:
-    with plain() as product:
-        endpoint = product.endpoint
-        product.terminate()
-    with cluster_test(str(endpoint)) as namesrv, namesrv.connect() as client:
-        register_here(client)
-        assert holder(client, "here") == "broker-here"
-        error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="there"))
-        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "PRODUCT_ENV_UNAVAILABLE")
-        assert f"{endpoint}: UNAVAILABLE" in error.message
-        assert error.retry_after_seconds
-        answer = batch(client, ["there", "here"])
-        assert [named.topic for named in answer.routes] == ["here"]
-        assert list(answer.topics_warming) == ["there"]
-        assert not answer.topics_not_found
-        with NamesrvProcess("--warm-up-millis", "0", port=endpoint.port) as again:
-            with again.connect() as there:
-                register_there(there)
-            eventually(lambda: "there" in [named.topic for named in batch(client, ["there"]).routes])
-            assert holder(client, "there") == "broker-there"
 
 
 def test_rocketmqs_clients_get_routes_from_there_too(product: NamesrvProcess) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
@@ -21,7 +19,6 @@ from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
 from tests.support.hostile.frames import ACK, GOAWAY, PING, PREFACE, SETTINGS, frame
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
-from tests.support.registrations import registration
 
 POLICY = {
     "maxAttempts": 2,
@@ -142,23 +139,3 @@ def test_services_calls_and_files_are_found_by_their_names(client: Client, versi
     assert [answer.error_response.error_code for answer in answers] == [0, 0, NOT_FOUND]
     (missing,) = ask(client, version, ServerReflectionRequest(file_containing_symbol="nothing"))
     assert missing.error_response.error_code == NOT_FOUND
-
-
-def test_a_call_is_made_with_nothing_but_what_reflection_says(client: Client) -> None:
-    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    pool = DescriptorPool()
-    name = "namesrv_api.v1.RouteService.GetTopicRoute"
-    (answer,) = ask(client, "v1", ServerReflectionRequest(file_containing_symbol=name))
-    waiting = files_of(answer)
-    while waiting:
-        for file in list(waiting.values()):
-            if not waiting.keys() & set(file.dependency):
-                pool.Add(waiting.pop(file.name))
-    method = pool.FindMethodByName(name)
-    request: Any = GetMessageClass(method.input_type)(topic="TopicTest")
-    answer_class: Any = GetMessageClass(method.output_type)
-    call = client.connection.unary_unary(
-        "/namesrv_api.v1.RouteService/GetTopicRoute", request.__class__.SerializeToString, answer_class.FromString
-    )
-    route = call(request, timeout=TIMEOUT).route
-    assert [queues.broker_name for queues in route.queue_datas] == ["broker-a"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -14,14 +11,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from namesrv.app.quotas import FairShares
-from namesrv.engines.factory import build_server
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES, MAX_REGISTRATION_BYTES
-from namesrv.server.listener import add_services
-from namesrv.settings import NamesrvSettings
-from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
-from namesrv_common.server.health_service import HealthService
-from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client
 from tests.support.registrations import identity, registration
@@ -81,24 +71,6 @@ def status_with_metadata(client: Client, size: int) -> grpc.RpcError | None:
     return error
 
 
-def largest_accepted(accepts: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest number that is accepted, between one that is and one that is not."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if accepts(middle) else (low, middle)
-    return low
-
-
-def test_metadata_just_below_16_kib_is_taken_and_not_one_byte_more(client: Client) -> None:
-    largest = largest_accepted(
-        lambda size: status_with_metadata(client, size) is None, MAX_METADATA_BYTES // 2, MAX_METADATA_BYTES
-    )
-    error = status_with_metadata(client, largest + 1)
-    assert error is not None
-    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert f"({MAX_METADATA_BYTES} vs. {MAX_METADATA_BYTES})" in str(error.details())
-
-
 def test_far_too_much_metadata_ends_the_call_and_not_the_connection(client: Client) -> None:
     channel = client.open_channel()
     client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
@@ -122,33 +94,3 @@ def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
     """Scenario 48. RocketMQ 4 leaves the caller waiting."""
     for path in ("/namesrv_api.v1.RouteService/NoSuchCall", "/no.such.Service/NoSuchCall"):
         assert client.failure(path, b"").code is grpc.StatusCode.UNIMPLEMENTED
-
-
-async def test_open_calls_of_health_and_reflection_are_limited_for_each_caller() -> None:
-    require_native()
-    settings = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
-    server: Any = build_server(settings)
-    shares = FairShares.of(probes=2, reflections=1)
-    add_services(server, settings, (), HealthService(), observers=(), authorizer=None, shares=shares)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection, asyncio.timeout(TIMEOUT):
-        watch: Any = connection.unary_stream("/grpc.health.v1.Health/Watch", None, None)
-        reflect: Any = connection.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", None, None)
-        open_calls = [watch(b""), watch(b""), reflect()]
-        await open_calls[2].write(b"\x3a\x00")  # list_services
-        for call in open_calls:
-            assert await call.read()
-        for past in (watch(b""), reflect()):
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await past.read()
-            assert RichError.of(refused.value).reason == "OVERLOADED"
-            trailers: Any = refused.value.trailing_metadata()
-            assert dict(trailers)[PUSHBACK_KEY] == "1000"
-        for call in open_calls:
-            call.cancel()
-        answer = b""
-        while not answer:  # the server learns of the cancelled calls in a moment
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                answer = await watch(b"").read()
-    await server.stop(0)

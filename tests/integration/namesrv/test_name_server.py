@@ -100,25 +100,6 @@ def test_data_versions_are_compared_and_heartbeats_taken(client: Client) -> None
     client.registration.BrokerHeartbeat(pb.BrokerHeartbeatRequest(broker=identity()), timeout=TIMEOUT)
 
 
-def test_topics_are_listed_in_pages_that_outlive_changes(client: Client) -> None:
-    names = [f"topic-{number:03}" for number in range(25)]
-    client.registration.RegisterBroker(registration(names), timeout=TIMEOUT)
-    listed: list[str] = []
-    token = ""
-    while True:
-        request = route_service_pb2.ListTopicsRequest(page_size=10, page_token=token)
-        page = client.routes.ListTopics(request, timeout=TIMEOUT)
-        listed += page.topics
-        token = page.next_page_token
-        if not token:
-            break
-        if len(listed) == 10:  # between two pages one topic is added before and one after the topic reached
-            client.registration.RegisterBroker(registration(["aaa", "zzz"], counter=2), timeout=TIMEOUT)
-    assert listed == [*names, "zzz"]
-    error = client.failure(f"{ROUTES}/ListTopics", route_service_pb2.ListTopicsRequest(page_token="!"))
-    assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", "page_token")
-
-
 def test_a_snapshot_has_a_header_all_rows_and_an_end(client: Client) -> None:
     names = [f"topic-{number}" for number in range(20_000)]
     generation = client.registration.RegisterBroker(registration(names), timeout=TIMEOUT).generation

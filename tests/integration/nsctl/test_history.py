@@ -112,19 +112,3 @@ def test_a_reader_that_goes_away_ends_it_without_a_traceback(tmp_path: Path) -> 
         with process.stderr:
             assert process.stderr.read() == ""
         assert process.wait(20) == 1
-
-
-def test_a_table_is_followed_by_broker_and_topic(tmp_path: Path) -> None:
-    with (
-        NamesrvProcess("--data-dir", str(tmp_path)) as namesrv,
-        following(str(namesrv.endpoint), "--topic", "orders", "--cause", "put_kv_config") as follower,
-        namesrv.connect() as client,
-    ):
-        for key in ("orders", "payments", "orders"):
-            for value in ("1", "2"):
-                request = pb.PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=key, value=value)
-                client.admin.PutKvConfig(request, timeout=client.TIMEOUT)
-        eventually(lambda: sum("orders" in line for line in follower.lines), lambda found: found == 4)
-        assert not any("payments" in line for line in follower.lines)
-        assert follower.interrupt() == 0
-        assert follower.notes == []

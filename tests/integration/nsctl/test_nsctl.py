@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +13,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
-from tests.support import metrics_page
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.registrations import identity, register, registration
+from tests.support.registrations import register, registration
 
 NOBODY = "127.0.0.1:1"
 
@@ -100,17 +98,6 @@ def test_keys_are_listed_for_each_name_server_and_their_difference_is_found(flee
     assert [row["part"] for row in fleet.rows("diff", exit_code=FOUND)] == ["setting"]
 
 
-def test_a_name_server_that_hangs_is_said_to_have_not_answered_in_time() -> None:
-    with NamesrvProcess() as hangs:
-        hangs.signal(signal.SIGSTOP)
-        try:
-            result = CliRunner().invoke(app, ["status", "--timeout", "1", "-n", str(hangs.endpoint)])
-        finally:
-            hangs.signal(signal.SIGCONT)
-    said = f"{hangs.endpoint}: did not answer within 1 s"
-    assert (result.exit_code, said in result.stderr) == (UNREACHABLE, True), result.output
-
-
 def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: OperatedFleet) -> None:
     assert "TOPIC_NOT_FOUND" in fleet.run("route", "Nothing", exit_code=REFUSED)
     assert "BROKER_NOT_REGISTERED" in fleet.run("drain", "nobody", exit_code=REFUSED)
@@ -157,32 +144,6 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: OperatedFleet
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
 
 
-def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see(fleet: OperatedFleet) -> None:
-    assert "clusters" not in fleet.run("doctor", exit_code=WARNED)
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
-        for number, cluster in enumerate(("z-first", "a-second")):
-            broker = identity(f"127.0.0.1:{10911 + number}", cluster=cluster)
-            client.registration.RegisterBroker(registration(broker=broker), timeout=client.TIMEOUT)
-        told = [
-            row
-            for row in fleet.rows("doctor", exit_code=WARNED, namesrv=str(namesrv.endpoint))
-            if "clusters" in row["what"]
-        ]
-        assert told == [
-            {
-                "severity": "warning",
-                "code": "GROUP_NAME_TWICE",
-                "name_servers": [str(namesrv.endpoint)],
-                "what": "group broker-a is in 2 clusters: RocketMQ's clients see that of z-first only",
-                "do": "rename it in a-second",
-                "more": "nsctl cluster",
-                "runbook": "docs/runbook.md#group_name_twice",
-            }
-        ]
-        seen = metrics_page.samples(namesrv.wait_for("namesrv_started")["metrics"])
-        assert seen["namesrv_groups_of_a_name_again",] == 1
-
-
 def test_a_topic_is_deleted_held_and_released(fleet: OperatedFleet) -> None:
     assert [
         row["blast_radius"]["topics_vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold", "--force")
@@ -214,18 +175,6 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
     broker, topic = fleet.rows("diff", exit_code=FOUND)
     assert (broker["part"], broker["broker"]) == ("broker", "broker-a")
     assert [topic[key] for key in ("topic", "broker", fleet.second)] == ["A", "broker-a", "not there"]
-
-
-def test_a_single_name_server_is_counted_as_one(fleet: OperatedFleet) -> None:
-    assert fleet.run("diff", namesrv=fleet.first).endswith("no difference between 1 name server\n")
-
-
-def test_one_missing_broker_explains_all_of_its_topics_in_one_line(fleet: OperatedFleet) -> None:
-    other = registration(("A", "B", "TopicTest"), identity("127.0.0.1:10921", name="broker-b"))
-    with grpc.insecure_channel(fleet.first) as connection:
-        RegistrationServiceStub(connection).RegisterBroker(other, timeout=10)
-    (row,) = fleet.rows("diff", exit_code=FOUND)
-    assert (row["part"], row["broker"]) == ("broker", "broker-b")
 
 
 def test_a_broker_has_a_page_and_a_list_has_filters(fleet: OperatedFleet) -> None:
@@ -272,10 +221,6 @@ def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: OperatedFleet)
     assert refused("delete", "n", "k", "--if-value", "1") == ["failed: CONFLICT"] * 2
     fleet.run("kv", "delete", "n", "k", "--if-value", "2")
     fleet.run("kv", "put", "n", "k", "1", "--if-value", "1", "--if-absent", exit_code=USAGE)
-
-
-def test_a_confirmed_loss_of_nobody_is_refused(fleet: OperatedFleet) -> None:
-    assert "INTENT_NOT_FOUND" in fleet.run("guard", "confirm-loss", "broker-a", exit_code=REFUSED)
 
 
 def test_a_watch_shows_the_route_and_its_changes(fleet: OperatedFleet) -> None:

@@ -6,14 +6,9 @@ import itertools
 import re
 import socket
 import ssl
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
@@ -23,14 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.metrics_http import MAX_REQUEST_BYTES, MetricsServer, metrics_registry
-from tests.faults.attack.on_http import HTTP
 from tests.support import metrics_page
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, registration
 from tests.support.secured.agents import agent_flags, give_agent_its_address
-from tests.support.secured.fleet import Place, connected, refused_start
+from tests.support.secured.fleet import Place, connected
 
 PACKAGE = "namesrv_api.v1"
 METRICS = ("--metrics-listen", "127.0.0.1:0")
@@ -39,15 +33,6 @@ Described = tuple[str, frozenset[str]]
 """Kind and labels."""
 SERIES = 1_000
 """More than a name server has."""
-ATTACKER = """
-import sys
-from tests.faults.attack.on_http import HTTP
-print("begun", flush=True)
-HTTP[sys.argv[1]].attack(int(sys.argv[2]), 60.0)
-"""
-PROBES = 10
-PROBE_SECONDS = 3.0
-"""What a liveness probe usually waits, and more than a busy machine needs."""
 
 
 def get(namesrv: NamesrvProcess, path: str) -> tuple[int, str]:
@@ -108,13 +93,6 @@ def test_alive_and_ready_are_told_apart(tmp_path: Path) -> None:
     with NamesrvProcess(*METRICS) as namesrv:
         assert get(namesrv, "/readyz") == (200, "ok\n")
         assert get(namesrv, "/healthz") == (200, "ok\n")
-
-
-def test_an_address_that_is_taken_is_one_line_and_exit_code_2() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        said = refused_start("--metrics-listen", listen)
-    assert said == f"namesrv: setting metrics_listen: cannot listen on {listen}: Address already in use"
 
 
 def test_the_number_of_series_grows_with_nothing_that_callers_send() -> None:
@@ -219,42 +197,6 @@ def listen() -> Iterator[Endpoint]:
     server.start()
     yield server.endpoint
     server.stop()
-
-
-def answer_of_a_probe(listen: Endpoint) -> bytes:
-    """Returns it at the third try at the latest. The attack comes from the probe's own address, which may lose one."""
-    for tries_left in (2, 1, 0):
-        try:
-            with urlopen(f"http://{listen}/healthz", timeout=PROBE_SECONDS) as answer:
-                return bytes(answer.read())
-        except ConnectionError:
-            if not tries_left:
-                raise
-    raise AssertionError
-
-
-@contextmanager
-def under(attack: str, listen: Endpoint) -> Iterator[None]:
-    """Runs an attack in a process of its own until the block ends."""
-    command = [sys.executable, "-c", ATTACKER, attack, str(listen.port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PAGE.parents[1]) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == b"begun\n"
-            yield
-            assert process.poll() is None, "the attack has ended by itself"
-        finally:
-            process.kill()
-
-
-@pytest.mark.parametrize("attack", HTTP)
-def test_a_probe_beside_an_attack_has_its_answer(listen: Endpoint, attack: str) -> None:
-    with under(attack, listen):
-        for _ in range(PROBES):
-            assert answer_of_a_probe(listen) == b"ok\n"
-            threading.Event().wait(0.05)  # not all of them in the attack's first moment
-    with urlopen(f"http://{listen}/metrics", timeout=20) as answer:
-        assert answer.read().count(b"\nmany{") == SERIES
 
 
 def test_a_request_above_the_limit_is_refused_before_it_is_whole(listen: Endpoint) -> None:

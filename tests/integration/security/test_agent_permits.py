@@ -13,15 +13,12 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2 as clients_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
-from typer.testing import CliRunner
 
 from broker_agent.listener import SERVICE_NAME
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.client.health_check import check_health
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from nsctl.cli import app as nsctl_app
-from nsctl.session import REFUSED
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -165,18 +162,3 @@ def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place,
             other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
             with secured_agent(secured, place, tmp_path, *slave_flags, **other) as slave:
                 eventually(lambda: slave.events("topics_copied"), within_seconds=30)
-
-
-def test_nsctl_shows_an_agent_its_own_certificate_or_a_token(
-    namesrv: NamesrvProcess, place: Place, tmp_path: Path
-) -> None:
-    flags = (*listener_flags(place, "mTLS"), "--permits-file", str(place.permits))
-    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
-
-        def run(caller: str, *more: str) -> int:
-            arguments = ["agent", "permission", str(agent.endpoint), "4", *agent_flags(place, caller), *more]
-            return CliRunner().invoke(nsctl_app, arguments).exit_code
-
-        assert run("client") == REFUSED
-        assert run("admin") == 0
-        assert run("client", "--token-file", str(place.tokens["admin"])) == 0

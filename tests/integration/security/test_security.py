@@ -28,7 +28,6 @@ from tests.support.secured.fleet import (
     connected,
     lookup,
     outcome,
-    refused_start,
     register,
 )
 
@@ -195,48 +194,6 @@ def test_new_permits_are_taken_and_a_broken_file_keeps_the_old(place: Place) -> 
         refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
         assert str(place.permits) in refused[0]["problem"]
         assert administer(client) == "OK"
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("{}", "principals: Field required"),
-        (None, "No such file or directory"),
-    ],
-)
-def test_permits_that_cannot_be_used_end_the_start(place: Place, content: str | None, problem: str) -> None:
-    if content is None:
-        place.permits.unlink()
-    else:
-        place.permits.write_text(content)
-    assert problem in refused_start("--permits-file", str(place.permits))
-
-
-FLOOD = 150
-
-
-def test_a_flood_of_ids_that_vanishes_holds_no_neighbours_dead_broker(place: Place) -> None:
-    rights = {"look_up": True, "register": ["DefaultCluster/broker-b"]}
-    place.permit(admin=rights, client=rights)
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "broker")) as attacker,
-        connected(server.endpoint, place.files("token", "admin")) as honest,
-        connected(server.endpoint, place.files("token", "client")) as neighbour,
-    ):
-        mine, slave = honest.open_channel(), neighbour.open_channel()
-        victim = identity("127.0.0.1:10922", name="broker-b")
-        assert register(honest, broker=victim, channel_id=mine.id) == "OK"
-        other = identity("127.0.0.1:10923", broker_id=1, name="broker-b")
-        assert register(neighbour, broker=other, channel_id=slave.id) == "OK"
-        channel = attacker.open_channel()
-        for number in range(FLOOD):
-            faked = identity(f"127.0.0.1:{20_000 + number}", broker_id=number)
-            assert register(attacker, broker=faked, channel_id=channel.id) == "OK"
-        channel.close()
-        eventually(lambda: sum(int(line["brokers"]) for line in server.events("mass_loss_guard")) == FLOOD)
-        mine.close()
-        eventually(lambda: [line for line in server.events("broker_removed") if line["addr"] == "127.0.0.1:10922"])
 
 
 @pytest.mark.parametrize("restricted", [True, False], ids=["patterns name addresses", "patterns do not"])

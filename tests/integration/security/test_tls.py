@@ -13,13 +13,11 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from namesrv_api.v1 import admin_service_pb2
-from typer.testing import CliRunner, Result
 
 from broker_agent.listener import SERVICE_NAME
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.client.health_check import check_health
 from namesrv_common.endpoints import Endpoint
-from nsctl.cli import app as nsctl_app
 from route_client import ClientSettings, RouteClient, TopicNotFoundError
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
@@ -155,28 +153,6 @@ def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_tls(place: Place,
         server.wait_for("namesrv_started")
         levels = [line["level"] for line in server.events("listener_without_tls")]
         assert levels == ([] if with_tls else ["warning"])
-
-
-def test_nsctl_speaks_tls_by_flags_and_by_a_context(place: Place) -> None:
-    with NamesrvProcess(*place.flags("token")) as server:
-        contexts = place.permits.parent / "contexts.toml"
-        contexts.write_text(
-            f'current = "x"\n[contexts.x]\nnamesrv = "{server.endpoint}"\n'
-            'tls_ca = "ca.pem"\ntoken_file = "admin.token"\n'  # relative to the file
-        )
-
-        def run(*arguments: str) -> Result:
-            return CliRunner().invoke(nsctl_app, ["status", *arguments], env={"NSCTL_CONTEXTS": str(contexts)})
-
-        namesrv = ["--namesrv", str(server.endpoint)]
-        ca, token = ["--tls-ca", str(place.authority.path)], ["--token-file", str(place.tokens["admin"])]
-        assert run(*namesrv, *ca, *token).exit_code == 0
-        refused = run(*namesrv, *ca)
-        assert refused.exit_code == 3
-        assert "NOT_AUTHENTICATED" in refused.stderr
-        assert run(*namesrv, *token).exit_code == 2, "a token does not travel without TLS"
-        assert run(*namesrv).exit_code == 4
-        assert run("--context", "x").exit_code == run().exit_code == 0
 
 
 def test_the_health_check_speaks_tls(place: Place) -> None:

@@ -125,23 +125,6 @@ def test_tls_without_http_2_is_said_and_gets_no_connection(secured: NamesrvProce
     assert "offers no HTTP/2 (ALPN h2)" in said(secured, talk, "no_http2")
 
 
-@pytest.mark.parametrize(
-    ("greeting", "event"), [(HTTP_1, "client_speaks_http_1"), (REMOTING, "client_speaks_remoting")]
-)
-@pytest.mark.parametrize("with_tls", [False, True])
-def test_http_1_and_remoting_are_told_from_grpc_with_tls_too(
-    secured: NamesrvProcess, greeting: bytes, event: str, *, with_tls: bool
-) -> None:
-    def talk(sock: socket.socket) -> None:
-        with contextlib.ExitStack() as opened:
-            wire = opened.enter_context(trusting().wrap_socket(sock)) if with_tls else sock
-            wire.sendall(greeting)
-            while wire.recv(65_536):
-                pass
-
-    assert said(secured, talk, event)
-
-
 def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess) -> None:
     with grpc.insecure_channel(str(plain.endpoint)) as channel:
         call = channel.unary_unary("/apache.rocketmq.v2.MessagingService/QueryRoute", None, None)

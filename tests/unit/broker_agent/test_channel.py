@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent.channel import LONGEST_WAIT_SECONDS, NamesrvChannel, Pace, Reopening
+from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Pace, Reopening
 from broker_agent.timing import Timing
+from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint
 from tests.support.virtual_clock import VirtualClock
 
@@ -125,3 +126,8 @@ def test_a_thousand_agents_come_back_within_seconds_and_not_all_in_the_same_one(
 def test_the_agents_of_a_name_server_that_restarts_at_once_come_back_spread_if_it_said_that_it_ends() -> None:
     in_each_second = Counter(int(came_back(seed, 0.0, said_so=True)) for seed in range(1_000))
     assert max(in_each_second.values()) < 300
+
+
+def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
+    for options in (ConnectionOptions().as_grpc(), slave_synchronize._CHANNEL_OPTIONS):
+        assert ("grpc.enable_retries", 0) in options

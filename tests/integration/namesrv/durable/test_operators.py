@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.app.administration import MAX_CONFIG_VALUES
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
@@ -110,25 +109,6 @@ def test_a_namespace_is_listed_after_a_put_and_gone_with_its_last_key(admin: Cli
     assert failure(admin, pb.ListKvConfigsRequest(namespace="другое")).reason == "KV_NOT_FOUND"
 
 
-@pytest.mark.parametrize("of_namespaces", [True, False])
-def test_lists_come_in_pages_that_outlive_changes(admin: Client, of_namespaces: bool) -> None:
-    def put_name(name: str) -> None:
-        put(admin, "k" if of_namespaces else name, "v", namespace=name if of_namespaces else NS)
-
-    for number in range(5):
-        put_name(f"name-{number}")
-    request = pb.ListKvConfigsRequest(namespace="" if of_namespaces else NS, page_size=2)
-    names: list[str] = []
-    while not names or request.page_token:
-        page = admin.admin.ListKvConfigs(request, timeout=TIMEOUT)
-        names += [row.namespace if of_namespaces else row.key for row in page.kv_configs]
-        request.page_token = page.next_page_token
-        if len(names) == 2:  # one comes before and one after the place reached
-            put_name("aaa")
-            put_name("zzz")
-    assert names == [*(f"name-{number}" for number in range(5)), "zzz"]
-
-
 STATES = {"absent": None, "empty": "", "value": "value"}
 """What a key may be, and what a change may expect it to be."""
 
@@ -215,14 +195,6 @@ def test_a_call_that_is_about_something_is_refused_if_it_does_not_say_what(admin
     assert revision(admin) == before
 
 
-@pytest.mark.parametrize(
-    "call", ["RouteService/GetBrokerClusterInfo", "RouteService/ListTopics", "AdminService/GetNamesrvConfig"]
-)
-def test_a_call_that_needs_nothing_takes_an_empty_request(admin: Client, call: str) -> None:
-    """Scenario 55: codes 106, 206 with its filters 224, 304 and 311 to 313, and 319."""
-    assert admin.connection.unary_unary(f"{PACKAGE}.{call}", None, None)(b"", timeout=TIMEOUT)
-
-
 def test_names_and_values_are_taken_up_to_their_limits(admin: Client) -> None:
     longest_value = "ä" * (limits.MAX_KV_VALUE_BYTES // 2)
     put(admin, LONGEST, longest_value, LONGEST)
@@ -298,14 +270,6 @@ def test_the_scan_for_silent_brokers_follows_its_interval_at_once(tmp_path: Path
         assert (told.key, told.value, told.updatable) == ("scanNotActiveBrokerInterval", "50", True)
         eventually(client.addrs, lambda addrs: not addrs)
         assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
-
-
-def test_more_keys_than_the_limit_are_refused(admin: Client) -> None:
-    keys = [f"k{number}" for number in range(MAX_CONFIG_VALUES + 1)]
-    assert refused(admin, dict.fromkeys(keys[1:], "")).reason == "INVALID_FIELD"
-    error = refused(admin, dict.fromkeys(keys, ""))
-    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert error.metadata["limit"] == str(MAX_CONFIG_VALUES)
 
 
 COMMAND = "-c $@|sh . echo touch {file};"
