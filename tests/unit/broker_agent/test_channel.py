@@ -129,5 +129,5 @@ def test_the_agents_of_a_name_server_that_restarts_at_once_come_back_spread_if_i
 
 
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
-    for options in (ConnectionOptions().as_grpc(), slave_synchronize._CHANNEL_OPTIONS):
+    for options in (ConnectionOptions().as_grpc(), slave_synchronize._CONNECTION.options):
         assert ("grpc.enable_retries", 0) in options
