@@ -33,8 +33,8 @@ from namesrv.app.writer import INLINE_TOPICS, collecting, tune_garbage_collectio
 from namesrv.core.encoding import tag, varint
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
-from namesrv.core.registrations import Registrations, UnreadTopics
-from namesrv.core.removals import Removals
+from namesrv.core.registrations import BrokerRegistration, UnreadTopics
+from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.slices import with_breaths
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState
 from namesrv.core.state_change import StateChange, apply_now
@@ -138,9 +138,7 @@ def static_topic(sizes: Sizes) -> Iterator[Sample]:
         known = state.tables.topic_queue_table
         body = times.on_thread(lambda data=data, known=known: read_registration(data, 0, known))  # type: ignore[misc]
         broker = BrokerKey("cluster", "broker"), 0, "10.0.0.1:10911", body.data_version, body.topic_configs
-        times.make(
-            Registrations(state).register_broker(Registration(*broker, topic_by_topic=True, mappings=body.mappings))
-        )
+        times.make(BrokerRegistration(state, Registration(*broker, topic_by_topic=True, mappings=body.mappings)))
         yield Sample(workload, "longest commit", "ms", max(times.loop_millis))
         yield Sample(workload, "all together", "ms", times.all_millis)
 
@@ -162,7 +160,7 @@ def expiry(sizes: Sizes) -> Iterator[Sample]:
         Heartbeats(state).broker_heartbeat(*identity)
     clock.seconds = all_registered + BROKER_CHANNEL_EXPIRED_TIME + 1
     times = ChangeTimes()
-    changes = Removals(state).scan_not_active_broker()
+    changes = scan_not_active_broker(state)
     while (change := times.on_thread(lambda: next(changes, None))) is not None:
         times.make(change)
     left = len(state.tables.broker_live_table)
@@ -289,7 +287,7 @@ def _read_and_register(
     read = registration_module.read_registration(request)
     known, configs = state.tables.topic_queue_table, request.topic_configs
     unread = UnreadTopics(lambda: len(configs), lambda: registration_module.read_topics(configs, known))
-    change = Registrations(state).register_broker(read, unread=unread)
+    change = BrokerRegistration(state, read, unread=unread)
     if change.topics_to_read:
         times.on_thread(change.read)
     return times.make(change)

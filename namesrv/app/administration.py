@@ -35,8 +35,8 @@ from namesrv.core.model import (
     IntentTable,
     KvConfigTable,
 )
-from namesrv.core.operator_changes import OperatorChanges, OperatorOutcome
-from namesrv.core.removals import Removals
+from namesrv.core.operator_changes import OperatorOutcome, TopicDeletion
+from namesrv.core.removals import confirm_broker_loss, preview_broker_loss
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.runtime_settings import FIELDS, text_of
 
@@ -84,8 +84,6 @@ class Administration:
 
     def __init__(self, state: RouteState, writer: TableWriter, operators: Operators) -> None:
         self._state = state
-        self._operator_changes = OperatorChanges(state)
-        self._removals = Removals(state)
         self._writer = writer
         self._operators = operators
 
@@ -207,13 +205,11 @@ class Administration:
     async def delete_topic(self, key: HoldKey, operation: Operation) -> OperatorOutcome:
         """Deletes a topic until it is reported again. Raises TOPIC_NOT_FOUND, and as ``wipe_write_perm``."""
         check(*_of_topic(key), _comment(operation))
-        cause, owner, force, validate_only = operation
-        deletion = self._operator_changes.delete_topic(
-            key.topic, key.cluster_name, cause, validate_only=validate_only, refuse_in_use=not force
-        )
+        topic, cluster_name, (cause, owner, force, validate_only) = key.topic, key.cluster_name, operation
+        deletion = TopicDeletion(self._state, topic, cluster_name, cause, validate_only, refuse_in_use=not force)
         outcome = await self._writer.apply(deletion, owner)
         if not outcome.queue_data_count:
-            raise topic_not_found(key.topic, key.cluster_name)
+            raise topic_not_found(topic, cluster_name)
         if not validate_only:
             log_topic_deleted(key, outcome, cause, self._state.revision)
         return outcome
@@ -244,10 +240,9 @@ class Administration:
                 return self._state.unconfirmed.get(live.key) is Unconfirmed.GUARD
             return live.broker == group
 
-        removals = self._removals
-        removed, radius = await self._writer.apply(removals.preview_broker_loss(is_meant), operation.owner)
+        removed, radius = await self._writer.apply(preview_broker_loss(self._state, is_meant), operation.owner)
         if removed and not operation.validate_only:
-            removed = await self._writer.apply_each(removals.confirm_broker_loss(is_meant, operation.cause))
+            removed = await self._writer.apply_each(confirm_broker_loss(self._state, is_meant, operation.cause))
             for gone in removed:
                 log_removed(gone)
         if not removed:

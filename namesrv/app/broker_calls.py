@@ -19,8 +19,8 @@ from namesrv.core.model import (
     Registration,
     RemovalReason,
 )
-from namesrv.core.registrations import Registrations, UnreadTopics
-from namesrv.core.removals import Removals
+from namesrv.core.registrations import BrokerRegistration, TopicRegistration, UnreadTopics
+from namesrv.core.removals import unregister_broker
 from namesrv.core.state import RouteState
 
 
@@ -29,8 +29,6 @@ class BrokerCalls:
 
     def __init__(self, state: RouteState, writer: TableWriter) -> None:
         self.log = RegistrationLog()
-        self.registrations = Registrations(state)
-        self._removals = Removals(state)
         self._state = state
         self._writer = writer
 
@@ -55,7 +53,7 @@ class BrokerCalls:
     ) -> RegisterBrokerResult:
         """REGISTER_BROKER, 103. Raises Refused as the writer and the change do."""
         cause = Cause("RegisterBroker", caller)
-        change = self.registrations.register_broker(registration, cause, principal_name(), unread)
+        change = BrokerRegistration(self._state, registration, cause, principal_name(), unread)
         result = await self._writer.read_and_apply(change, owner)
         self.log.registered(registration, result, self._state.revision)
         return result
@@ -71,7 +69,8 @@ class BrokerCalls:
         generation: int | None = None,
     ) -> bool:
         """UNREGISTER_BROKER, 104. Returns whether there was such a broker."""
-        change = self._removals.unregister_broker(broker, addr, reason, generation, Cause("UnregisterBroker", caller))
+        cause = Cause("UnregisterBroker", caller)
+        change = unregister_broker(self._state, broker, addr, reason, generation=generation, cause=cause)
         removed = await self._writer.apply(change, owner)
         for gone in removed:
             log_removed(gone)
@@ -81,7 +80,7 @@ class BrokerCalls:
         self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], caller: str, owner: str
     ) -> bool:
         """REGISTER_TOPIC_IN_NAMESRV, 217. Returns whether that changed something."""
-        change = self.registrations.register_topic(topic, queues, Cause("RegisterTopic", caller))
+        change = TopicRegistration(self._state, topic, queues, Cause("RegisterTopic", caller))
         changed = await self._writer.apply(change, owner)
         if changed:
             log_topic_registered(topic, len(queues), self._state.revision)

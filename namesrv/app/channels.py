@@ -16,7 +16,7 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, GroupChange, KvChange
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
-from namesrv.core.removals import Removals
+from namesrv.core.removals import on_channel_destroy
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from namesrv_common.server.shares import MACHINE, Sharer, Shares
@@ -46,7 +46,6 @@ class ChannelStreams:
     ) -> None:
         self._state = state
         self._heartbeats = Heartbeats(state)
-        self._removals = Removals(state)
         self._writer = writer
         self._stall_detector = stall_detector
         self._shares = shares or FairShares.of().channels
@@ -115,7 +114,7 @@ class ChannelStreams:
             while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
             lost = [channel_id for channel_id, _ in ended if not await self._may_come_back(channel_id)]
-            for gone in await self._writer.apply_each(self._removals.on_channel_destroy(lost)):
+            for gone in await self._writer.apply_each(on_channel_destroy(self._state, lost)):
                 log_removed(gone)
             for _, sharer in ended:
                 self._shares.give_back(sharer)

@@ -18,7 +18,7 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, limit_exceeded, no_data_dir, overloaded, shutting_down
 from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
-from namesrv.core.operator_changes import OperatorChanges, OperatorOutcome, check_not_in_use
+from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, check_not_in_use, publish_kv_config
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_ABSENT_INTENTS, MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES
 from namesrv.runtime_settings import text_of, with_texts
@@ -114,7 +114,6 @@ class Operators:
         """
         self.wall_millis = wall_millis
         self._state = state
-        self._operator_changes = OperatorChanges(state)
         self._writer = writer
         self._database = database
         self._apply_settings = apply_settings
@@ -151,8 +150,7 @@ class Operators:
         return await self._preview(self._changed_intents(change))
 
     async def _preview(self, after: IntentTable) -> OperatorOutcome:
-        changes = self._operator_changes
-        return await self._writer.apply(changes.publish_intents(after, Cause("preview"), validate_only=True), OWN)
+        return await self._writer.apply(IntentsChange(self._state, after, Cause("preview"), validate_only=True), OWN)
 
     async def lift_ended(
         self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
@@ -180,7 +178,7 @@ class Operators:
         if refuse_in_use:
             check_not_in_use((await self._preview(after)).in_use)
         await database.replace(INTENTS, after)
-        outcome = await self._writer.apply_own(self._operator_changes.publish_intents(after, cause))
+        outcome = await self._writer.apply_own(IntentsChange(self._state, after, cause))
         log_intents(outcome, cause, self._state.revision)
         return outcome
 
@@ -226,7 +224,7 @@ class Operators:
         database = self._durable()
         if after is not before:
             await database.replace(KV_CONFIG, after)
-            publish = partial(self._operator_changes.publish_kv_config, after, cause)
+            publish = partial(publish_kv_config, self._state, after, cause)
             self._writer.commit_now(self._state, cause.call, publish)
         return before
 

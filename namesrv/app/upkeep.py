@@ -20,7 +20,7 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.digests import FRONT
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.pins import Pins
-from namesrv.core.removals import Removals
+from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.state import RouteState
 
 # Scans for brokers and channels that have been silent for too long.
@@ -38,7 +38,6 @@ class ExpiryScanner:
         self, state: RouteState, writer: TableWriter, channels: ChannelStreams, stall_detector: StallDetector
     ) -> None:
         self._state = state
-        self._removals = Removals(state)
         self._writer = writer
         self._channels = channels
         self._stall_detector = stall_detector
@@ -67,7 +66,7 @@ class ExpiryScanner:
 
     async def _scan(self) -> None:
         self._stall_detector.check()
-        for gone in await self._writer.apply_each(self._removals.scan_not_active_broker()):
+        for gone in await self._writer.apply_each(scan_not_active_broker(self._state)):
             log_removed(gone)
             self._close_if_empty(gone.live.channel_id)
         for channel_id in await self._writer.read(self._state.liveness.idle_channels, OWN):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from namesrv.core import model
 from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
 from namesrv.core.edit import TableEdit, blast_radius, topics_in_use
 from namesrv.core.errors import topics_in_use as refused_in_use
-from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse
+from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
 from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour
 from namesrv.core.state import RouteState
@@ -30,56 +29,31 @@ class OperatorOutcome(NamedTuple):
     """Topics of applications that it takes from their producers."""
 
 
-class OperatorChanges:
-    """Changes that come from operators and not from brokers."""
+def publish_kv_config(state: RouteState, table: KvConfigTable, cause: Cause) -> None:
+    """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
+    rows = tuple(KvChange(*difference) for difference in table.differences_from(state.kv_config))
+    state.kv_config = table
+    state.append_change(Change(cause, rows))
 
-    def __init__(self, state: RouteState) -> None:
-        self._state = state
 
-    def publish_intents(self, intents: IntentTable, cause: Cause, *, validate_only: bool = False) -> IntentsChange:
-        """Makes another table of intents the one in force; it must be durable already. Takes a revision.
-
-        Works during a shutdown too: durable intents must be in force.
-        """
-        return IntentsChange(self._state, intents, cause, validate_only)
-
-    def delete_topic(
-        self,
-        topic: str,
-        cluster_name: str | None,
-        cause: Cause,
-        *,
-        validate_only: bool = False,
-        refuse_in_use: bool = False,
-    ) -> TopicDeletion:
-        """Removes a topic's queues from all groups, or those of one cluster (RocketMQ: deleteTopic).
-
-        They come back with the next registration that has another DataVersion, or is the first. The change raises
-        SHUTTING_DOWN if the tables are frozen, and with ``refuse_in_use`` TOPICS_IN_USE.
-        """
-        return TopicDeletion(self._state, topic, cluster_name, cause, validate_only, refuse_in_use)
-
-    def publish_kv_config(self, table: model.KvConfigTable, cause: Cause) -> None:
-        """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
-        rows = tuple(KvChange(*difference) for difference in table.differences_from(self._state.kv_config))
-        self._state.kv_config = table
-        self._state.append_change(Change(cause, rows))
-
-    def publish_behaviour(self, behaviour: Behaviour, cause: Cause, rows: tuple[SettingChange, ...]) -> None:
-        """Makes another behaviour the current one; it must be durable already. Takes a revision."""
-        self._state.behaviour = behaviour
-        self._state.append_change(Change(cause, rows))
+def publish_behaviour(state: RouteState, behaviour: Behaviour, cause: Cause, rows: tuple[SettingChange, ...]) -> None:
+    """Makes another behaviour the current one; it must be durable already. Takes a revision."""
+    state.behaviour = behaviour
+    state.append_change(Change(cause, rows))
 
 
 @dataclass
 class IntentsChange:
-    """The change to another table of intents. Its topics cannot be told before: a group may have any number."""
+    """The change to another table of intents, which must be durable already.
 
-    topics: ClassVar[int] = ANY_NUMBER
+    It works during a shutdown too: durable intents must be in force.
+    """
+
+    topics: ClassVar[int] = ANY_NUMBER  # a group may have any number
     state: RouteState
     intents: IntentTable
     cause: Cause
-    validate_only: bool
+    validate_only: bool = False
 
     def prepare(self) -> None:
         self._edit = edit = self.state.begin_edit(self.cause, self.intents)
@@ -102,15 +76,19 @@ class IntentsChange:
 
 @dataclass
 class TopicDeletion:
-    """The change that removes one topic."""
+    """The change that removes a topic's queues from all groups, or those of one cluster (RocketMQ: deleteTopic).
+
+    They come back with the next registration that has another DataVersion, or is the first. The change raises
+    SHUTTING_DOWN if the tables are frozen, and with ``refuse_in_use`` TOPICS_IN_USE.
+    """
 
     topics: ClassVar[int] = 1
     state: RouteState
     topic: str
     cluster_name: str | None
     cause: Cause
-    validate_only: bool
-    refuse_in_use: bool
+    validate_only: bool = False
+    refuse_in_use: bool = False
 
     def prepare(self) -> None:
         self.state.check_not_frozen()

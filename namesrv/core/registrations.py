@@ -52,133 +52,99 @@ class UnreadTopics(NamedTuple):
     """Checks and returns them; it may raise Refused."""
 
 
-class Registrations:
-    """What registrations make of the tables (RocketMQ: RouteInfoManager)."""
+def needs_topics(state: RouteState, registration: Registration) -> bool:
+    """Whether a registration's topics count: it speaks for its group, and no version or fingerprint matches.
 
-    def __init__(self, state: RouteState) -> None:
-        self.state = state
+    The answer is for the present tables. They may differ when the registration runs.
+    """
+    if not _is_authoritative(state, registration):
+        return False
+    if state.behaviour.delete_topic_with_broker_registration:
+        return True
+    if registration.topic_by_topic:
+        fingerprint = registration.table_fingerprint
+        return fingerprint is None or fingerprint != state.index.table_fingerprints.get(registration.broker)
+    live = state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
+    return live is None or not live.version_matches(registration.data_version)
 
-    def register_broker(
+
+def _is_authoritative(state: RouteState, registration: Registration) -> bool:
+    """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
+
+    As in RocketMQ 5, a slave with a merging registration speaks for a group without a master, also where no slave
+    stands in. Its topics can be read there.
+    """
+    broker_id = registration.broker_id
+    if broker_id == MASTER_ID:
+        return True
+    may_speak = state.behaviour.support_acting_master or registration.topic_by_topic
+    if not may_speak or registration.enable_acting_master is None:
+        return False
+    group = state.tables.broker_addr_table.get(registration.broker)
+    members = () if group is None else group.members
+    return all(broker_id <= one.broker_id for one in members if one.broker_addr != registration.broker_addr)
+
+
+def master_of(state: RouteState, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
+    """Returns HA address and address of a slave's master; neither for a master, or without a confirmed one."""
+    master_addr = state.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
+    if live.broker_id == MASTER_ID or master_addr is None:
+        return None, None
+    master = state.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
+    return (master.ha_server_addr, master_addr) if state.is_confirmed(master) else (None, None)
+
+
+def would_change_nothing(
+    state: RouteState, registration: Registration, group: BrokerData, live: BrokerLiveInfo
+) -> bool:
+    """Whether a registration that was made before would be a heartbeat now: it brings nothing that is not held.
+
+    Args:
+        group: The broker's group after that registration.
+        live: The broker's row after it.
+    """
+    return (
+        state.tables.broker_live_table.get(live.key) is live
+        and state.tables.broker_addr_table.get(live.broker) is group
+        and state.is_confirmed(live)
+        and not state.frozen
+        and not needs_topics(state, registration)
+    )
+
+
+class BrokerRegistration:
+    """The change that registers a broker, or renews its registration (RocketMQ: registerBroker).
+
+    Differences from RocketMQ 4:
+
+    - Groups are keyed by cluster and name, so two clusters may have a group of one name.
+    - An address that comes back under another name leaves its old group.
+    - A broker loses its id to another address at once, not at its expiry.
+
+    A merging registration is RocketMQ 5's: it compares each topic that it names, and the others stay.
+
+    Raises:
+        CHANNEL_GONE: The registration names a channel that is not open.
+        NEED_FULL_REGISTRATION: It is an increment on a version that is not held here.
+        STALE_STATE_VERSION: A confirmed broker at another address holds the id with a higher state version.
+        SHUTTING_DOWN: The tables are frozen.
+    """
+
+    def __init__(
         self,
+        state: RouteState,
         registration: Registration,
         cause: Cause = REGISTER_BROKER,
         principal: str = "",
         unread: UnreadTopics | None = None,
-    ) -> BrokerRegistration:
-        """Registers a broker, or renews its registration (RocketMQ: registerBroker).
-
-        Differences from RocketMQ 4:
-
-        - Groups are keyed by cluster and name, so two clusters may have a group of one name.
-        - An address that comes back under another name leaves its old group.
-        - A broker loses its id to another address at once, not at its expiry.
-
-        A merging registration is RocketMQ 5's: it compares each topic that it names, and the others stay.
-
-        Args:
-            principal: The registering principal; empty without permits. The mass-loss guard judges each one separately.
-
-        Raises (by the change):
-            CHANNEL_GONE: The registration names a channel that is not open.
-            NEED_FULL_REGISTRATION: It is an increment on a version that is not held here.
-            STALE_STATE_VERSION: A confirmed broker at another address holds the id with a higher state version
-                (RocketMQ 5).
-            SHUTTING_DOWN: The tables are frozen.
-        """
-        return BrokerRegistration(self, registration, cause, principal, unread)
-
-    def register_topic(
-        self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause = REGISTER_TOPIC
-    ) -> TopicRegistration:
-        """Gives registered groups queues of a topic (RocketMQ 5: registerTopic, which may stop half-way).
-
-        The brokers' versions stay as they are, so their next unchanged registration changes nothing. The change tells
-        whether anything changed.
-
-        Raises (by the change):
-            BROKER_NOT_REGISTERED: One of the groups is not registered.
-            SHUTTING_DOWN: The tables are frozen.
-        """
-        return TopicRegistration(self.state, topic, queues, cause)
-
-    def needs_topics(self, registration: Registration) -> bool:
-        """Whether a registration's topics count: it speaks for its group, and no version or fingerprint matches.
-
-        The answer is for the present tables. They may differ when the registration runs.
-        """
-        if not self._is_authoritative(registration):
-            return False
-        if self.state.behaviour.delete_topic_with_broker_registration:
-            return True
-        if registration.topic_by_topic:
-            fingerprint = registration.table_fingerprint
-            held = self.state.index.table_fingerprints.get(registration.broker)
-            return fingerprint is None or fingerprint != held
-        live = self.state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
-        return live is None or not live.version_matches(registration.data_version)
-
-    def master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
-        """Returns HA address and address of a slave's master; neither for a master, or without a confirmed one."""
-        master_addr = self.state.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
-        if live.broker_id == MASTER_ID or master_addr is None:
-            return None, None
-        master = self.state.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
-        if not self.state.is_confirmed(master):
-            return None, None
-        return master.ha_server_addr, master_addr
-
-    def would_change_nothing(self, registration: Registration, group: BrokerData, live: BrokerLiveInfo) -> bool:
-        """Whether a registration that was made before would be a heartbeat now: it brings nothing that is not held.
-
-        Args:
-            group: The broker's group after that registration.
-            live: The broker's row after it.
-        """
-        state = self.state
-        return (
-            state.tables.broker_live_table.get(live.key) is live
-            and state.tables.broker_addr_table.get(live.broker) is group
-            and state.is_confirmed(live)
-            and not state.frozen
-            and not self.needs_topics(registration)
-        )
-
-    def _is_authoritative(self, registration: Registration) -> bool:
-        """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
-
-        As in RocketMQ 5, a slave with a merging registration speaks for a group without a master, also where no slave
-        stands in. Its topics can be read there.
-        """
-        broker_id = registration.broker_id
-        if broker_id == MASTER_ID:
-            return True
-        may_speak = self.state.behaviour.support_acting_master or registration.topic_by_topic
-        if not may_speak or registration.enable_acting_master is None:
-            return False
-        group = self.state.tables.broker_addr_table.get(registration.broker)
-        members = () if group is None else group.members
-        return all(broker_id <= one.broker_id for one in members if one.broker_addr != registration.broker_addr)
-
-
-class BrokerRegistration:
-    """The change that a registration of a broker makes."""
-
-    def __init__(
-        self,
-        registrations: Registrations,
-        registration: Registration,
-        cause: Cause,
-        principal: str,
-        unread: UnreadTopics | None,
     ) -> None:
-        self.state = registrations.state
+        """Takes the registering principal, empty without permits: the mass-loss guard judges each one separately."""
+        self.state = state
         self._registration = registration
         self._key = registration.live_key
         self._cause = cause
         self._principal = principal
         self._unread = unread
-        self._needs_topics = registrations.needs_topics
-        self._master_of = registrations.master_of
         self._topics = registration.topic_configs
         self._encoded: Mapping[ReportedQueues, QueueData] = {}
 
@@ -190,7 +156,7 @@ class BrokerRegistration:
 
     @property
     def _unread_topics(self) -> int:
-        return 0 if self._unread is None or not self._needs_topics(self._registration) else self._unread.topics()
+        return 0 if self._unread is None or not needs_topics(self.state, self._registration) else self._unread.topics()
 
     def read(self) -> None:
         if self._topics is None:
@@ -217,7 +183,7 @@ class BrokerRegistration:
         self._edit = edit = state.begin_edit(self._cause)
         self._before = before = state.tables.broker_live_table.get(self._key)
         _check_base_version(registration, before)
-        self._brings_topics = self._needs_topics(registration)
+        self._brings_topics = needs_topics(state, registration)
         if self._brings_topics and self._topics is None:  # they did not count before
             self.read()
         self._replaced = self._put_into_group(edit, before)
@@ -240,7 +206,7 @@ class BrokerRegistration:
         self._renew(before, renewed)
         is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
         self._note_increment(was_known=not (is_new or before is None or before.unconfirmed))
-        ha_server_addr, master_addr = self._master_of(renewed)
+        ha_server_addr, master_addr = master_of(state, renewed)
         return RegisterBrokerResult(renewed.generation, changed, is_new, ha_server_addr, master_addr, tuple(replaced))
 
     def _note_increment(self, *, was_known: bool) -> None:
@@ -328,12 +294,20 @@ class BrokerRegistration:
 
 @dataclass
 class TopicRegistration:
-    """The change that gives one topic to groups."""
+    """The change that gives registered groups queues of a topic (RocketMQ 5: registerTopic, which may stop half-way).
+
+    The brokers' versions stay as they are, so their next unchanged registration changes nothing. The change tells
+    whether anything changed.
+
+    Raises:
+        BROKER_NOT_REGISTERED: One of the groups is not registered.
+        SHUTTING_DOWN: The tables are frozen.
+    """
 
     state: RouteState
     topic: str
     queues: Mapping[BrokerKey, QueueNumbers]
-    cause: Cause
+    cause: Cause = REGISTER_TOPIC
 
     @property
     def topics(self) -> int:

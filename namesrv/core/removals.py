@@ -41,82 +41,82 @@ VANISHED = (RemovalReason.CHANNEL_CLOSED, RemovalReason.EXPIRED)
 """Reasons of losses that the guard judges."""
 
 
-class Removals:
-    """Removals, and the guard that holds them back where too many brokers vanish at once.
+# Removals, and the guard that holds them back where too many brokers vanish at once.
+#
+# Many brokers leave in several changes, and each depends on the one before. So these functions are iterators: make a
+# change before you ask for the next. If a change is not made, because a broker was seen in the meantime, the next one
+# has the other brokers. They read the state as the preparation of a change does.
 
-    Many brokers leave in several changes, and each depends on the one before. So these functions are iterators: make a
-    change before you ask for the next. If a change is not made, because a broker was seen in the meantime, the next
-    change has the other brokers. They read the state as the preparation of a change does.
+
+def unregister_broker(
+    state: RouteState,
+    broker: BrokerKey,
+    broker_addr: str,
+    reason: RemovalReason,
+    *,
+    generation: int | None = None,
+    cause: Cause = UNREGISTER_BROKER,
+) -> Removal:
+    """Removes a broker by its cluster and address (RocketMQ: unregisterBroker, without its bug #5374).
+
+    With a generation, the broker goes only if that is its current registration. Raises SHUTTING_DOWN if the tables are
+    frozen.
     """
+    state.check_not_frozen()
+    keys = [LiveKey(broker.cluster_name, broker_addr)]
 
-    def __init__(self, state: RouteState) -> None:
-        self._state = state
+    def is_meant(live: BrokerLiveInfo) -> bool:
+        return live.broker == broker and generation in (None, live.generation)
 
-    def unregister_broker(
-        self,
-        broker: BrokerKey,
-        broker_addr: str,
-        reason: RemovalReason,
-        generation: int | None = None,
-        cause: Cause = UNREGISTER_BROKER,
-    ) -> Removal:
-        """Removes a broker by its cluster and address (RocketMQ: unregisterBroker, without its bug #5374).
+    return Removal(state, keys, reason, is_meant, cause)
 
-        With a generation, the broker goes only if that is its current registration. Raises SHUTTING_DOWN if the tables
-        are frozen.
-        """
-        self._state.check_not_frozen()
-        keys = [LiveKey(broker.cluster_name, broker_addr)]
 
-        def is_meant(live: BrokerLiveInfo) -> bool:
-            return live.broker == broker and generation in (None, live.generation)
+def on_channel_destroy(state: RouteState, channel_ids: Iterable[str]) -> Iterator[Removal | Hold]:
+    """Removes the brokers that registered last over channels that have ended (RocketMQ: onChannelDestroy).
 
-        return Removal(self._state, keys, reason, is_meant, cause)
+    A broker that has registered over another channel since is not touched, so a late end of an old stream changes
+    nothing. The channels themselves must have been ended in the channel table before.
+    """
+    ended = dict.fromkeys(channel_ids)  # each broker is looked up in it, and thousands may end together
+    keys = [key for channel_id in ended for key in state.channels.take_bound(channel_id)]
+    return _lose(state, keys, RemovalReason.CHANNEL_CLOSED, lambda live: live.channel_id in ended, CHANNEL_END)
 
-    def on_channel_destroy(self, channel_ids: Iterable[str]) -> Iterator[Removal | Hold]:
-        """Removes the brokers that registered last over channels that have ended (RocketMQ: onChannelDestroy).
 
-        A broker that has registered over another channel since is not touched, so a late end of an old stream
-        changes nothing. The channels themselves must have been ended in the channel table before.
-        """
-        ended = dict.fromkeys(channel_ids)  # each broker is looked up in it, and thousands may end together
-        keys = [key for channel_id in ended for key in self._state.channels.take_bound(channel_id)]
-        return self._lose(keys, RemovalReason.CHANNEL_CLOSED, lambda live: live.channel_id in ended, CHANNEL_END)
+def scan_not_active_broker(state: RouteState) -> Iterator[Removal | Hold]:
+    """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
+    liveness = state.liveness
+    overdue = liveness.overdue_brokers()
+    yield from _lose(state, overdue, RemovalReason.EXPIRED, lambda live: liveness.is_overdue(live.key), EXPIRY)
 
-    def scan_not_active_broker(self) -> Iterator[Removal | Hold]:
-        """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
-        liveness = self._state.liveness
-        overdue = liveness.overdue_brokers()
-        yield from self._lose(overdue, RemovalReason.EXPIRED, lambda live: liveness.is_overdue(live.key), EXPIRY)
 
-    def preview_broker_loss(self, wanted: IsMeant) -> LossPreview:
-        """What ``confirm_broker_loss`` would do."""
-        return LossPreview(self._state, list(self._state.unconfirmed), RemovalReason.LOSS_CONFIRMED, wanted, PREVIEW)
+def preview_broker_loss(state: RouteState, wanted: IsMeant) -> LossPreview:
+    """What ``confirm_broker_loss`` would do."""
+    return LossPreview(state, list(state.unconfirmed), RemovalReason.LOSS_CONFIRMED, wanted, PREVIEW)
 
-    def confirm_broker_loss(self, wanted: IsMeant, cause: Cause) -> Iterator[Removal | Hold]:
-        """Removes unconfirmed brokers because an operator confirms their loss. The guard holds none of them.
 
-        Raises SHUTTING_DOWN if the tables are frozen.
-        """
-        state = self._state
-        state.check_not_frozen()
-        keys = [live.key for live in _due(state, list(state.unconfirmed), wanted)]
-        # A broker that registers in the meantime stays.
-        return self._lose(keys, RemovalReason.LOSS_CONFIRMED, lambda live: live.key in state.unconfirmed, cause)
+def confirm_broker_loss(state: RouteState, wanted: IsMeant, cause: Cause) -> Iterator[Removal | Hold]:
+    """Removes unconfirmed brokers because an operator confirms their loss. The guard holds none of them.
 
-    def _lose(
-        self, keys: list[LiveKey], reason: RemovalReason, is_meant: IsMeant, cause: Cause
-    ) -> Iterator[Removal | Hold]:
-        """Removes brokers that vanished, unless they are too many at once: then they stay, unconfirmed."""
-        state = self._state
-        while due := _due(state, keys, is_meant):
-            keys = [live.key for live in due]
-            losing = [live for live in due if live.key not in state.unconfirmed]
-            principals = state.guard.distrusted(state.behaviour, [live.key for live in losing])
-            if held := [live for live in losing if state.guard.principal_of(live.key) in principals]:
-                yield Hold(state, held[:BROKERS_PER_CHANGE], principals, is_meant)
-            else:
-                yield Removal(state, keys[:BROKERS_PER_CHANGE], reason, is_meant, cause)
+    Raises SHUTTING_DOWN if the tables are frozen.
+    """
+    state.check_not_frozen()
+    keys = [live.key for live in _due(state, list(state.unconfirmed), wanted)]
+    # A broker that registers in the meantime stays.
+    return _lose(state, keys, RemovalReason.LOSS_CONFIRMED, lambda live: live.key in state.unconfirmed, cause)
+
+
+def _lose(
+    state: RouteState, keys: list[LiveKey], reason: RemovalReason, is_meant: IsMeant, cause: Cause
+) -> Iterator[Removal | Hold]:
+    """Removes brokers that vanished, unless they are too many at once: then they stay, unconfirmed."""
+    while due := _due(state, keys, is_meant):
+        keys = [live.key for live in due]
+        losing = [live for live in due if live.key not in state.unconfirmed]
+        principals = state.guard.distrusted(state.behaviour, [live.key for live in losing])
+        if held := [live for live in losing if state.guard.principal_of(live.key) in principals]:
+            yield Hold(state, held[:BROKERS_PER_CHANGE], principals, is_meant)
+        else:
+            yield Removal(state, keys[:BROKERS_PER_CHANGE], reason, is_meant, cause)
 
 
 @dataclass

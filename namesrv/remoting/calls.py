@@ -27,7 +27,7 @@ from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
 from namesrv.core.pace import breathe
-from namesrv.core.registrations import UnreadTopics
+from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
 from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
 from namesrv.core.warm_up import WarmUp
@@ -323,16 +323,16 @@ class RegistrationCalls:
 
     def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
         """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
-        registrations, heartbeats, tables = self._calls.registrations, self._heartbeats, self._state.tables
-        live = tables.broker_live_table.get(registration.live_key)
-        group = tables.broker_addr_table.get(registration.broker)
+        state, heartbeats = self._state, self._heartbeats
+        live = state.tables.broker_live_table.get(registration.live_key)
+        group = state.tables.broker_addr_table.get(registration.broker)
         if live is None or group is None:
             return
 
         def again() -> bytes | None:
             if (
-                not registrations.would_change_nothing(registration, group, live)
-                or (registrations.master_of(live), self._order_topic_config()) != said
+                not would_change_nothing(state, registration, group, live)
+                or (master_of(state, live), self._order_topic_config()) != said
                 or not heartbeats.renew_unchanged(live)
             ):
                 return None

@@ -31,7 +31,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.heartbeats import Heartbeats
-from namesrv.core.operator_changes import OperatorChanges
+from namesrv.core.operator_changes import publish_behaviour
 from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
@@ -315,7 +315,7 @@ class NamesrvServer:
 
     def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
-        OperatorChanges(self._state).publish_behaviour(settings.behaviour, cause, tuple(rows))
+        publish_behaviour(self._state, settings.behaviour, cause, tuple(rows))
 
     async def _shut_down(self, *, orderly: bool) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way.

@@ -21,10 +21,9 @@ from namesrv.core.model import (
     StaticMapping,
     TopicTableFingerprint,
 )
-from namesrv.core.operator_changes import OperatorChanges
 from namesrv.core.policy import Behaviour
-from namesrv.core.registrations import REGISTER_BROKER, Registrations, UnreadTopics
-from namesrv.core.removals import Removals
+from namesrv.core.registrations import REGISTER_BROKER, BrokerRegistration, TopicRegistration, UnreadTopics
+from namesrv.core.removals import on_channel_destroy, scan_not_active_broker, unregister_broker
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.virtual_clock import VirtualClock
@@ -58,8 +57,7 @@ class Fleet:
     def serve(self, state: RouteState) -> None:
         """Uses these tables from now on."""
         self.state = state
-        self.registrations, self.removals = Registrations(state), Removals(state)
-        self.heartbeats, self.operator_changes = Heartbeats(state), OperatorChanges(state)
+        self.heartbeats = Heartbeats(state)
 
     def register(
         self,
@@ -102,7 +100,7 @@ class Fleet:
             table_fingerprint=mark,
         )
         unread = None if is_read else UnreadTopics(lambda: len(configs), lambda: self._read(configs))
-        change = self.registrations.register_broker(registration, REGISTER_BROKER, principal, unread)
+        change = BrokerRegistration(self.state, registration, REGISTER_BROKER, principal, unread)
         return apply_now(change)
 
     def _read(self, configs: dict[str, ReportedQueues]) -> dict[str, ReportedQueues]:
@@ -110,21 +108,21 @@ class Fleet:
         return configs
 
     def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
-        return apply_now(self.registrations.register_topic(topic, queues))
+        return apply_now(TopicRegistration(self.state, topic, queues))
 
     def unregister(
         self, addr: str = A, *, name: str = "broker-a", cluster: str = CLUSTER, generation: int | None = None
     ) -> RemovedBroker | None:
         key = BrokerKey(cluster, name)
-        removal = self.removals.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation)
+        removal = unregister_broker(self.state, key, addr, RemovalReason.UNREGISTERED, generation=generation)
         return next(iter(apply_now(removal)), None)
 
     def end_channel(self, channel_id: str) -> list[RemovedBroker]:
         self.heartbeats.end_channel(channel_id)
-        return apply_all_now(self.removals.on_channel_destroy([channel_id]))
+        return apply_all_now(on_channel_destroy(self.state, [channel_id]))
 
     def scan(self) -> list[RemovedBroker]:
-        return apply_all_now(self.removals.scan_not_active_broker())
+        return apply_all_now(scan_not_active_broker(self.state))
 
     def query(
         self, addr: str = A, broker_id: int = 0, *, name: str = "broker-a", version: DataVersion = VERSION

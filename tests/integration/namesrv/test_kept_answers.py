@@ -20,6 +20,7 @@ from namesrv.app.counters import RemotingCounter
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
+from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
 from namesrv.core.warm_up import WarmUp
@@ -215,12 +216,12 @@ def decide(fleet: Fleet, *intents: Intent) -> None:
     table = fleet.state.intents.without(list(fleet.state.intents.intents))
     for intent in intents:
         table = table.with_intent(intent)
-    apply_now(fleet.operator_changes.publish_intents(table, CAUSE))
+    apply_now(IntentsChange(fleet.state, table, CAUSE))
 
 
 def order(fleet: Fleet, value: str) -> None:
     table = fleet.state.kv_config.with_value(ORDER_TOPIC_CONFIG, "T1", value)
-    fleet.operator_changes.publish_kv_config(table, CAUSE)
+    publish_kv_config(fleet.state, table, CAUSE)
 
 
 def fall_silent(fleet: Fleet) -> None:
@@ -231,7 +232,7 @@ def fall_silent(fleet: Fleet) -> None:
 def enable_order(fleet: Fleet, *, enabled: bool) -> None:
     behaviour = replace(fleet.state.behaviour, order_message_enable=enabled)
     rows = (SettingChange(ORDER_MESSAGE_ENABLE, None, str(enabled)),)
-    fleet.operator_changes.publish_behaviour(behaviour, CAUSE, rows)
+    publish_behaviour(fleet.state, behaviour, CAUSE, rows)
 
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
@@ -248,7 +249,7 @@ CHANGES: dict[str, Callable[[Fleet], object]] = {
     "another zone": lambda fleet: fleet.register(B, 1, (), zone_name="z1"),
     "a master of the same zone": lambda fleet: fleet.register(A, 0, TOPICS[:3], version=DataVersion(2, 2)),
     "a topic that is absent": lambda fleet: fleet.register_topic("T5", {GROUP: (1, 1, 6, 0)}),
-    "a deletion": lambda fleet: apply_now(fleet.operator_changes.delete_topic("T2", None, CAUSE)),
+    "a deletion": lambda fleet: apply_now(TopicDeletion(fleet.state, "T2", None, CAUSE)),
     "another group": lambda fleet: fleet.register("127.0.0.1:7", 0, TOPICS, name="broker-b"),
     "a group that goes": lambda fleet: fleet.unregister("127.0.0.1:7", name="broker-b"),
     "the silence of all": fall_silent,

@@ -18,6 +18,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
+from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_now
@@ -297,7 +298,7 @@ class FleetLife:
                 self._register(broker)
         self._clock.advance(70)
         for namesrv in self._namesrvs:
-            for change in namesrv.fleet.removals.scan_not_active_broker():
+            for change in scan_not_active_broker(namesrv.fleet.state):
                 apply_now(change)
                 namesrv.note()
 

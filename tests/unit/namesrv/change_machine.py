@@ -30,7 +30,9 @@ from namesrv.core.model import (
     StaticMapping,
     TopicConfig,
 )
+from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
+from namesrv.core.removals import confirm_broker_loss, on_channel_destroy, preview_broker_loss
 from namesrv.core.state_change import apply_all_now, apply_now
 from namesrv_common.errors import Refused
 from tests.properties import Machine
@@ -212,7 +214,7 @@ class ChangesMakeSnapshots(Machine):
         for channel in ended:
             self.channels.remove(channel)
             self.fleet.heartbeats.end_channel(channel)
-        apply_all_now(self.fleet.removals.on_channel_destroy(sorted(ended)))
+        apply_all_now(on_channel_destroy(self.fleet.state, sorted(ended)))
 
     @rule(seconds=st.sampled_from([1.0, 60.0, 121.0, 201.0]))
     def time_passes(self, seconds: float) -> None:
@@ -224,31 +226,30 @@ class ChangesMakeSnapshots(Machine):
         table = self.fleet.state.intents.without(lifted)
         for intent in intents:
             table = table.with_intent(intent)
-        apply_now(self.fleet.operator_changes.publish_intents(table, _CAUSE))
+        apply_now(IntentsChange(self.fleet.state, table, _CAUSE))
 
     @rule()
     def lift_everything(self) -> None:
         intents = self.fleet.state.intents
         nothing = intents.without(intents.intents)
-        apply_now(self.fleet.operator_changes.publish_intents(nothing, _CAUSE))
+        apply_now(IntentsChange(self.fleet.state, nothing, _CAUSE))
 
     @rule(topic=_TOPIC_NAMES, cluster=st.none() | CLUSTERS, validate_only=st.booleans())
     def delete_topic(self, topic: str, cluster: str | None, validate_only: bool) -> None:
-        apply_now(self.fleet.operator_changes.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
+        apply_now(TopicDeletion(self.fleet.state, topic, cluster, _CAUSE, validate_only=validate_only))
 
     @rule(validate_only=st.booleans())
     def confirm_losses(self, validate_only: bool) -> None:
-        removals = self.fleet.removals
         if validate_only:
-            apply_now(removals.preview_broker_loss(lambda _: True))
+            apply_now(preview_broker_loss(self.fleet.state, lambda _: True))
         else:
-            apply_all_now(removals.confirm_broker_loss(lambda _: True, _CAUSE))
+            apply_all_now(confirm_broker_loss(self.fleet.state, lambda _: True, _CAUSE))
 
     @rule(value=st.sampled_from(["1", "2"]))
     def configure(self, value: str) -> None:
-        state, operator_changes = self.fleet.state, self.fleet.operator_changes
-        operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", value), _CAUSE)
-        operator_changes.publish_behaviour(state.behaviour, _CAUSE, (SettingChange("massLossMinBrokers", None, value),))
+        state = self.fleet.state
+        publish_kv_config(state, EMPTY.with_value("namespace", "key", value), _CAUSE)
+        publish_behaviour(state, state.behaviour, _CAUSE, (SettingChange("massLossMinBrokers", None, value),))
 
     @invariant()
     def nothing_changes_without_a_revision(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from namesrv.core.changes import Cause
 from namesrv.core.explain import CurrentState, Explanation, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.operator_changes import IntentsChange
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, Fleet
 
@@ -39,7 +40,7 @@ def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, comment: str = "because") -> None:
     intent = Intent(kind, key, "an operator", fleet.clock.wall_millis(), comment)
-    apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), CAUSE))
+    apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(intent), CAUSE))
 
 
 def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
@@ -47,4 +48,4 @@ def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> 
 
 
 def release(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
-    apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.without([HoldKey(topic, cluster)]), CAUSE))
+    apply_now(IntentsChange(fleet.state, fleet.state.intents.without([HoldKey(topic, cluster)]), CAUSE))

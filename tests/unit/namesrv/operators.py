@@ -6,7 +6,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.changes import Cause
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, TopicDeletion
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, Fleet
 
@@ -18,7 +18,7 @@ C = "127.0.0.1:30911"
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, *, validate_only: bool = False) -> OperatorOutcome:
     table = fleet.state.intents.with_intent(Intent(kind, key, "an operator", fleet.clock.wall_millis()))
-    return apply_now(fleet.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
+    return apply_now(IntentsChange(fleet.state, table, CAUSE, validate_only=validate_only))
 
 
 def wipe(fleet: Fleet, key: BrokerKey = GROUP, *, validate_only: bool = False) -> OperatorOutcome:
@@ -37,13 +37,13 @@ def hold(
 
 def lift(fleet: Fleet, *keys: IntentKey, validate_only: bool = False) -> OperatorOutcome:
     table = fleet.state.intents.without(keys)
-    return apply_now(fleet.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
+    return apply_now(IntentsChange(fleet.state, table, CAUSE, validate_only=validate_only))
 
 
 def delete(
     fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None, *, validate_only: bool = False
 ) -> OperatorOutcome:
-    return apply_now(fleet.operator_changes.delete_topic(topic, cluster, CAUSE, validate_only=validate_only))
+    return apply_now(TopicDeletion(fleet.state, topic, cluster, CAUSE, validate_only=validate_only))
 
 
 def queues(fleet: Fleet, topic: str = "TopicTest") -> dict[tuple[str, str], route_data_pb2.QueueData]:

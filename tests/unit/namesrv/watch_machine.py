@@ -16,6 +16,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core import slices
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG
+from namesrv.core.operator_changes import publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, with_breaths
 from namesrv.core.watch import messages as messages_module
@@ -282,7 +283,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         table = state.kv_config.without(ORDER_TOPIC_CONFIG, topic)
         if value is not None:
             table = table.with_value(ORDER_TOPIC_CONFIG, topic, value)
-        self.fleet.operator_changes.publish_kv_config(table, _CAUSE)
+        publish_kv_config(self.fleet.state, table, _CAUSE)
 
     @rule(enabled=st.booleans())
     def routes_carry_the_order_configuration(self, enabled: bool) -> None:
@@ -290,7 +291,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         behaviour = replace(state.behaviour, order_message_enable=enabled)
         if behaviour != state.behaviour:
             rows = (SettingChange(ORDER_MESSAGE_ENABLE, None, str(enabled)),)
-            self.fleet.operator_changes.publish_behaviour(behaviour, _CAUSE, rows)
+            publish_behaviour(self.fleet.state, behaviour, _CAUSE, rows)
 
     def teardown(self) -> None:
         try:

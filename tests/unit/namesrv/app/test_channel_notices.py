@@ -16,6 +16,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG
+from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -69,7 +70,7 @@ class Told:
 
     def put_order_config(self, key: str, value: str, namespace: str = ORDER_TOPIC_CONFIG) -> None:
         table = self.fleet.state.kv_config.with_value(namespace, key, value)
-        self.fleet.operator_changes.publish_kv_config(table, CAUSE)
+        publish_kv_config(self.fleet.state, table, CAUSE)
 
 
 def with_channels(**behaviour: bool) -> Told:

@@ -38,7 +38,7 @@ from namesrv.core.model import (
     KvConfigTable,
     TopicsInUse,
 )
-from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.operator_changes import OperatorOutcome, publish_behaviour
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, Database
@@ -130,7 +130,7 @@ class World:
 
     def apply(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
         self.applied.append((settings, rows, cause))
-        self.fleet.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
+        publish_behaviour(self.fleet.state, settings.behaviour, cause, tuple(rows))
 
     @asynccontextmanager
     async def running(self, writer: TableWriter | None = None) -> AsyncIterator[Operators]:

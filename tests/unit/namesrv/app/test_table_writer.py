@@ -25,7 +25,8 @@ from namesrv.core import persistent_map
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration
-from namesrv.core.registrations import BrokerRegistration
+from namesrv.core.operator_changes import TopicDeletion
+from namesrv.core.registrations import BrokerRegistration, TopicRegistration
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
@@ -87,7 +88,7 @@ class HeldTopics(dict[str, QueueNumbers]):
 def registration(fleet: Fleet, work: Callable[[], None] = lambda: None, topics: int = LARGE) -> BrokerRegistration:
     """A change that registers a broker with many topics; after half of them the thread does some work."""
     broker = BrokerKey(CLUSTER, "broker-a")
-    return fleet.registrations.register_broker(Registration(broker, 0, A, NEWER, HeldTopics(topics, work)))
+    return BrokerRegistration(fleet.state, Registration(broker, 0, A, NEWER, HeldTopics(topics, work)))
 
 
 def shown(state: RouteState) -> object:
@@ -159,7 +160,7 @@ async def test_a_large_body_that_is_read_lets_changes_and_small_bodies_go_first(
 async def test_a_large_registration_encodes_what_it_reports_before_others_wait(fleet: Fleet) -> None:
     topics = {f"topic-{number}": (number + 1, 4, 6, 0) for number in range(LARGE_TOPICS + 1)}
     broker = BrokerKey(CLUSTER, "broker-a")
-    change = fleet.registrations.register_broker(Registration(broker, 0, A, NEWER, topics))
+    change = BrokerRegistration(fleet.state, Registration(broker, 0, A, NEWER, topics))
 
     queue_datas = fleet.state.index.queue_datas
     writer, held = TableWriter(), Held(fleet.state)
@@ -212,7 +213,7 @@ async def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_nex
     writer = TableWriter()
     groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
     with refuses(Reason.BROKER_NOT_REGISTERED):
-        await writer.apply_own(fleet.registrations.register_topic("T", groups))
+        await writer.apply_own(TopicRegistration(fleet.state, "T", groups))
     assert (await writer.apply_own(registration(fleet))).changed
     assert len(fleet.topics) == LARGE
 
@@ -408,8 +409,8 @@ async def test_names_of_topics_that_are_gone_are_forgotten_in_time(
     for number in range(5):
         topic = f"topic-{number}"
         for change in (
-            fleet.registrations.register_topic(topic, {BrokerKey(CLUSTER, "broker-a"): QUEUES}),
-            fleet.operator_changes.delete_topic(topic, None, Cause("DeleteTopic")),
+            TopicRegistration(fleet.state, topic, {BrokerKey(CLUSTER, "broker-a"): QUEUES}),
+            TopicDeletion(fleet.state, topic, None, Cause("DeleteTopic")),
         ):
             await writer.apply(change, "owner")
             assert not fleet.state.tables.topic_queue_table.is_sparse

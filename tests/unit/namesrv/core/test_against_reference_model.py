@@ -36,8 +36,22 @@ from namesrv.core.model import (
     StaticMapping,
     TopicTableFingerprint,
 )
-from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.operator_changes import (
+    IntentsChange,
+    OperatorOutcome,
+    TopicDeletion,
+    publish_behaviour,
+    publish_kv_config,
+)
 from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import BrokerRegistration, TopicRegistration
+from namesrv.core.removals import (
+    confirm_broker_loss,
+    on_channel_destroy,
+    preview_broker_loss,
+    scan_not_active_broker,
+    unregister_broker,
+)
 from namesrv.core.state_change import StateChange, apply_now
 from tests.properties import machine_test
 from tests.support.refusals import refuses
@@ -212,7 +226,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             self.said[registration.broker] = topics
             registration = replace(registration, table_fingerprint=mark_of(topics))
         refusal = self.model.refusal(registration)
-        change = self.fleet.registrations.register_broker(registration)
+        change = BrokerRegistration(self.fleet.state, registration)
         published: list[bool] = []
 
         def publication() -> None:
@@ -247,7 +261,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         if only_known:
             queues = {group: numbers for group, numbers in queues.items() if group in self.model.facts}
         before = self.model.shown()
-        change = self.fleet.registrations.register_topic(topic, queues)
+        change = TopicRegistration(self.fleet.state, topic, queues)
         publication = partial(self.model.register_topic, topic, queues)
         if queues.keys() <= self.model.facts.keys():
             changed = self.drive(change, plan, publication, cause="RegisterTopic")
@@ -271,7 +285,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         if generation is not None and broker is not None:
             named = self.state.tables.broker_live_table[key].generation - generation
         due = broker is not None and broker.group == group and generation != 1
-        removal = self.fleet.removals.unregister_broker(group, addr, RemovalReason.UNREGISTERED, named)
+        removal = unregister_broker(self.fleet.state, group, addr, RemovalReason.UNREGISTERED, generation=named)
         publication = partial(remove_the_rest, self.model, [key] if due else [])
         removed = self.drive(removal, plan, publication, cause="UnregisterBroker")
         assert self.given_up or bool(removed) == due
@@ -326,7 +340,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def scan(self, seconds: float, plan: Plan) -> None:
         """Some time after the change before."""
         self.fleet.clock.advance(seconds)
-        changes = self.fleet.removals.scan_not_active_broker()
+        changes = scan_not_active_broker(self.fleet.state)
         first = lambda: lose(self.model, overdue(self.model, self.now), self.now)  # noqa: E731
         rest = lambda: remove_the_rest(self.model, overdue(self.model, self.now))  # noqa: E731
         self.drive_all(changes, plan, first, rest, cause="expiry")
@@ -346,7 +360,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         channels = sorted(self.model.ended_channels)[:count]
         self.model.ended_channels.difference_update(channels)
         keys = bound_to(self.model, channels)
-        changes = self.fleet.removals.on_channel_destroy(channels)
+        changes = on_channel_destroy(self.fleet.state, channels)
         self.drive_all(changes, plan, partial(lose, self.model, keys, self.now), cause="channel end")
 
     @rule(handed_over=st.booleans(), data=st.data())
@@ -396,8 +410,8 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             self.model.intents = dict(table.intents)
 
         after = replace(self.model, intents=dict(table.intents))
-        preview = apply_now(self.fleet.operator_changes.publish_intents(table, OPERATOR, validate_only=True))
-        change = self.fleet.operator_changes.publish_intents(table, OPERATOR)
+        preview = apply_now(IntentsChange(self.fleet.state, table, OPERATOR, validate_only=True))
+        change = IntentsChange(self.fleet.state, table, OPERATOR)
         self.carry_out(preview, change, plan, after, publication, despite_freeze=True)
 
     @rule(topic=TOPIC_NAMES, cluster=st.none() | CLUSTERS, plan=PLANS)
@@ -407,8 +421,8 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             forget_topic(self.model, topic, cluster)
 
         after = without_topic(self.model, topic, cluster)
-        preview = apply_now(self.fleet.operator_changes.delete_topic(topic, cluster, OPERATOR, validate_only=True))
-        change = self.fleet.operator_changes.delete_topic(topic, cluster, OPERATOR)
+        preview = apply_now(TopicDeletion(self.fleet.state, topic, cluster, OPERATOR, validate_only=True))
+        change = TopicDeletion(self.fleet.state, topic, cluster, OPERATOR)
         self.carry_out(preview, change, plan, after, publication)
 
     def carry_out(
@@ -430,11 +444,11 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     @rule(wanted=st.sets(ADDRS, min_size=1), plan=PLANS)
     def confirm_broker_loss(self, wanted: set[str], plan: Plan) -> None:
         keys = {key for key in self.model.unconfirmed() if key.broker_addr in wanted}
-        removed, radius = apply_now(self.fleet.removals.preview_broker_loss(lambda live: live.key in keys))
+        removed, radius = apply_now(preview_broker_loss(self.fleet.state, lambda live: live.key in keys))
         self.the_tables_agree()
         assert {gone.live.key for gone in removed} == keys
         assert radius == blast_radius(self.model, without_brokers(self.model, keys))
-        changes = self.fleet.removals.confirm_broker_loss(lambda live: live.key in keys, OPERATOR)
+        changes = confirm_broker_loss(self.fleet.state, lambda live: live.key in keys, OPERATOR)
         outcome = self.drive_all(changes, plan, partial(remove_the_rest, self.model, keys), cause=OPERATOR.call)
         assert outcome == removed or self.given_up
 
@@ -446,10 +460,10 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.causes = {OPERATOR.call}
         table = self.state.kv_config
         if value is None:
-            self.fleet.operator_changes.publish_kv_config(table.without(namespace, key), OPERATOR)
+            publish_kv_config(self.fleet.state, table.without(namespace, key), OPERATOR)
             self.model.kv.pop((namespace, key), None)
         else:
-            self.fleet.operator_changes.publish_kv_config(table.with_value(namespace, key, value), OPERATOR)
+            publish_kv_config(self.fleet.state, table.with_value(namespace, key, value), OPERATOR)
             self.model.kv[namespace, key] = value
 
     @rule(name=st.sampled_from(["order_message_enable", "delete_topic_with_broker_registration"]))
@@ -457,9 +471,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.causes = {OPERATOR.call}
         value = not getattr(self.model.behaviour, name)
         self.model.behaviour = replace(self.model.behaviour, **{name: value})
-        self.fleet.operator_changes.publish_behaviour(
-            self.model.behaviour, OPERATOR, (SettingChange(name, None, str(value)),)
-        )
+        publish_behaviour(self.fleet.state, self.model.behaviour, OPERATOR, (SettingChange(name, None, str(value)),))
 
 
 class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):

@@ -10,6 +10,7 @@ from namesrv_api.v1.route_data_pb2 import TopicRouteData
 
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
+from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import with_breaths
 from namesrv.remoting.route_json import RouteJson
@@ -55,9 +56,7 @@ def test_numbers_as_keys_have_no_quotes_for_those_who_want_them_so() -> None:
 def test_an_ordered_topic_has_its_configuration() -> None:
     fleet = Fleet(Behaviour(order_message_enable=True))
     fleet.register(topics=("TopicTest", "Other"))
-    fleet.operator_changes.publish_kv_config(
-        KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test")
-    )
+    publish_kv_config(fleet.state, KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test"))
     routes = RouteJson(fleet.state)
     assert read(routes, "Other").get("orderTopicConf") is None
     assert read(routes)["orderTopicConf"] == "broker-a:4"

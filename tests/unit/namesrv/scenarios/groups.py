@@ -16,7 +16,7 @@ from namesrv.core.model import (
     RegisterBrokerResult,
     TopicConfig,
 )
-from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, TopicDeletion
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
@@ -99,15 +99,15 @@ def hold(fleet: Fleet, topic: str) -> OperatorOutcome:
 
 def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey | HoldKey) -> OperatorOutcome:
     intent = Intent(kind, key, "operator", since_millis=fleet.clock.wall_millis())
-    return apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), TEST))
+    return apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(intent), TEST))
 
 
 def lift_all(fleet: Fleet) -> OperatorOutcome:
-    return apply_now(fleet.operator_changes.publish_intents(IntentTable(), TEST))
+    return apply_now(IntentsChange(fleet.state, IntentTable(), TEST))
 
 
 def delete_topic(fleet: Fleet, topic: str, cluster_name: str | None = None) -> OperatorOutcome:
-    return apply_now(fleet.operator_changes.delete_topic(topic, cluster_name, TEST))
+    return apply_now(TopicDeletion(fleet.state, topic, cluster_name, TEST))
 
 
 def all_topics(fleet: Fleet) -> list[str]:

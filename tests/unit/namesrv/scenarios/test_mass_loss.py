@@ -12,7 +12,13 @@ import pytest
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
 from namesrv.core.policy import Behaviour
-from namesrv.core.removals import BROKERS_PER_CHANGE
+from namesrv.core.removals import (
+    BROKERS_PER_CHANGE,
+    confirm_broker_loss,
+    on_channel_destroy,
+    preview_broker_loss,
+    scan_not_active_broker,
+)
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet, addrs_of
 from tests.support.refusals import refuses
@@ -133,7 +139,7 @@ def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwh
         fleet.register(addr, name=name)
     revision = fleet.state.revision
     fleet.clock.advance(TIMEOUT + 0.001)
-    scan = fleet.removals.scan_not_active_broker()
+    scan = scan_not_active_broker(fleet.state)
     apply_now(next(scan))
     held = {key.broker_addr for key in fleet.state.unconfirmed}
     assert len(held) == BROKERS_PER_CHANGE
@@ -151,7 +157,7 @@ def test_channels_that_end_together_are_one_loss() -> None:
     fleet = LostFleet(3)
     for channel_id in fleet.channels.values():
         fleet.heartbeats.end_channel(channel_id)
-    assert apply_all_now(fleet.removals.on_channel_destroy(fleet.channels.values())) == []
+    assert apply_all_now(on_channel_destroy(fleet.state, fleet.channels.values())) == []
     assert fleet.unconfirmed == {0, 1, 2}
 
 
@@ -278,9 +284,9 @@ def test_an_operator_confirms_the_loss_of_held_brokers_and_of_no_others(number: 
     def wanted(live: BrokerLiveInfo) -> bool:
         return number is None or live.broker == fleet.key(number)
 
-    would_go, radius = apply_now(fleet.removals.preview_broker_loss(wanted))
+    would_go, radius = apply_now(preview_broker_loss(fleet.state, wanted))
     assert (fleet.routed, fleet.state.revision) == ({0, 1, 2, 3, 4}, revision)
-    gone = apply_all_now(fleet.removals.confirm_broker_loss(wanted, TEST))
+    gone = apply_all_now(confirm_broker_loss(fleet.state, wanted, TEST))
     assert gone == would_go
     assert radius.vanishing == len(topics - fleet.topics) == 5 - len(left)
     assert {broker.reason for broker in gone} <= {RemovalReason.LOSS_CONFIRMED}

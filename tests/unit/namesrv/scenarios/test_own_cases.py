@@ -8,6 +8,7 @@ from namesrv.core.changes import GroupChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
+from namesrv.core.removals import on_channel_destroy
 from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
@@ -222,7 +223,7 @@ def test_a_channels_end_spares_a_broker_that_registers_before_its_turn(fleet: Fl
     channel_id, new = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
     fleet.register(channel_id=channel_id)
     fleet.heartbeats.end_channel(channel_id)
-    removal = fleet.removals.on_channel_destroy([channel_id])
+    removal = on_channel_destroy(fleet.state, [channel_id])
     fleet.register(channel_id=new)
     assert apply_all_now(removal) == []
     assert fleet.addrs() == {0: A}

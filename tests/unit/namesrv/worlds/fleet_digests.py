@@ -13,6 +13,7 @@ from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
+from namesrv.core.operator_changes import IntentsChange
 from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.route import DigestCalls
 from tests.support.calls_from_nowhere import CONTEXT
@@ -55,11 +56,11 @@ class Digests:
     def decide(self, kind: IntentKind, key: IntentKey) -> None:
         state = self.fleet.state
         intent = Intent(kind, key, "an operator", self.fleet.clock.wall_millis())
-        apply_now(self.fleet.operator_changes.publish_intents(state.intents.with_intent(intent), CAUSE))
+        apply_now(IntentsChange(self.fleet.state, state.intents.with_intent(intent), CAUSE))
 
     def lift(self, key: IntentKey) -> None:
         state = self.fleet.state
-        apply_now(self.fleet.operator_changes.publish_intents(state.intents.without([key]), CAUSE))
+        apply_now(IntentsChange(self.fleet.state, state.intents.without([key]), CAUSE))
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.explain import Condition, Explanation, GroupState, with_journal_entry
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, Intent, IntentKind, IntentTable, RemovalReason
+from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.pace import FEW
+from namesrv.core.removals import confirm_broker_loss, unregister_broker
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.breaths import AtBreath, breathing, breaths_of
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -48,7 +50,7 @@ def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
 def test_a_group_that_was_reported_down_is_told_by_whom(fleet: Fleet) -> None:
     fleet.register()
     cause = Cause("UnregisterBroker", "a controller")
-    apply_now(fleet.removals.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
+    apply_now(unregister_broker(fleet.state, GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
     explanation = only(fleet)
     assert explanation.text.endswith(f" was reported down by a controller at {T0}")
     assert explanation.removal_reason is RemovalReason.BROKER_DOWN
@@ -68,7 +70,7 @@ def test_a_group_whose_loss_was_confirmed_is_told_by_whom_and_why(fleet: Fleet) 
     fleet.register()
     restarted = Fleet()
     restarted.state.load_snapshot(fleet.state.snapshot().messages())
-    apply_all_now(restarted.removals.confirm_broker_loss(lambda _: True, CAUSE))
+    apply_all_now(confirm_broker_loss(restarted.state, lambda _: True, CAUSE))
     explanation = only(restarted)
     assert explanation.text.endswith(f" was confirmed to be lost by an operator at {T0} (because)")
     assert explanation.removal_reason is RemovalReason.LOSS_CONFIRMED
@@ -79,7 +81,7 @@ def test_every_reason_by_which_a_broker_leaves_can_be_told(fleet: Fleet) -> None
     texts = set()
     for reason in set(RemovalReason) - of_queues:
         fleet.register()
-        apply_now(fleet.removals.unregister_broker(GROUP, A, reason))
+        apply_now(unregister_broker(fleet.state, GROUP, A, reason))
         explanation = only(fleet)
         assert explanation.removal_reason is reason
         texts.add(explanation.text)
@@ -99,7 +101,7 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
 
 def test_a_group_that_was_deleted_from_and_then_went_has_gone(fleet: Fleet) -> None:
     fleet.register()
-    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, CAUSE))
+    apply_now(TopicDeletion(fleet.state, "TopicTest", None, CAUSE))
     fleet.unregister()
     assert only(fleet).removal_reason is RemovalReason.UNREGISTERED
 
@@ -238,7 +240,7 @@ def changes_of_kv(fleet: Fleet, count: int) -> None:
     table = EMPTY
     for number in range(count):
         table = table.with_value("ns", "key", str(number))
-        fleet.operator_changes.publish_kv_config(table, CAUSE)
+        publish_kv_config(fleet.state, table, CAUSE)
 
 
 def test_the_change_log_is_walked_no_further_than_needed(fleet: Fleet) -> None:

@@ -7,6 +7,7 @@ import pytest
 from namesrv.core.changes import ChangeLog
 from namesrv.core.explain import Condition, Explanation, GroupState
 from namesrv.core.model import Doubt, IntentKind, RemovalReason
+from namesrv.core.operator_changes import TopicDeletion
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, B, Fleet
@@ -234,7 +235,7 @@ def test_a_released_topic_is_in_the_route_again(fleet: Fleet) -> None:
 def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:
     fleet.register()
     fleet.clock.advance(10)
-    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, CAUSE))
+    apply_now(TopicDeletion(fleet.state, "TopicTest", None, CAUSE))
     text = (
         f"not in the route: deleted by an operator at {T10} (because); "
         "it comes back when the broker registers it with another DataVersion"
@@ -247,7 +248,7 @@ def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(flee
 
 def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> None:
     fleet.register()
-    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, CAUSE))
+    apply_now(TopicDeletion(fleet.state, "TopicTest", None, CAUSE))
     hold(fleet)
     explanation = only(fleet)
     assert (explanation.state, explanation.conditions) == (GroupState.TOPIC_DELETED, (Condition.TOPIC_HELD,))

@@ -13,6 +13,7 @@ from namesrv.app.access import NamedBrokers
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.policy import Behaviour
+from namesrv.core.removals import on_channel_destroy
 from namesrv.core.state_change import apply_all_now
 from namesrv_common.server.permits import NamedBroker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -34,7 +35,7 @@ def held_by_the_guard() -> Fleet:
         fleet.register(f"10.0.0.{number}:10911", 0, ("Other",), name=f"broker-{number}", channel_id=channels[number])
     for channel in channels:
         fleet.heartbeats.end_channel(channel)
-    assert apply_all_now(fleet.removals.on_channel_destroy(channels)) == []
+    assert apply_all_now(on_channel_destroy(fleet.state, channels)) == []
     return fleet
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from namesrv.core.policy import Behaviour
+from namesrv.core.removals import on_channel_destroy
 from namesrv.core.state_change import apply_all_now
 from tests.properties import Machine, machine_test
 from tests.support.core_fleet import Fleet
@@ -131,7 +132,7 @@ class GuardAgreesWithTheModel(Machine):
         for some in [live] if together else [[number] for number in live]:
             for number in some:
                 self.fleet.heartbeats.end_channel(self.channels[number])
-            apply_all_now(self.fleet.removals.on_channel_destroy([self.channels[number] for number in some]))
+            apply_all_now(on_channel_destroy(self.fleet.state, [self.channels[number] for number in some]))
             if some:
                 self.lose(some)
             self.routes_agree()

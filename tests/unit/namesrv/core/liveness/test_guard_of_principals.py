@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from namesrv.core.policy import Behaviour
-from namesrv.core.removals import Hold, Removal
+from namesrv.core.removals import Hold, Removal, on_channel_destroy
 from namesrv.core.state import RouteState
 from tests.support.breaths import AtBreath, breathing, short_breaths
 from tests.support.core_fleet import Fleet
@@ -121,7 +121,7 @@ def test_tables_that_freeze_bring_nothing_back() -> None:
             frozen_at.append(state.revision)
 
         breath = AtBreath(moment, freeze)
-        losing = fleet.removals.on_channel_destroy([fleet.channels["x-3"]])
+        losing = on_channel_destroy(fleet.state, [fleet.channels["x-3"]])
         while (change := prepared(losing, breath)) is not None:
             change.commit()
         if not breath.has_come:
@@ -147,7 +147,7 @@ def test_a_hold_that_is_given_up_leaves_nothing_interned() -> None:
     queue_datas = fleet.state.index.queue_datas
     assert queue_datas._by_reported.keys() == fleet.state.tables.broker_addr_table.keys()
     fleet.heartbeats.end_channel(fleet.channels["-2"])
-    hold = next(fleet.removals.on_channel_destroy([fleet.channels["-2"]]))
+    hold = next(on_channel_destroy(fleet.state, [fleet.channels["-2"]]))
     hold.prepare()
     assert len(queue_datas._by_reported) == 4, "of those that it would bring back, too"
     fleet.register("other:10911", name="other")

@@ -10,6 +10,7 @@ from namesrv import limits
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey
 from namesrv.core.pace import FEW
+from namesrv.core.registrations import TopicRegistration
 from namesrv.grpc_api import registration
 from tests.support.breaths import breaths_of
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -107,7 +108,7 @@ def test_many_groups_are_prepared_with_breaths_and_published_in_one_step(fleet: 
     groups = [f"group-{number:03}" for number in range(3 * FEW)]
     for number, name in enumerate(groups):
         fleet.register(f"10.0.0.{number}:1", name=name, topics=())
-    change = fleet.registrations.register_topic("New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})
+    change = TopicRegistration(fleet.state, "New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})
     assert breaths_of(change.prepare) >= 2
     assert fleet.route("New") is None
     assert change.commit()

@@ -74,7 +74,7 @@ def registered(fleet: Fleet, topics: int, channel_id: str | None = None) -> Brok
     """The change that registers a broker with topics whose queues differ."""
     configs = {f"t{number}": (number, 1, 6, 0) for number in range(topics)}
     registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, configs, channel_id=channel_id)
-    return fleet.registrations.register_broker(registration)
+    return BrokerRegistration(fleet.state, registration)
 
 
 def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(fleet: Fleet) -> None:

@@ -9,6 +9,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, Doubt, LiveKey
+from namesrv.core.removals import on_channel_destroy, scan_not_active_broker
 from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
@@ -56,7 +57,7 @@ def test_a_query_with_another_version_renews_nothing(fleet: Fleet) -> None:  # R
 def test_a_broker_heard_of_while_its_expiry_is_prepared_stays(fleet: Fleet) -> None:
     fleet.register()
     fleet.clock.advance(121.0)
-    for change in fleet.removals.scan_not_active_broker():
+    for change in scan_not_active_broker(fleet.state):
         change.prepare()
         fleet.query()
         assert change.commit() == []
@@ -68,7 +69,7 @@ def test_the_others_of_an_expiry_go_though_one_is_heard_of_meanwhile(fleet: Flee
     fleet.register(B, name="broker-b")
     fleet.clock.advance(121.0)
     removed = []
-    for change in fleet.removals.scan_not_active_broker():
+    for change in scan_not_active_broker(fleet.state):
         change.prepare()
         fleet.query(A)
         removed += change.commit()
@@ -168,5 +169,5 @@ def test_thousands_of_channels_that_end_together_are_not_compared_with_each_othe
         fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", name=f"b-{number}", channel_id=channel_id)
         fleet.heartbeats.end_channel(channel_id)
     _Counted.compared = 0
-    apply_all_now(fleet.removals.on_channel_destroy(channels))
+    apply_all_now(on_channel_destroy(fleet.state, channels))
     assert _Counted.compared < 20 * len(channels)

@@ -9,6 +9,7 @@ import pytest
 
 from namesrv.core.changes import QueuesChange
 from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, Intent, IntentKind, IntentTable, RemovalReason
+from namesrv.core.operator_changes import IntentsChange
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, B, Fleet
@@ -141,7 +142,7 @@ def test_two_holds_of_a_topic_set_at_once_count_each_group_once(fleet: Fleet) ->
     fleet.register()
     now = fleet.clock.wall_millis()
     holds = (Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", cluster), "op", now) for cluster in (None, CLUSTER))
-    outcome = apply_now(fleet.operator_changes.publish_intents(IntentTable.of(holds), CAUSE))
+    outcome = apply_now(IntentsChange(fleet.state, IntentTable.of(holds), CAUSE))
     assert (outcome.blast_radius, outcome.queue_data_count) == (BlastRadius(1, 0, 1, ("TopicTest",)), 1)
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from namesrv.core.changes import Cause
 from namesrv.core.model import RemovalReason
+from namesrv.core.removals import confirm_broker_loss
 from namesrv.core.state_change import apply_all_now
 from namesrv.core.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
 from tests.support.core_fleet import A, B, Fleet
@@ -140,7 +141,7 @@ def test_a_broker_of_the_file_that_has_left_in_any_way_is_not_waited_for() -> No
     fleet.unregister(addrs[0], name="broker-10001")
     fleet.register("10.0.0.2:1", name="broker-10002")
     removed = apply_all_now(
-        fleet.removals.confirm_broker_loss(lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
+        confirm_broker_loss(fleet.state, lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
     )
     assert [gone.reason for gone in removed] == [RemovalReason.LOSS_CONFIRMED]
     fleet.clock.advance(30.1)

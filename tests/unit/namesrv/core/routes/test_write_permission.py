@@ -8,6 +8,7 @@ from namesrv.core.changes import IntentChange, QueuesChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import BlastRadius, BrokerKey, BrokerLiveInfo, HoldKey, TopicsInUse, WriteRule
 from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.removals import confirm_broker_loss, preview_broker_loss
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
@@ -229,11 +230,11 @@ def test_a_confirmed_loss_counts_topics_of_groups_that_lose_a_broker(fleet: Flee
         return live.broker.broker_name == "broker-0"
 
     revision = fleet.state.revision
-    removed, radius = apply_now(fleet.removals.preview_broker_loss(wanted))
+    removed, radius = apply_now(preview_broker_loss(fleet.state, wanted))
     assert fleet.state.revision == revision
     assert [gone.live.broker_id for gone in removed] == [0]
     assert radius == BlastRadius(1, 0, 0, ("TopicTest",))
-    assert apply_all_now(fleet.removals.confirm_broker_loss(wanted, CAUSE)) == removed
+    assert apply_all_now(confirm_broker_loss(fleet.state, wanted, CAUSE)) == removed
 
 
 # Which group is meant

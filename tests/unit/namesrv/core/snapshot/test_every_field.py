@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, Registration, StaticMapping
+from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
@@ -42,7 +43,7 @@ UNTIL_CONFIRMED = {"unconfirmed"}
 
 
 def register(fleet: Fleet, registration: Registration) -> None:
-    apply_now(fleet.registrations.register_broker(registration))
+    apply_now(BrokerRegistration(fleet.state, registration))
 
 
 def compared(row: BrokerData | BrokerLiveInfo) -> dict[str, Any]:

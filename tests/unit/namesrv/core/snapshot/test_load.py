@@ -24,6 +24,7 @@ from namesrv.core.model import (
     LiveKey,
     RemovalReason,
 )
+from namesrv.core.operator_changes import IntentsChange
 from namesrv.core.policy import Behaviour
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
@@ -56,7 +57,7 @@ def intent(kind: IntentKind, key: IntentKey) -> Intent:
 
 
 def decide(fleet: Fleet, *intents: Intent) -> None:
-    apply_now(fleet.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
+    apply_now(IntentsChange(fleet.state, IntentTable.of(intents), CAUSE))
 
 
 def routes(fleet: Fleet, *, doubted: bool = False) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.change_stream import CHANGE_SLICE, change_messages
 from namesrv.core.changes import Cause, Change, ClusterChange
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_kv_config
 from namesrv.core.snapshot import CHUNK_BYTES
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, A, B, Fleet
@@ -43,7 +44,7 @@ def only(changes: Iterable[pb.RouteChange], name: str) -> list[pb.RouteChange]:
 
 
 def publish(fleet: Fleet, *intents: Intent) -> None:
-    apply_now(fleet.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
+    apply_now(IntentsChange(fleet.state, IntentTable.of(intents), CAUSE))
 
 
 def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -> None:
@@ -121,7 +122,7 @@ def test_a_drained_group_shows_the_permission_in_force_and_the_reported_one() ->
 
 def test_configurations_and_intents_without_effect_on_routes_have_no_rows() -> None:
     fleet = Fleet()
-    fleet.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), CAUSE)
+    publish_kv_config(fleet.state, EMPTY.with_value("namespace", "key", "value"), CAUSE)
     publish(fleet, Intent(IntentKind.TOPIC_HOLD, HoldKey("T", None), "operator", 0))
     (end,) = messages(fleet)
     assert (end.header.revision, end.HasField("changes")) == (2, False)
@@ -166,7 +167,7 @@ def test_many_changes_without_rows_are_passed_over_with_pauses() -> None:
     fleet = Fleet()
     for number in range(2 * CHANGE_SLICE):
         kv_config = EMPTY.with_value("namespace", "key", str(number))
-        fleet.operator_changes.publish_kv_config(kv_config, CAUSE)
+        publish_kv_config(fleet.state, kv_config, CAUSE)
     assert [bool(message) for message in encoded(fleet)] == [False, False, True]
 
 
@@ -192,7 +193,7 @@ def test_changes_after_a_snapshot_make_the_next_one() -> None:
         lambda: fleet.register(topics=["T1", "T2"], filter_servers=("f:1",)),
         lambda: fleet.register(B, 1),
         lambda: publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0)),
-        lambda: apply_now(fleet.operator_changes.delete_topic("T1", None, CAUSE)),
+        lambda: apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE)),
         fleet.unregister,
         lambda: fleet.unregister(B),
     ]

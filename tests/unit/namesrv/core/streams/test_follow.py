@@ -12,6 +12,7 @@ from namesrv.core.change_stream import follow_messages
 from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import EMPTY, DataVersion
+from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.snapshot import ALL_TABLES, RouteTable
 from namesrv.core.state_change import apply_now
 from namesrv.core.watch.hub import Follower
@@ -61,7 +62,7 @@ def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> N
 
 def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
     fleet.register(topics=["T1", "T2"])
-    apply_now(fleet.operator_changes.delete_topic("T1", None, Cause("test")))
+    apply_now(TopicDeletion(fleet.state, "T1", None, Cause("test")))
     changes, _ = read(fleet, follower(1))
     assert [change.topic_removed.topic for change in changes.changes.changes] == ["T1"]
 
@@ -108,7 +109,7 @@ def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -
 def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) -> None:
     fleet.register()
     revision = fleet.state.revision
-    fleet.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), Cause("test"))
+    publish_kv_config(fleet.state, EMPTY.with_value("namespace", "key", "value"), Cause("test"))
     (bookmark,) = read(fleet, follower(revision))
     assert bookmark.header.revision == revision + 1
 

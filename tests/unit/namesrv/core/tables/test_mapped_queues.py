@@ -7,6 +7,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.encoding import mapping_field
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
+from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
 from tests.support.breaths import breaths_of
 from tests.support.core_fleet import CLUSTER, A, Fleet
@@ -33,7 +34,7 @@ def registration(*mappings: StaticMapping) -> Registration:
 
 def breaths_of_preparation(fleet: Fleet, *mappings: StaticMapping) -> int:
     """Registers topics with mappings."""
-    change = fleet.registrations.register_broker(registration(*mappings))
+    change = BrokerRegistration(fleet.state, registration(*mappings))
     breaths = breaths_of(change.prepare)
     change.commit()
     return breaths

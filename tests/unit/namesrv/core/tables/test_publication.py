@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core.operator_changes import publish_behaviour
 from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import HA, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import GROUP, TEST, known_route, perms, wipe
@@ -29,9 +30,9 @@ def test_who_stands_in_for_a_master_is_as_operators_set_it_from_the_next_registr
         return fleet.addrs()
 
     assert register() == {1: B}
-    fleet.operator_changes.publish_behaviour(Behaviour(support_acting_master=True), TEST, ())
+    publish_behaviour(fleet.state, Behaviour(support_acting_master=True), TEST, ())
     assert register() == {0: B}
-    fleet.operator_changes.publish_behaviour(Behaviour(), TEST, ())
+    publish_behaviour(fleet.state, Behaviour(), TEST, ())
     assert register() == {1: B}
 
 

@@ -9,6 +9,7 @@ import pytest
 from namesrv.core import slices
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
+from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import with_breaths
 from namesrv.core.state_change import apply_now
@@ -75,7 +76,7 @@ def test_a_broker_that_came_back_before_anybody_was_told_has_not_left(fleet: Wat
 def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    apply_now(fleet.operator_changes.delete_topic("T1", None, CAUSE))
+    apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE))
     told = fleet.told(watch)["T1"]
     assert [(gone.broker_name, gone.HasField("broker_id")) for gone in told.removals] == [("broker-a", False)]
     assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
@@ -86,7 +87,7 @@ def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said
 ) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    apply_now(fleet.operator_changes.delete_topic("T1", None, CAUSE))
+    apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE))
     fleet.unregister(A)
     fleet.register(B, topics=["T1"])
     told = fleet.told(watch)["T1"]
@@ -99,12 +100,11 @@ def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes() 
     fleet.register(topics=["T1", "T2"])
     watch = fleet.watch("T1", "T2")
     fleet.told(watch)
-    operator_changes = fleet.operator_changes
-    operator_changes.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
+    publish_kv_config(fleet.state, EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
     told = fleet.told(watch)
     assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
     behaviour = replace(fleet.state.behaviour, order_message_enable=False)
-    operator_changes.publish_behaviour(behaviour, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
+    publish_behaviour(fleet.state, behaviour, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
     told = fleet.told(watch)
     assert told.keys() == {"T1"}
     assert not told["T1"].route.HasField("order_topic_conf")
@@ -163,7 +163,7 @@ def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_
     for watch in (named, by_prefix):
         assert fleet.last_of(watch).bookmark
     resumed_after = fleet.state.revision
-    fleet.operator_changes.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T4", "broker-a:2"), CAUSE)
+    publish_kv_config(fleet.state, EMPTY.with_value(ORDER_TOPIC_CONFIG, "T4", "broker-a:2"), CAUSE)
     fleet.register(A, topics=[], version=DataVersion(2, 2))
     resumed = fleet.watch("T1", "T2", "T4", after=resumed_after)
     for watch in (named, by_prefix, resumed):

@@ -18,6 +18,7 @@ from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind
+from namesrv.core.operator_changes import IntentsChange, TopicDeletion
 from namesrv.core.state import NamesrvIdentity
 from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.admin import HistoryCalls
@@ -117,9 +118,9 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
     fleet.register(B, 1)
     hold_all = Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", None), "an operator", T0_MILLIS, comment)
     cause = Cause("DeleteTopic", "an operator", comment)
-    apply_now(fleet.operator_changes.delete_topic("TopicTest", None, cause))
+    apply_now(TopicDeletion(fleet.state, "TopicTest", None, cause))
     assert len(only(fleet).text) < MAX_TEXT_LENGTH
-    apply_now(fleet.operator_changes.publish_intents(fleet.state.intents.with_intent(hold_all), cause))
+    apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(hold_all), cause))
     text = only(fleet).text
     assert len(text) == MAX_TEXT_LENGTH
     assert text.endswith("...")

@@ -17,6 +17,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, RemovalReason
+from namesrv.core.removals import unregister_broker
 from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
@@ -112,7 +113,7 @@ async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet:
     await namesrv.register(request)
     broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
     async with namesrv.busy():
-        leaving = fleet.removals.unregister_broker(broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
+        leaving = unregister_broker(fleet.state, broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
         left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
         await until(lambda: namesrv.writer._waiting == 2)
         registered = asyncio.create_task(namesrv.register(request))
