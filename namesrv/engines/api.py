@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
 import grpc
@@ -14,9 +13,8 @@ from google.protobuf.message import Message
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
-from namesrv.settings import Network, RemotingTlsMode
+from namesrv.settings import RemotingTlsMode
 from namesrv_common.server.rpc_handlers import Context
-from namesrv_common.server.shares import ShareRules
 from namesrv_common.version import __version__
 
 KEEPALIVE_TIMEOUT_SECONDS = 5.0
@@ -277,37 +275,3 @@ class EngineServer(grpc.aio.Server):
     @abstractmethod
     def http2_errors(self) -> Mapping[str, int]:
         """HTTP/2 errors that were reported to clients, by reason."""
-
-
-# How the native engine is to be.
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How the engine is to be; see ``engine/src/limits.rs`` for what each bound prevents."""
-
-    threads: int
-    permits: bool
-    cache_bytes: int
-    max_metadata: int
-    max_streams: int
-    max_connections: int
-    max_calls: int
-    max_health_calls: int
-    max_reflection_calls: int
-    max_bytes_in: int
-    max_waiting: int
-    shares: ShareRules
-    max_connection_rate: int
-    keepalive: float
-    keepalive_timeout: float
-    handshake_timeout: float = 10.0
-    body_timeout: float = 20.0
-    slow_reader: float = 30.0
-    proxies: tuple[Network, ...] = ()
-    linger: float = 5.0
-
-    @property
-    def max_cancels(self) -> int:
-        """Two full sets of calls may be cancelled within a keepalive time."""
-        return 2 * self.max_streams

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from namesrv.engines.api import HOW_TO_GET_IT, KEEPALIVE_TIMEOUT_SECONDS, EngineServer, Options
+from namesrv.engines.api import HOW_TO_GET_IT, EngineServer
 from namesrv.engines.development import DevelopmentServer
-from namesrv.limits import (
-    MAX_ANSWER_BYTES_WAITING,
-    MAX_CALLS_UNDER_WAY,
-    MAX_CONCURRENT_STREAMS,
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_SECOND,
-    MAX_METADATA_BYTES,
-    MAX_PROBES_UNDER_WAY,
-    MAX_REFLECTIONS_UNDER_WAY,
-    MAX_REQUEST_BYTES_UNDER_WAY,
-)
 from namesrv.settings import NamesrvSettings
-from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
 from namesrv_common.version import __version__
 
@@ -41,7 +29,7 @@ def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> E
         )
     from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
 
-    return NativeServer(_options(settings), tls)
+    return NativeServer(settings, tls)
 
 
 def certificate_check(settings: NamesrvSettings) -> CertificateCheck | None:
@@ -63,25 +51,3 @@ def native_problem() -> str | None:
     if version != __version__:
         return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
     return None
-
-
-def _options(settings: NamesrvSettings) -> Options:
-    return Options(
-        threads=settings.engine_threads,
-        permits=settings.permits_file is not None,
-        cache_bytes=settings.cache_bytes,
-        max_metadata=MAX_METADATA_BYTES,
-        max_streams=MAX_CONCURRENT_STREAMS,
-        max_connections=min(MAX_CONNECTIONS, descriptors_of_listener(1)),
-        max_calls=MAX_CALLS_UNDER_WAY,
-        max_health_calls=MAX_PROBES_UNDER_WAY,
-        max_reflection_calls=MAX_REFLECTIONS_UNDER_WAY,
-        max_bytes_in=MAX_REQUEST_BYTES_UNDER_WAY,
-        max_waiting=MAX_ANSWER_BYTES_WAITING,
-        shares=settings.share_rules,
-        max_connection_rate=MAX_CONNECTIONS_PER_SECOND,
-        keepalive=settings.keepalive_time_millis / 1000,
-        keepalive_timeout=KEEPALIVE_TIMEOUT_SECONDS,
-        slow_reader=settings.slow_reader_timeout_millis / 1000,
-        proxies=settings.proxy_networks,
-    )

@@ -37,6 +37,7 @@ from namesrv.core.model import Doubt
 from namesrv.core.state import RouteState
 from namesrv.engines.api import (
     CLUSTERS_DEPENDENCY,
+    KEEPALIVE_TIMEOUT_SECONDS,
     KEPT_METHODS,
     Again,
     EndOfPiece,
@@ -49,17 +50,29 @@ from namesrv.engines.api import (
     FrameService,
     GoAway,
     Hits,
-    Options,
     Requests,
     group_dependency,
     max_request_bytes,
 )
 from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
-from namesrv.settings import RemotingTlsMode
+from namesrv.limits import (
+    MAX_ANSWER_BYTES_WAITING,
+    MAX_CALLS_UNDER_WAY,
+    MAX_CONCURRENT_STREAMS,
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_SECOND,
+    MAX_METADATA_BYTES,
+    MAX_PROBES_UNDER_WAY,
+    MAX_REFLECTIONS_UNDER_WAY,
+    MAX_REQUEST_BYTES_UNDER_WAY,
+)
+from namesrv.settings import NamesrvSettings, RemotingTlsMode
 from namesrv_common.grpc_errors import DETAILS_KEY
+from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.process.shutdown import in_daemon_thread
 from namesrv_common.server import rpc_handlers
+from namesrv_common.server.shares import ShareRules
 from namesrv_common.tls.certificates import CertificateError, names_in
 from namesrv_common.tls.listener_tls import ListenerTls
 
@@ -196,7 +209,7 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
         """Sends the answer of a unary call, if it ended well, and how it ended."""
         self._done = True
         if not self._gone:
-            engine, number = self._server.engine, self.call.id
+            engine, answers, number = self._server.engine, self._server.answers, self.call.id
             if self._code is _OK and answer is not None:
                 message = self._encoded(answer)
                 if self._begun or self._initial or self._trailing:
@@ -205,15 +218,15 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
                     engine.finish(number, 0, "", fields_of(self._trailing))
                 else:
                     engine.answer(number, message)
-                    if self.depends_on is not None:
-                        self._server.answered(self, message)
-                    if self.again is not None:
-                        self._server.learned(self, self.again)
+                    if self.depends_on is not None and answers is not None:
+                        answers.put(self, message, *self.depends_on)
+                    if self.again is not None and answers is not None:  # else any call may be traced
+                        self._server.known.learn(self.call, self.again, rpc_handlers.room_of(self.handler))
             else:
                 code: int = self._code.value[0]
                 engine.finish(number, code, self._details, fields_of(self._trailing))
-                if self.depends_on is not None:
-                    self._server.refused(self)
+                if self._code is grpc.StatusCode.NOT_FOUND and self.depends_on is not None and answers is not None:
+                    answers.put_refusal(self, *self.depends_on)
             self._server.flush_soon()
 
     def _begin(self) -> None:
@@ -235,8 +248,9 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
 
     def may_keep(self, request: Message, dependencies: Sequence[str]) -> None:
         request.DiscardUnknownFields()
-        if request.SerializeToString() == self.call.request:  # with unknown fields, one answer would have many keys
-            self.depends_on = (dependencies, self._server.generation)
+        # With unknown fields, one answer would have many keys.
+        if (answers := self._server.answers) is not None and request.SerializeToString() == self.call.request:
+            self.depends_on = dependencies, answers.generation
 
     def may_repeat(self, again: Again) -> None:
         self.again = again
@@ -360,13 +374,17 @@ class Frame(FrameCall):
         return {} if certificate is None else names_of(certificate)
 
     def answer(self, frame: bytes) -> None:
-        self._server.engine.answer(self.call.id, frame)
-        self._server.answered_frame(self, frame)
-        self._server.flush_soon()
+        server = self._server
+        server.engine.answer(self.call.id, frame)
+        if self._depends_on is not None and frame and server.answers is not None:
+            server.answers.put_frame(self.call, frame, *self._depends_on, is_admitted=self._is_admitted)
+        if self._again is not None:
+            server.known.learn(self.call, self._again, _always)
+        server.flush_soon()
 
     def may_keep(self, dependencies: Sequence[str], *, is_admitted: bool = True) -> None:
-        self._depends_on = dependencies, self._server.generation
-        self._is_admitted = is_admitted
+        if self._server.answers is not None:
+            self._depends_on, self._is_admitted = (dependencies, self._server.answers.generation), is_admitted
 
     def may_repeat(self, again: Again) -> None:
         self._again = again
@@ -377,13 +395,6 @@ class Frame(FrameCall):
     @property
     def close(self) -> Callable[[], None]:
         return partial(self._server.close_connection, self.connection)
-
-    def teach(self, answers: KeptAnswers, known: KnownCalls, answer: bytes) -> None:
-        """Has the engine give this answer again, or know the request by a number, if that was allowed."""
-        if self._depends_on is not None and answer:
-            answers.put_frame(self.call, answer, *self._depends_on, is_admitted=self._is_admitted)
-        if self._again is not None:
-            known.learn(self.call, self._again, _always)
 
 
 def _always() -> bool:
@@ -404,44 +415,23 @@ _PERMITTED = 1
 class KeptAnswers:
     """Fills the engine's answer cache for the tables that are served."""
 
-    def __init__(self, engine: namesrv_engine.Engine, *, permits: bool) -> None:
+    def __init__(self, engine: namesrv_engine.Engine, state: RouteState, *, permits: bool) -> None:
+        """Keeps answers of these tables from now on."""
         self._engine = engine
         self._permits = permits
-        self._state: RouteState | None = None
-        self._header = b""
-        self._generation = 0
-
-    def serve(self, state: RouteState) -> None:
-        """Keeps answers of these tables from now on."""
         self._state = state
         self._change([])
         state.change_log.listen(self._on_change, first=True)
 
-    def forget(self) -> None:
-        """Has the next call of each kind be computed again."""
-        if self._state is not None:
-            self._engine.clear()
-            self._change([])
+    def put(self, call: Call, message: bytes, dependencies: Sequence[str], generation: int) -> None:
+        if message.startswith(self._header):
+            self._remember(call.call)
+            self._engine.put(call.call, message[len(self._header) :], dependencies, generation)
 
-    @property
-    def generation(self) -> int:
-        return self._generation
-
-    def put(self, call: Call, message: bytes) -> None:
-        if self._state is None or call.depends_on is None or not message.startswith(self._header):
-            return
-        dependencies, generation = call.depends_on
-        self._remember(call)
-        self._engine.put(call.call, message[len(self._header) :], dependencies, generation)
-
-    def put_refusal(self, call: Call) -> None:
-        if self._state is None or call.depends_on is None:
-            return
-        if call.code() is not grpc.StatusCode.NOT_FOUND:
-            return  # any other is a defect, or concerns this caller
-        dependencies, generation = call.depends_on
+    def put_refusal(self, call: Call, dependencies: Sequence[str], generation: int) -> None:
+        """Keeps that something is not found; any other status is a defect, or concerns its caller."""
+        self._remember(call.call)
         code: int = call.code().value[0]
-        self._remember(call)
         metadata = fields_of(call.trailing_metadata())
         self._engine.put_status(call.call, code, call.details(), metadata, dependencies, generation)
 
@@ -455,16 +445,14 @@ class KeptAnswers:
         is_admitted: bool,
     ) -> None:
         """Keeps the answer to a request of RocketMQ's protocol."""
-        if self._state is None:
-            return
-        if is_admitted and self._permits:
-            self._engine.set_class(call, _PERMITTED)
+        if is_admitted:
+            self._remember(call)
         self._engine.put_frame(call, answer, dependencies, generation)
 
-    def _remember(self, call: Call) -> None:
+    def _remember(self, call: namesrv_engine.Call) -> None:
         # It has passed the gate of its service in this very step.
         if self._permits:
-            self._engine.set_class(call.call, _PERMITTED)
+            self._engine.set_class(call, _PERMITTED)
 
     def _on_change(self, change: Change) -> None:
         if any(isinstance(row, SettingChange) for row in change.rows):  # it may concern every route
@@ -475,9 +463,8 @@ class KeptAnswers:
         self._change(dependencies)
 
     def _change(self, dependencies: list[str]) -> None:
-        assert self._state is not None, "only what is served changes"
         self._header = self._state.header_fragment()
-        self._generation = self._engine.change(dependencies, self._header)
+        self.generation = self._engine.change(dependencies, self._header)
 
 
 # Calls that the engine knows by a number, since they were answered before: what answers them when they come again.
@@ -551,9 +538,9 @@ DRAIN, END, LEAVE = 1, 2, 3
 class NativeServer(EngineServer):
     """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and answer cache are in Rust."""
 
-    def __init__(self, options: Options, tls: ListenerTls | None) -> None:
-        self.options = options
-        """As it was made."""
+    def __init__(self, settings: NamesrvSettings, tls: ListenerTls | None) -> None:
+        self._settings = settings
+        self._permits = settings.permits_file is not None
         self._entrance = Entrance(tls)
         self._registered: dict[str, Handler] = {}
         self._handlers: list[tuple[Handler, bool]] = []
@@ -565,12 +552,13 @@ class NativeServer(EngineServer):
         self._frames: FrameHandler | None = None
         self._state: RouteState | None = None
         self._follows_traces = True
-        self._answers: KeptAnswers | None = None
-        self._known: KnownCalls
+        self.answers: KeptAnswers | None = None
+        """None where none are kept, and before the start."""
+        self.known: KnownCalls
         """There are some once it has been started."""
+        self._is_started = False
         self._calls: dict[int, Call] = {}
         self._flushing = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._background: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -619,17 +607,16 @@ class NativeServer(EngineServer):
             self.engine.set_go_away(*self._go_away)
         if (passing_on := self._entrance.hand_over(self.engine)) is not None:
             self._background.append(passing_on)
-        self._answers = KeptAnswers(self.engine, permits=self.options.permits)
-        self._known = KnownCalls(self.engine)
         if self._state is not None:
-            self._answers.serve(self._state)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self.engine.fileno(), self._on_events)
+            self.answers = KeptAnswers(self.engine, self._state, permits=self._permits)
+        self.known = KnownCalls(self.engine)
+        asyncio.get_running_loop().add_reader(self.engine.fileno(), self._on_events)
         self.engine.start()
+        self._is_started = True
 
     async def stop(self, grace: float | None = None) -> None:
         """Takes no more connections, lets calls under way end, then cuts them."""
-        if self._answers is None:
+        if not self._is_started:
             self._entrance.close()
             self._stopped.set()
             return
@@ -670,18 +657,11 @@ class NativeServer(EngineServer):
 
     def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
         self._state, self._follows_traces = state, follows_traces
-        if self._answers is not None:
-            self._answers.serve(state)
 
     def forget_callers(self) -> None:
-        if self._answers is not None:
+        if self._is_started:
             self.engine.renew_permits()
-            self._known.forget()
-
-    @property
-    def generation(self) -> int:
-        """Of the tables: how often they have changed, as the engine counts."""
-        return 0 if self._answers is None else self._answers.generation
+            self.known.forget()
 
     def hits(self) -> Hits:
         paths, hits = self._paths, self._hits().items()
@@ -700,7 +680,7 @@ class NativeServer(EngineServer):
 
     def _hits(self) -> Mapping[tuple[int, int], tuple[int, float]]:
         """By the number of the method and the code."""
-        if self._answers is None:
+        if not self._is_started:
             return {}
         counts, nanos = self.engine.hits()
         of_method: dict[int, int] = {}
@@ -711,10 +691,10 @@ class NativeServer(EngineServer):
         }
 
     def stats(self) -> Mapping[str, int]:
-        return {} if self._answers is None else self.engine.stats()
+        return self.engine.stats() if self._is_started else {}
 
     def http2_errors(self) -> Mapping[str, int]:
-        return {} if self._answers is None else self.engine.http2_errors()
+        return self.engine.http2_errors() if self._is_started else {}
 
     # What calls need.
 
@@ -724,30 +704,10 @@ class NativeServer(EngineServer):
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def answered(self, call: Call, message: bytes) -> None:
-        """A call was answered with this message, and the dependencies of the message are known."""
-        if self._answers is not None:
-            self._answers.put(call, message)
-
     def close_connection(self, connection_id: int) -> None:
         """Ends a connection of RocketMQ's protocol once its answers have left."""
         self.engine.close(connection_id)
         self.flush_soon()
-
-    def answered_frame(self, frame: Frame, answer: bytes) -> None:
-        """A request of RocketMQ's protocol was answered with this frame."""
-        if self._answers is not None:
-            frame.teach(self._answers, self._known, answer)
-
-    def refused(self, call: Call) -> None:
-        """A call was ended with a status, and the dependencies of the status are known."""
-        if self._answers is not None:
-            self._answers.put_refusal(call)
-
-    def learned(self, call: Call, again: Again) -> None:
-        """A call was answered well, and it is known how to answer it when it comes again."""
-        if self._state is not None:  # else any call may be traced, and has to be looked at
-            self._known.learn(call.call, again, rpc_handlers.room_of(call.handler))
 
     def _flush(self) -> None:
         self._flushing = False
@@ -799,7 +759,7 @@ class NativeServer(EngineServer):
 
     def _on_known(self, known: namesrv_engine.KnownCalls) -> None:
         try:
-            others = self.engine.answer_known(known, self._known.answers(known.numbers))
+            others = self.engine.answer_known(known, self.known.answers(known.numbers))
         except Exception:  # noqa: BLE001 - none of the batch is answered yet, and each has to be
             _log.exception("known_calls_failed")
             others = self.engine.answer_known(known, [None] * len(known.numbers))
@@ -859,40 +819,19 @@ class NativeServer(EngineServer):
         call.refuse(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
 
     def _new_engine(self) -> namesrv_engine.Engine:
-        options = self.options
         methods = [
             (path, handler.request_streaming, path in KEPT_METHODS, max_request_bytes(path), _counted_as(path))
             for path, handler in self._registered.items()
         ]
+        limits = limits_of(self._settings)
         return namesrv_engine.Engine(
             methods,
             self._requests,
-            limits={
-                "cache_bytes": options.cache_bytes,
-                "max_metadata": options.max_metadata,
-                "max_streams": options.max_streams,
-                "max_connections": options.max_connections,
-                "max_calls": options.max_calls,
-                "max_health_calls": options.max_health_calls,
-                "max_reflection_calls": options.max_reflection_calls,
-                "max_bytes_in": options.max_bytes_in,
-                "max_waiting": options.max_waiting,
-                "caller_percent": options.shares.caller_percent,
-                "kept_percent": options.shares.kept_percent,
-                "max_cancels": options.max_cancels,
-                "max_connection_rate": options.max_connection_rate,
-                "keepalive": timedelta(seconds=options.keepalive),
-                "keepalive_timeout": timedelta(seconds=options.keepalive_timeout),
-                "handshake_timeout": timedelta(seconds=options.handshake_timeout),
-                "body_timeout": timedelta(seconds=options.body_timeout),
-                "slow_reader": timedelta(seconds=options.slow_reader),
-                "proxies": [(network.network_address, network.prefixlen) for network in options.proxies],
-                "linger": timedelta(seconds=options.linger),
-            },
-            threads=options.threads,
-            permits=options.permits,
+            limits=limits,
+            threads=self._settings.engine_threads,
+            permits=self._permits,
             follows_traces=self._follows_traces,
-            explanations=_explanations(options),
+            explanations=_explanations(limits, self._settings.share_rules),
         )
 
     async def _until_calls_ended(self, seconds: float) -> None:
@@ -933,22 +872,49 @@ def _counted_as(path: str) -> str:
     return "health_calls" if path.startswith("/grpc.health.") else "calls"
 
 
+def limits_of(settings: NamesrvSettings) -> namesrv_engine.Limits:
+    """The engine's limits. ``engine/src/limits.rs`` says what each bound prevents."""
+    shares = settings.share_rules
+    return {
+        "cache_bytes": settings.cache_bytes,
+        "max_metadata": MAX_METADATA_BYTES,
+        "max_streams": MAX_CONCURRENT_STREAMS,
+        "max_connections": min(MAX_CONNECTIONS, descriptors_of_listener(1)),
+        "max_calls": MAX_CALLS_UNDER_WAY,
+        "max_health_calls": MAX_PROBES_UNDER_WAY,
+        "max_reflection_calls": MAX_REFLECTIONS_UNDER_WAY,
+        "max_bytes_in": MAX_REQUEST_BYTES_UNDER_WAY,
+        "max_waiting": MAX_ANSWER_BYTES_WAITING,
+        "caller_percent": shares.caller_percent,
+        "kept_percent": shares.kept_percent,
+        "max_cancels": 2 * MAX_CONCURRENT_STREAMS,  # two full sets of calls within a keepalive time
+        "max_connection_rate": MAX_CONNECTIONS_PER_SECOND,
+        "keepalive": timedelta(milliseconds=settings.keepalive_time_millis),
+        "keepalive_timeout": timedelta(seconds=KEEPALIVE_TIMEOUT_SECONDS),
+        "handshake_timeout": timedelta(seconds=10),
+        "body_timeout": timedelta(seconds=20),
+        "slow_reader": timedelta(milliseconds=settings.slow_reader_timeout_millis),
+        "proxies": [(network.network_address, network.prefixlen) for network in settings.proxy_networks],
+        "linger": timedelta(seconds=5),
+    }
+
+
 _Told: TypeAlias = tuple[str, bytes, int | None]
 
 
-def _explanations(options: Options) -> tuple[list[_Told], list[_Told], _Told]:
+def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[list[_Told], list[_Told], _Told]:
     """Returns what the engine tells calls that it ends itself: in all, of one address, and by a refused certificate."""
-    limits = [
-        ("open calls", options.max_calls),
-        ("open calls of health", options.max_health_calls),
-        ("open calls of reflection", options.max_reflection_calls),
-        ("bytes of requests", options.max_bytes_in),
+    bounds = [
+        ("open calls", limits["max_calls"]),
+        ("open calls of health", limits["max_health_calls"]),
+        ("open calls of reflection", limits["max_reflection_calls"]),
+        ("bytes of requests", limits["max_bytes_in"]),
     ]
     in_all = [
-        _told(overloaded(f"{what} are over the limit of {most} in all; try again in a moment")) for what, most in limits
+        _told(overloaded(f"{what} are over the limit of {most} in all; try again in a moment")) for what, most in bounds
     ]
-    shares = [(what, options.shares.of_caller(most)) for what, most in limits]
-    of_address = [_told(limit_exceeded(what, share + 1, share, "your address")) for what, share in shares]
+    of_callers = [(what, shares.of_caller(most)) for what, most in bounds]
+    of_address = [_told(limit_exceeded(what, share + 1, share, "your address")) for what, share in of_callers]
     return in_all, of_address, _told(not_authenticated("the certificate of this connection is no longer accepted"))
 
 
