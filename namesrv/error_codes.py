@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import grpc
 
-from namesrv.core.errors import Reason, shutting_down, slow_reader
+from namesrv.core.errors import Reason, Refused, shutting_down
 from namesrv_common.grpc_errors import ErrorTable
 from namesrv_common.server.rpc_handlers import Failures
 
@@ -96,6 +96,8 @@ FAILURES = Failures(
     ),
     defect_event="internal_defect",
     shutting_down=shutting_down,
-    slow_reader=slow_reader,
+    slow_reader=lambda stalled_seconds: Refused(
+        Reason.SLOW_READER, f"the reader took nothing for {stalled_seconds:g} s and was cut"
+    ),
 )
 """What calls end with when something goes wrong."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from namesrv.core.errors import FieldProblems, Refused, config_key_denied, invalid_field
+from namesrv.core.errors import FieldProblems, Reason, Refused, invalid_field
 from namesrv.settings import NamesrvSettings
 
 MAX_KEY_CHARACTERS = 100
@@ -64,9 +64,12 @@ def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSe
     """
     for key in sorted(texts):  # checked first, so that no other mistake hides an attack
         if key in ROCKETMQ_DENIED:
-            raise config_key_denied(key)
-        if key in FIELDS and key not in CHANGEABLE:
-            raise config_key_denied(key, flag=f"--{FIELDS[key].replace('_', '-')}")
+            rule = "never changes over the wire"
+        elif key in FIELDS and key not in CHANGEABLE:
+            rule = f"changes with a start only: set --{FIELDS[key].replace('_', '-')}"
+        else:
+            continue
+        raise Refused(Reason.CONFIG_KEY_DENIED, f"the setting {key} {rule}", key=key)
     problems, update = FieldProblems(), {}
     for key in sorted(texts):
         with problems:

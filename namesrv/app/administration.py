@@ -18,9 +18,7 @@ from namesrv.core.errors import (
     Reason,
     Refused,
     broker_not_registered,
-    conflict,
     invalid_field,
-    kv_not_found,
     limit_exceeded,
     topic_not_found,
 )
@@ -94,14 +92,15 @@ class Administration:
         check(*_of_key(namespace, key))
         value = self._state.kv_config.get(namespace, key)
         if value is None:
-            raise kv_not_found(namespace, key)
+            text = f"no config item: namespace {namespace!r}, key {key!r}"
+            raise Refused(Reason.KV_NOT_FOUND, text, namespace=namespace, key=key)
         return value
 
     def kv_entries(self, namespace: str) -> Mapping[str, str]:
         """Returns the keys and values of a namespace. Raises KV_NOT_FOUND if there are none."""
         entries = self._state.kv_config.entries(namespace)
         if not entries:
-            raise kv_not_found(namespace)
+            raise Refused(Reason.KV_NOT_FOUND, f"no config item: namespace {namespace!r}", namespace=namespace)
         return entries
 
     async def put_kv(
@@ -320,7 +319,8 @@ def _check_expected(table: KvConfigTable, namespace: str, key: str, expected: Ex
         problem = "exists already"
     else:
         problem = "has another value than expected"
-    raise conflict(namespace, key, problem)
+    text = f"KV configuration: {namespace!r} {key!r} {problem}; read it again"
+    raise Refused(Reason.CONFLICT, text, namespace=namespace, key=key)
 
 
 def _only(groups: list[BrokerKey]) -> BrokerKey:

@@ -10,9 +10,9 @@ from functools import partial
 import structlog
 
 from namesrv.core.changes import Cause, Change, GroupChange, LiveChange
-from namesrv.core.errors import TOPICS_NAMED, Reason, Refused
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
-from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.operator_changes import TOPICS_NAMED, OperatorOutcome
 from namesrv.core.removals import MASS_LOSS_GUARD
 from namesrv.core.state import RouteState
 from namesrv_common.process.rate_limited_log import RateLimitedLog

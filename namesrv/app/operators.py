@@ -16,7 +16,7 @@ from namesrv.app.event_log import log_intents
 from namesrv.app.fair_queue import OWN
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
-from namesrv.core.errors import Reason, Refused, limit_exceeded, no_data_dir, overloaded, shutting_down
+from namesrv.core.errors import Reason, Refused, limit_exceeded, overloaded, shutting_down
 from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
 from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, check_not_in_use, publish_kv_config
 from namesrv.core.state import RouteState
@@ -295,7 +295,8 @@ class Operators:
 
     def _durable(self) -> Database:
         if self._database is None:
-            raise no_data_dir()
+            text = "this name server has no data directory; start it with --data-dir"
+            raise Refused(Reason.NO_DATA_DIR, text)
         return self._database
 
     async def _in_turn(self, commit: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:

@@ -15,7 +15,7 @@ from namesrv.app.fair_queue import FairLock
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
-from namesrv.core.errors import Refused, shutting_down, watch_expired
+from namesrv.core.errors import Reason, Refused, shutting_down
 from namesrv.core.policy import Clock
 from namesrv.core.slices import SLICE, Slice, Sliced
 from namesrv.core.state import RouteState
@@ -329,7 +329,8 @@ class WatchStreams:
         seconds = limits.MAX_WATCH_SECONDS * self._rng.uniform(FIRST_EXPIRY, 1.0)
 
         def expire() -> None:
-            watcher.reader.failure = watcher.reader.failure or watch_expired(seconds)
+            text = f"the watch has been open for {seconds:.0f} s; open it again, at any name server"
+            watcher.reader.failure = watcher.reader.failure or Refused(Reason.WATCH_EXPIRED, text)
             watcher.woken.set()
 
         expiry = asyncio.get_running_loop().call_later(seconds, expire)

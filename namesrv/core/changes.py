@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from namesrv.core.errors import revision_compacted, revision_not_reached
+from namesrv.core.errors import Reason, Refused, revision_compacted
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerData,
@@ -257,7 +257,9 @@ class ChangeLog:
     def check_reaches(self, revision: int) -> None:
         """Raises REVISION_COMPACTED if later changes were dropped, REVISION_NOT_REACHED if the revision is to come."""
         if revision > self.last.revision:
-            raise revision_not_reached(revision, self.last.revision)
+            last = self.last.revision
+            text = f"revision {revision} is not reached yet, the last is {last}; try again, or ask its name server"
+            raise Refused(Reason.REVISION_NOT_REACHED, text, revision=revision, last_revision=last)
         if revision < self.compacted_revision:
             raise revision_compacted(revision, self.compacted_revision, self.last.revision)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from namesrv.core.errors import channel_gone
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, Doubt, Doubted, LiveKey
 from namesrv.core.pace import belongs_to_loop, paced
 from namesrv.core.policy import Clock
@@ -154,7 +154,8 @@ class ChannelTable:
 
     def check_open(self, channel_id: str) -> None:
         if channel_id not in self._open:
-            raise channel_gone(channel_id)
+            text = f"channel {channel_id[:64]!r} is not open here; open one, then register again"
+            raise Refused(Reason.CHANNEL_GONE, text, channel_id=channel_id[:64])
 
     def bind(self, channel_id: str, key: LiveKey) -> None:
         belongs_to_loop()

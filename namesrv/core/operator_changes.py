@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
 from namesrv.core.edit import TableEdit, blast_radius, topics_in_use
-from namesrv.core.errors import topics_in_use as refused_in_use
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
 from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
+from namesrv_common.printable import counted
+
+TOPICS_NAMED = 10
+NAMED_BYTES = 2_500
+"""Topics that an error names, and bytes of their names: it travels in metadata, whose size HTTP/2 bounds."""
 
 NOT_IN_USE = TopicsInUse()
 
@@ -110,8 +116,17 @@ class TopicDeletion:
 
 def check_not_in_use(topics: TopicsInUse) -> None:
     """Raises TOPICS_IN_USE if a change takes topics of applications from their producers."""
-    if topics.topic_count:
-        raise refused_in_use(topics.names, topics.topic_count)
+    count = topics.topic_count
+    if not count:
+        return
+    sizes = itertools.accumulate(len(topic.encode()) for topic in topics.names[:TOPICS_NAMED])
+    named = [topic for topic, size in zip(topics.names, sizes, strict=False) if size <= NAMED_BYTES]
+    more = f" and {count - len(named):,} more" if count > len(named) else ""
+    text = (
+        f"{counted(count, 'application topic')} would lose queues that producers need: {', '.join(named)}{more}; "
+        "set force to continue"
+    )
+    raise Refused(Reason.TOPICS_IN_USE, text, topics=", ".join(named), topic_count=count)
 
 
 def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentChange, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from namesrv.core.errors import Refused, limit_exceeded, snapshot_gone
+from namesrv.core.errors import Reason, Refused, limit_exceeded
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv_common.server.shares import MACHINE, Sharer, Shares
 
@@ -124,7 +124,8 @@ class Pins:
         self.drop_expired()
         pin = self._pins.get(pin_id)
         if pin is None or pin.released:
-            raise snapshot_gone(pin_id)
+            text = f"no snapshot is pinned as {pin_id[:64]!r} (any more); pin again"
+            raise Refused(Reason.SNAPSHOT_GONE, text, pin_id=pin_id[:64])
         pin.readers += 1
         try:
             yield pin.snapshot

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit
-from namesrv.core.errors import broker_not_registered, need_full_registration, stale_state_version
+from namesrv.core.errors import Reason, Refused, broker_not_registered
 from namesrv.core.model import (
     MASTER_ID,
     BrokerData,
@@ -348,7 +348,9 @@ def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> 
     """A deposed master must not take the id back (upstream's #1464 and #3168)."""
     stated, held = registration.data_version.state_version, holder.data_version.state_version
     if held > stated:
-        raise stale_state_version(stated, held, holder.broker_addr)
+        addr = holder.broker_addr
+        text = f"the broker id is held by {addr} with state_version {held}, the registration has {stated}"
+        raise Refused(Reason.STALE_STATE_VERSION, text, stated=stated, held=held, holder_addr=addr)
 
 
 def _check_base_version(registration: Registration, live: BrokerLiveInfo | None) -> None:
@@ -357,12 +359,13 @@ def _check_base_version(registration: Registration, live: BrokerLiveInfo | None)
     if base is None:
         return
     if live is None or live.broker != registration.broker or live.broker_id != registration.broker_id:
-        raise need_full_registration("this name server holds no registration of the broker; send the full table")
-    if live.unconfirmed:  # topics that operators hold are not in a snapshot file
-        raise need_full_registration(
-            "this name server has what it holds not from the broker itself; send the full table"
-        )
-    if live.topic_by_topic:
-        raise need_full_registration("this name server was told topic by topic; send the full table")
-    if live.data_version != base:
-        raise need_full_registration(f"this name server holds {live.data_version}, not {base}; send the full table")
+        problem = "holds no registration of the broker"
+    elif live.unconfirmed:  # topics that operators hold are not in a snapshot file
+        problem = "has what it holds not from the broker itself"
+    elif live.topic_by_topic:
+        problem = "was told topic by topic"
+    elif live.data_version != base:
+        problem = f"holds {live.data_version}, not {base}"
+    else:
+        return
+    raise Refused(Reason.NEED_FULL_REGISTRATION, f"this name server {problem}; send the full table")

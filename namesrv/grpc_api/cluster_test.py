@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.core.errors import Reason, Refused, overloaded, product_env_unavailable, topic_not_found
+from namesrv.core.errors import Reason, Refused, overloaded, topic_not_found
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api import streams
@@ -23,6 +23,8 @@ from namesrv_common.topic_names import MAX_TOPIC_LENGTH
 
 CLUSTER_TEST_KEY = "namesrv-cluster-test"
 """Metadata of a lookup for another name server. It is answered from these tables alone, or two would ask in circles."""
+PRODUCT_ENV = "center"
+"""The product environment in errors: the default of RocketMQ's productEnvName."""
 _PATH = f"/{pb.DESCRIPTOR.services_by_name['RouteService'].full_name}/BatchGetTopicRoutes"
 _OPTIONS = (("grpc.max_receive_message_length", limits.MAX_PRODUCT_ENV_ANSWER_BYTES), ("grpc.enable_retries", 0))
 _Answer = pb.BatchGetTopicRoutesResponse
@@ -105,7 +107,8 @@ class ClusterTestLookups(LookupCalls):
                     break
                 problems.append(f"{namesrv}: is not warm")
         if not routes:
-            raise product_env_unavailable(problems)
+            text = f"unknown here, and the product environment {PRODUCT_ENV!r} cannot tell: {'; '.join(problems)}"
+            raise Refused(Reason.PRODUCT_ENV_UNAVAILABLE, text, product_env=PRODUCT_ENV)
         return routes
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ from namesrv.app.field_rules import (
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.change_stream import change_messages, follow_messages
-from namesrv.core.errors import Reason, Refused, epoch_changed, invalid_field, limit_exceeded, shutting_down
+from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded, shutting_down
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
@@ -121,7 +121,9 @@ def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int
     """
     after = resume_point(field, point)
     if after.epoch != state.identity.epoch:
-        raise epoch_changed(after.epoch, state.identity.epoch)
+        epoch = state.identity.epoch
+        text = f"the epoch is {epoch}, not {after.epoch[:64]!r}: the name server has restarted; start from a snapshot"
+        raise Refused(Reason.EPOCH_CHANGED, text, epoch=epoch)
     state.change_log.check_reaches(after.revision)
     return after.revision
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from namesrv.core.changes import Cause, SettingChange
-from namesrv.core.errors import Reason, Refused, channel_gone
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerKey,
@@ -251,7 +251,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             if result is not None:
                 assert result.changed == (self.state.revision > before)
             elif refusal is not None:
-                raise channel_gone("given up before it was refused")
+                raise Refused(Reason.CHANNEL_GONE, "given up before it was refused")
 
     @rule(
         topic=TOPIC_NAMES, queues=st.dictionaries(GROUPS, NUMBERS, min_size=1, max_size=3), plan=PLANS,

@@ -9,8 +9,9 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from namesrv.core.errors import TOPICS_NAMED, Reason
+from namesrv.core.errors import Reason
 from namesrv.core.model import ReportedTopic
+from namesrv.core.operator_changes import TOPICS_NAMED
 from tests.support.core_fleet import CLUSTER, A, B
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 

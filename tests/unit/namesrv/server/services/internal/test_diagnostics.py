@@ -8,7 +8,7 @@ from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, G
 
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
-from namesrv.core.errors import channel_gone
+from namesrv.core.errors import Reason, Refused
 from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.virtual_clock import VirtualClock
@@ -29,7 +29,7 @@ def test_diagnostics_tell_tasks_delays_and_refused_registrations() -> None:
     assert told(calls) == expected
     tally.count("increment", "refused")
     assert told(calls) == expected, "an agent repeats it in full"
-    tally.count("full", "refused", channel_gone("a lost channel"))
+    tally.count("full", "refused", Refused(Reason.CHANNEL_GONE, "a lost channel"))
     assert told(calls) == expected, "an agent opens another channel"
     tally.count("full", "refused")
     tally.skipped(1)
