@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, get_args
 
@@ -37,7 +36,7 @@ from namesrv.core.model import (
     RemovalReason,
     WriteRule,
 )
-from namesrv.core.sentences import MAX_SUMMARY_LENGTH, TOPICS_READ, summary, touched_brokers, touched_topics
+from namesrv.core.sentences import MAX_SUMMARY_LENGTH, summary, touched_brokers, touched_topics
 
 GROUP = BrokerKey("DefaultCluster", "broker-a")
 ADDR = "10.0.0.1:10911"
@@ -223,13 +222,6 @@ def test_topics_of_applications_are_named_before_all_others() -> None:
     assert line.endswith("5 topics put (zebra, %RETRY%g, DefaultCluster, and 2 more)")
 
 
-def test_both_brokers_of_a_group_are_told_of_when_they_leave_together() -> None:
-    slave = BrokerLiveInfo(GROUP, 1, "10.0.0.2:10911", None, DataVersion(1, 1), None, 2, 120.0)
-    gone = RemovalReason.CHANNEL_CLOSED
-    line = summary(change(left(MASTER, gone), left(slave, gone)))
-    assert line == f"{WHO} lost its channel; broker-a (10.0.0.2:10911, id 1) of DefaultCluster lost its channel"
-
-
 def test_a_few_groups_are_told_of_and_the_rows_of_the_others_counted() -> None:
     rows = [put("T", broker=BrokerKey("c", f"broker-{number:04}")) for number in range(1_000)]
     line = summary(change(*rows))
@@ -303,26 +295,3 @@ def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> Non
         kv("ns", "broker-a", "v"),
     ]
     assert "broker-a" not in touched_brokers(change(*others))
-
-
-class Uncountable(Mapping[str, QueueData]):
-    """Topics that may be looked up and counted, but of which no more than a few may be walked."""
-
-    def __contains__(self, topic: object) -> bool:
-        return topic == "TopicA"
-
-    def __getitem__(self, topic: str) -> QueueData:
-        return QUEUES
-
-    def __len__(self) -> int:
-        return 100_000
-
-    def __iter__(self) -> Iterator[str]:
-        for number in itertools.count():
-            assert number < TOPICS_READ, "walks the topics"
-            yield f"Topic{number}"
-
-
-def test_a_summary_does_not_walk_the_topics_of_a_row() -> None:
-    wide = change(QueuesChange(GROUP, Uncountable(), None, RemovalReason.GROUP_GONE))
-    assert "100,000 topics" in summary(wide)

@@ -6,13 +6,13 @@ from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.explain import Condition, Explanation, GroupState, with_journal_entry
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, Intent, IntentKind, IntentTable, RemovalReason
-from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
+from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.pace import FEW
 from namesrv.core.removals import confirm_broker_loss, unregister_broker
 from namesrv.core.state_change import apply_all_now, apply_now
-from tests.support.breaths import AtBreath, breathing, breaths_of
+from tests.support.breaths import AtBreath, breathing
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
-from tests.unit.namesrv.explaining import CAUSE, GROUP, START, T0, T10, T10_MILLIS, explain, hold, only
+from tests.unit.namesrv.explaining import CAUSE, GROUP, START, T0, T10, T10_MILLIS, explain, only
 
 # Gone
 
@@ -99,21 +99,6 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
     assert (explanation.state, explanation.conditions) == (GroupState.GROUP_LEFT, (Condition.REGISTERED_AGAIN,))
 
 
-def test_a_group_that_was_deleted_from_and_then_went_has_gone(fleet: Fleet) -> None:
-    fleet.register()
-    apply_now(TopicDeletion(fleet.state, "TopicTest", None, CAUSE))
-    fleet.unregister()
-    assert only(fleet).removal_reason is RemovalReason.UNREGISTERED
-
-
-def test_a_gone_group_is_told_that_a_hold_would_keep_the_topic_out(fleet: Fleet) -> None:
-    fleet.register()
-    hold(fleet)
-    fleet.unregister()
-    assert "; if the broker reports it, it stays out: the topic is held back in all clusters" in only(fleet).text
-    assert only(fleet).conditions == (Condition.TOPIC_HELD,)
-
-
 # Never had it
 
 
@@ -131,28 +116,10 @@ def test_a_registered_group_without_the_topic_is_told_if_it_is_asked_for(fleet: 
     assert only(fleet, broker_name="broker-b") == told
 
 
-def test_all_registered_groups_are_told_if_none_ever_had_the_topic(fleet: Fleet) -> None:
-    fleet.register(topics=["One"])
-    fleet.register(B, name="broker-b", topics=["Two"])
-    told = explain(fleet, "Unknown")
-    assert [each.broker.broker_name for each in told] == ["broker-a", "broker-b"]
-    assert [each.state for each in told] == [GroupState.TOPIC_UNREPORTED] * 2
-
-
 def test_a_group_of_slaves_only_is_told_why_it_has_no_topics(fleet: Fleet) -> None:
     fleet.register(B, 1)
     assert only(fleet).text.endswith(" has 0 topics, not this one; no master is registered, and slaves bring no topics")
     assert only(fleet).conditions == (Condition.NO_MASTER,)
-
-
-def test_a_group_that_never_had_the_topic_is_told_that_a_hold_would_keep_it_out(fleet: Fleet) -> None:
-    fleet.register(topics=["Other"])
-    hold(fleet)
-    assert "; if the broker reports it, it stays out: the topic is held back in all clusters" in only(fleet).text
-
-
-def test_an_empty_name_server_has_nothing_to_tell(fleet: Fleet) -> None:
-    assert explain(fleet) == []
 
 
 def test_a_gone_group_that_is_not_known_to_have_had_the_topic_is_told_if_it_is_asked_for(fleet: Fleet) -> None:
@@ -163,13 +130,6 @@ def test_a_gone_group_that_is_not_known_to_have_had_the_topic_is_told_if_it_is_a
     gone = only(fleet, broker_name="broker-a")
     assert gone.text.endswith(f" unregistered at {T0}; the change log does not show that it had this topic")
     assert (gone.state, gone.conditions) == (GroupState.GROUP_LEFT, (Condition.TOPIC_NOT_SEEN,))
-
-
-def test_a_group_that_went_and_came_back_without_ever_having_the_topic_is_just_registered(fleet: Fleet) -> None:
-    fleet.register(topics=["Other"])
-    fleet.unregister()
-    fleet.register(topics=["Other"])
-    assert only(fleet, broker_name="broker-a").removal_reason is None
 
 
 def test_an_unknown_group_has_never_registered_since_the_start(fleet: Fleet) -> None:
@@ -241,14 +201,6 @@ def changes_of_kv(fleet: Fleet, count: int) -> None:
     for number in range(count):
         table = table.with_value("ns", "key", str(number))
         publish_kv_config(fleet.state, table, CAUSE)
-
-
-def test_the_change_log_is_walked_no_further_than_needed(fleet: Fleet) -> None:
-    changes_of_kv(fleet, 2 * FEW + 1)
-    fleet.register()
-    assert breaths_of(lambda: explain(fleet)) >= 2
-    assert breaths_of(lambda: explain(fleet, broker_name="broker-a")) >= 2
-    assert breaths_of(lambda: explain(fleet, broker_name="broker-a", cluster_name=CLUSTER)) == 0
 
 
 def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> None:

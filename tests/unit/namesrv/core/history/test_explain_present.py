@@ -24,7 +24,6 @@ from tests.unit.namesrv.explaining import (
     explain,
     hold,
     only,
-    release,
 )
 
 # In the route
@@ -62,12 +61,6 @@ def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -
     drained = f"read-only because drained by an operator since {T10} (because)"
     assert explanation.text == f"in the route with 4 queues to read; {drained}"
     assert explanation.since_millis == T10_MILLIS
-
-
-def test_an_intent_without_comment_has_no_empty_brackets(fleet: Fleet) -> None:
-    fleet.register()
-    decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP, comment="")
-    assert only(fleet).text.endswith(f"; read-only because drained by an operator since {T0}")
 
 
 def test_a_grant_of_write_permission_is_told_instead_of_what_is_reported(fleet: Fleet) -> None:
@@ -116,11 +109,6 @@ def test_a_slave_that_stands_in_makes_the_group_read_only() -> None:
     conditions = (Condition.ACTING_MASTER,)
     told = Explanation(GROUP, GroupState.IN_ROUTE, text, T10_MILLIS, conditions=conditions)
     assert only(acting_fleet("TopicTest")) == told
-
-
-def test_no_slave_stands_in_where_the_members_of_a_group_find_each_other() -> None:
-    topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
-    assert "no master is registered" in only(acting_fleet(topic), topic).text
 
 
 def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Fleet) -> None:
@@ -186,13 +174,6 @@ def test_a_group_of_another_zone_whose_slave_stands_in_is_left_out_too() -> None
     assert (explanation.state, explanation.conditions) == (GroupState.OTHER_ZONE, (Condition.ACTING_MASTER,))
 
 
-def test_a_group_without_a_master_is_in_the_route_of_every_zone(fleet: Fleet) -> None:
-    fleet.register(zone_name="z1")
-    fleet.register(B, 1)
-    fleet.unregister()
-    assert only(fleet, zone_name="z2").state is GroupState.IN_ROUTE
-
-
 # Held and deleted
 
 
@@ -207,29 +188,6 @@ def test_a_held_topic_is_told_by_whom_since_when_and_why(fleet: Fleet, cluster: 
     )
     reason = RemovalReason.DELETED_BY_OPERATOR
     assert only(fleet) == Explanation(GROUP, GroupState.TOPIC_HELD, text, T10_MILLIS, reason)
-
-
-def test_a_topic_that_was_held_before_it_came_has_never_left(fleet: Fleet) -> None:
-    hold(fleet)
-    fleet.register()
-    explanation = only(fleet)
-    assert explanation.text.startswith("not in the route: the broker reports it, but the topic is held back")
-    assert explanation.removal_reason is None
-
-
-def test_a_topic_held_in_one_cluster_is_in_the_route_of_another(fleet: Fleet) -> None:
-    fleet.register()
-    fleet.register(B, cluster="other")
-    hold(fleet, cluster="other")
-    states = {each.broker.cluster_name: each.state for each in explain(fleet)}
-    assert states == {CLUSTER: GroupState.IN_ROUTE, "other": GroupState.TOPIC_HELD}
-
-
-def test_a_released_topic_is_in_the_route_again(fleet: Fleet) -> None:
-    fleet.register()
-    hold(fleet)
-    release(fleet)
-    assert only(fleet).state is GroupState.IN_ROUTE
 
 
 def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:

@@ -13,18 +13,6 @@ def key(number: int) -> LiveKey:
     return LiveKey("cluster", f"10.0.0.1:{number}")
 
 
-def test_a_broker_is_overdue_only_after_its_time_has_passed_and_until_it_is_forgotten() -> None:
-    clock = VirtualClock()
-    liveness = Liveness(clock, 60.0)
-    liveness.give(key(1), 10.0)
-    clock.advance(10.0)
-    assert liveness.overdue_brokers() == []
-    clock.advance(0.5)
-    assert liveness.overdue_brokers() == liveness.overdue_brokers() == [key(1)]
-    liveness.forget(key(1))
-    assert liveness.overdue_brokers() == []
-
-
 def test_a_search_passes_over_brokers_that_leave_or_are_heard_of_meanwhile() -> None:
     clock = VirtualClock()
     liveness = Liveness(clock, 60.0)

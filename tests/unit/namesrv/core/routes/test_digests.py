@@ -7,7 +7,6 @@ import hashlib
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Never
 
 import pytest
 from hypothesis import given
@@ -18,9 +17,9 @@ from namesrv.app.worker import ResultT, Worker
 from namesrv.core.changes import ChangeLog
 from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueData, QueueNumbers
+from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
 from namesrv.core.pace import FEW
-from tests.support.breaths import AtBreath, breathing, breaths_of
+from tests.support.breaths import AtBreath, breathing
 from tests.support.core_fleet import CLUSTER, A, B
 from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version
@@ -57,80 +56,7 @@ def test_brokers_of_one_group_share_its_digest_and_have_their_own_version(made: 
     assert (master.data_version, slave.data_version) == (version(1), version(7))
 
 
-def test_groups_of_one_topic_do_not_show_in_one_anothers_digest(made: Digests) -> None:
-    groups = {f"broker-{number:02}": (number, number, 6, 0) for number in range(40)}
-    for number, (name, numbers) in enumerate(groups.items()):
-        made.fleet.register(f"10.0.0.{number}:10911", topics=[("TopicTest", numbers)], name=name)
-    assert made.of_groups() == {
-        BrokerKey(CLUSTER, name): expected({"TopicTest": numbers}) for name, numbers in groups.items()
-    }
-
-
-class NotWalked(dict[str, dict[BrokerKey, QueueData]]):
-    """A table of held topics that fails if it is walked."""
-
-    def items(self) -> Never:
-        raise AssertionError("all held topics are walked")
-
-    __iter__ = values = items
-
-
-def test_a_page_walks_the_held_topics_of_no_other_group(made: Digests) -> None:
-    made.fleet.register(topics=[("TopicTest", (4, 4, 6, 0)), ("Held", (4, 4, 6, 0))])
-    before = made.of_group()
-    made.decide(IntentKind.TOPIC_HOLD, HoldKey("Held", None))
-    index = made.fleet.state.index
-    index.held_queue_table = NotWalked(index.held_queue_table)
-    assert made.of_group() == before
-    made.fleet.register(version=version(2), topics=[("TopicTest", (4, 4, 6, 0)), ("Held", (8, 4, 6, 0))])
-    assert made.of_group() == expected({"TopicTest": (4, 4, 6, 0), "Held": (8, 4, 6, 0)})
-
-
 # Changes
-
-
-@pytest.mark.parametrize("index", range(4))
-def test_each_number_of_a_topic_changes_the_digest(made: Digests, index: int) -> None:
-    numbers = [4, 4, 6, 0]
-    made.fleet.register(topics=[("TopicTest", (4, 4, 6, 0))])
-    before = made.of_group()
-    numbers[index] += 1
-    after = (numbers[0], numbers[1], numbers[2], numbers[3])
-    made.fleet.register(topics=[("TopicTest", after)], version=version(2))
-    assert made.of_group() == expected({"TopicTest": after}) != before
-
-
-def test_a_topic_that_comes_and_a_group_that_comes_back_are_in_the_digest(made: Digests) -> None:
-    made.fleet.register(topics=["One"])
-    made.of_group()
-    made.fleet.register_topic("Two", {GROUP: (1, 2, 6, 0)})
-    assert made.of_group() == expected({"One": (4, 4, 6, 0), "Two": (1, 2, 6, 0)})
-    made.fleet.unregister()
-    assert made.all() == []
-    made.fleet.register(topics=["Three"])
-    assert made.of_group() == expected({"Three": (4, 4, 6, 0)})
-
-
-def test_a_wipe_and_a_grant_of_write_permission_change_nothing(made: Digests) -> None:
-    made.fleet.register(topics=["One", "Two"])
-    before = made.of_group()
-    made.decide(IntentKind.WIPE_WRITE_PERM, GROUP)
-    assert made.of_group() == before
-    made.decide(IntentKind.ADD_WRITE_PERM, GROUP)
-    assert made.of_group() == before
-    made.fleet.register(B, name="broker-b", topics=["One", "Two"])
-    assert made.of_group(OTHER) == before
-
-
-def test_a_hold_and_its_release_change_nothing(made: Digests) -> None:
-    made.fleet.register(topics=["One", "Two"])
-    before = made.of_group()
-    made.decide(IntentKind.TOPIC_HOLD, HoldKey("One", None))
-    assert made.fleet.topics == {"Two"}
-    assert made.of_group() == before
-    made.lift(HoldKey("One", None))
-    assert made.fleet.topics == {"One", "Two"}
-    assert made.of_group() == before
 
 
 def test_what_is_reported_of_a_held_topic_shows_though_it_is_no_change_of_the_routes(made: Digests) -> None:
@@ -190,21 +116,6 @@ def test_a_digest_is_made_once_and_again_only_after_a_change_of_its_group(made: 
     made.decide(IntentKind.TOPIC_HOLD, HoldKey("New", None))
     assert made_anew(made) == {groups[3]}
     assert made_anew(made) == set()
-
-
-def test_no_more_digests_are_kept_than_there_are_groups(made: Digests) -> None:
-    for number in range(5):
-        made.fleet.register(name=f"broker-{number}")
-        made.all()
-    assert [live.broker.broker_name for live, _ in made.all()] == ["broker-4"]
-    assert len(made.digests._entries) == 1
-
-
-def test_digests_take_breaths_within_a_large_group_and_between_groups(made: Digests) -> None:
-    made.fleet.register(topics=[f"T{number}" for number in range(10 * FEW)])
-    made.fleet.register(B, name="broker-b")
-    missing = made.digests.missing(FRONT, ALL)
-    assert breaths_of(lambda: made.digests.compute(missing)) >= 11
 
 
 def test_only_digests_of_a_page_are_made_for_it(made: Digests) -> None:

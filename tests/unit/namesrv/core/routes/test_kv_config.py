@@ -11,12 +11,6 @@ NAMES = st.sampled_from(["a", "b", "ä"])
 CHANGES = st.lists(st.tuples(NAMES, NAMES, st.none() | st.sampled_from(["", "v", "wörter"])))
 
 
-def test_a_value_that_was_put_is_got_and_one_that_was_deleted_is_not() -> None:
-    put = EMPTY.with_value("ORDER_TOPIC_CONFIG", "UnitTest", "broker-a:8")
-    assert put.get("ORDER_TOPIC_CONFIG", "UnitTest") == "broker-a:8"
-    assert put.without("ORDER_TOPIC_CONFIG", "UnitTest").get("ORDER_TOPIC_CONFIG", "UnitTest") is None
-
-
 def test_a_change_leaves_the_table_before_it_as_it_was() -> None:
     before = EMPTY.with_value("ns", "key", "one")
     before.with_value("ns", "key", "two")
@@ -31,13 +25,6 @@ def test_what_changes_nothing_gives_the_same_table() -> None:
     assert table.with_value("ns", "key", "") is table
     assert table.without("ns", "other") is table
     assert table.without("other", "key") is table
-
-
-def test_a_namespace_goes_with_its_last_key() -> None:
-    table = EMPTY.with_value("ns", "a", "1").with_value("ns", "b", "2").without("ns", "a")
-    assert table.namespaces == {"ns": {"b": "2"}}
-    assert table.without("ns", "b") == EMPTY
-    assert KvConfigTable.of({"ns": {}}) == EMPTY
 
 
 def test_bytes_are_those_of_utf_8_with_the_namespace_counted_for_each_key() -> None:

@@ -9,23 +9,12 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey
-from namesrv.core.pace import FEW
-from namesrv.core.registrations import TopicRegistration
 from namesrv.grpc_api import registration
-from tests.support.breaths import breaths_of
-from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, Fleet
 from tests.support.refusals import refuses
 
 GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
 NUMBERS = (4, 4, 6, 0)
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    fleet = Fleet()
-    fleet.register(A, topics=("T",))
-    fleet.register(B, topics=("T",), name="broker-b")
-    return fleet
 
 
 def queue_data(name: str = "broker-a", cluster: str = CLUSTER, **changes: int | None) -> route_data_pb2.QueueData:
@@ -45,31 +34,6 @@ def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[
     return registration.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
 
 
-def test_a_topic_comes_to_the_groups_that_are_named_with_one_revision(fleet: Fleet) -> None:
-    revision = fleet.state.revision
-    assert fleet.register_topic("New", {GROUP_B: (1, 2, 4, 3), GROUP_A: NUMBERS})
-    assert fleet.state.revision == revision + 1
-    route = fleet.route("New")
-    assert route is not None
-    assert [queue.broker_name for queue in route.queue_datas] == ["broker-a", "broker-b"]
-    second = route.queue_datas[1]
-    assert (second.read_queue_nums, second.write_queue_nums, second.perm, second.topic_sys_flag) == (1, 2, 4, 3)
-    assert fleet.state.topic_lists.all()("", 10) == ["New", "T"]
-
-
-def test_groups_of_the_topic_that_are_not_named_keep_their_queues(fleet: Fleet) -> None:
-    assert fleet.register_topic("T", {GROUP_A: (8, 8, 6, 0)})
-    route = fleet.route("T")
-    assert route is not None
-    assert [queue.read_queue_nums for queue in route.queue_datas] == [8, 4]
-
-
-def test_the_same_again_changes_nothing_and_takes_no_revision(fleet: Fleet) -> None:
-    revision = fleet.state.revision
-    assert not fleet.register_topic("T", {GROUP_A: NUMBERS, GROUP_B: NUMBERS})
-    assert fleet.state.revision == revision
-
-
 @pytest.mark.parametrize("topic", ["T", "New"])
 def test_one_group_that_is_not_registered_leaves_everything_as_it_was(fleet: Fleet, topic: str) -> None:
     before = fleet.route(topic), fleet.state.revision
@@ -79,42 +43,6 @@ def test_one_group_that_is_not_registered_leaves_everything_as_it_was(fleet: Fle
     assert (fleet.route(topic), fleet.state.revision) == before
     assert caught.value.metadata == {"cluster_name": "other-cluster", "broker_name": "broker-a"}
     assert "broker group broker-a of cluster other-cluster" in caught.value.text
-
-
-def test_data_versions_liveness_and_generations_stay(fleet: Fleet) -> None:
-    live = dict(fleet.state.tables.broker_live_table)
-    fleet.clock.advance(100.0)
-    fleet.register_topic("New", {GROUP_A: NUMBERS, GROUP_B: NUMBERS})
-    assert fleet.state.tables.broker_live_table == live
-    assert fleet.query() == (False, live[next(iter(live))].data_version)
-    fleet.clock.advance(21.0)
-    assert [gone.live.broker_addr for gone in fleet.scan()] == [B]  # A was seen by the query alone
-
-
-def test_the_topic_goes_with_the_last_broker_of_its_group(fleet: Fleet) -> None:
-    fleet.register_topic("New", {GROUP_A: NUMBERS})
-    fleet.unregister(A)
-    assert fleet.topics == {"T"}
-
-
-def test_frozen_tables_take_no_topic(fleet: Fleet) -> None:
-    fleet.state.frozen = True
-    with refuses(Reason.SHUTTING_DOWN):
-        fleet.register_topic("New", {GROUP_A: NUMBERS})
-    assert fleet.topics == {"T"}
-
-
-def test_many_groups_are_prepared_with_breaths_and_published_in_one_step(fleet: Fleet) -> None:
-    groups = [f"group-{number:03}" for number in range(3 * FEW)]
-    for number, name in enumerate(groups):
-        fleet.register(f"10.0.0.{number}:1", name=name, topics=())
-    change = TopicRegistration(fleet.state, "New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})
-    assert breaths_of(change.prepare) >= 2
-    assert fleet.route("New") is None
-    assert change.commit()
-    route = fleet.route("New")
-    assert route is not None
-    assert len(route.queue_datas) == len(groups)
 
 
 def test_the_queues_of_a_request_become_records() -> None:

@@ -4,77 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, DataVersion, Doubt, LiveKey
-from namesrv.core.removals import on_channel_destroy, scan_not_active_broker
+from namesrv.core.model import BrokerKey, Doubt, LiveKey
+from namesrv.core.removals import on_channel_destroy
 from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
-from tests.support.refusals import refuses
-
-NEXT_VERSION = DataVersion(2_000, 2)
-
-
-def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
-    fleet.register(A, channel_id=channel_id)
-    fleet.register(A)
-    assert fleet.end_channel(channel_id) == []
-    assert fleet.addrs() == {0: A}
-
-
-def test_a_broker_that_asks_for_another_timeout_gets_it(fleet: Fleet) -> None:
-    fleet.register(timeout_seconds=30.0)
-    fleet.clock.advance(30.001)
-    assert len(fleet.scan()) == 1
-
-
-@pytest.mark.parametrize("sign", ["register", "query", "heartbeat"])
-def test_any_sign_of_life_renews_the_timeout(fleet: Fleet, sign: str) -> None:
-    fleet.register()
-    fleet.clock.advance(100.0)
-    if sign == "register":
-        fleet.register()
-    elif sign == "query":
-        fleet.query()
-    else:
-        fleet.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
-    fleet.clock.advance(100.0)
-    assert fleet.scan() == []
-    assert fleet.state.revision == 1
-
-
-def test_a_query_with_another_version_renews_nothing(fleet: Fleet) -> None:  # RocketMQ 4
-    fleet.register()
-    fleet.clock.advance(100.0)
-    fleet.query(version=NEXT_VERSION)
-    fleet.clock.advance(21.0)
-    assert len(fleet.scan()) == 1
-
-
-def test_a_broker_heard_of_while_its_expiry_is_prepared_stays(fleet: Fleet) -> None:
-    fleet.register()
-    fleet.clock.advance(121.0)
-    for change in scan_not_active_broker(fleet.state):
-        change.prepare()
-        fleet.query()
-        assert change.commit() == []
-    assert fleet.addrs() == {0: A}
-
-
-def test_the_others_of_an_expiry_go_though_one_is_heard_of_meanwhile(fleet: Fleet) -> None:
-    fleet.register(A)
-    fleet.register(B, name="broker-b")
-    fleet.clock.advance(121.0)
-    removed = []
-    for change in scan_not_active_broker(fleet.state):
-        change.prepare()
-        fleet.query(A)
-        removed += change.commit()
-    assert [gone.live.broker_addr for gone in removed] == [B]
-    assert fleet.addrs() == {0: A}
 
 
 def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:
@@ -103,26 +38,6 @@ def message_rows(message: bytes) -> list[route_data_pb2.BrokerLiveInfo]:
     return list(route_service_pb2.StreamRouteSnapshotResponse.FromString(message).chunk.live_brokers)
 
 
-def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_again(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
-    fleet.register(A, channel_id=channel_id)
-    fleet.register(B, name="broker-b", channel_id=channel_id)
-    fleet.heartbeats.end_channel(channel_id)
-    assert fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 2
-    assert fleet.end_channel(channel_id) == []
-    fleet.clock.advance(59.0)
-    fleet.register(B, name="broker-b")
-    fleet.clock.advance(1.001)
-    assert [gone.live.broker_addr for gone in fleet.scan()] == [A]
-    fleet.clock.advance(100.0)
-    assert fleet.scan() == []
-
-
-def test_a_heartbeat_of_an_unknown_broker_is_refused(fleet: Fleet) -> None:
-    with refuses(Reason.BROKER_NOT_REGISTERED, match="broker-a"):
-        fleet.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
-
-
 def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_time(fleet: Fleet) -> None:
     used, unused = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
     fleet.clock.advance(100.0)
@@ -131,21 +46,6 @@ def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_
     assert fleet.state.liveness.idle_channels() == [unused]
     fleet.clock.advance(100.0)
     assert set(fleet.state.liveness.idle_channels()) == {used, unused}
-
-
-def test_a_doubted_end_gives_no_time_to_brokers_that_left_or_came_back(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
-    names = {A: "broker-a", B: "broker-b", "127.0.0.1:30911": "broker-c"}
-    for addr, name in names.items():
-        fleet.register(addr, name=name, channel_id=channel_id, timeout_seconds=20.0)
-    fleet.heartbeats.end_channel(channel_id)
-    fleet.unregister(A)
-    fleet.register(B, name="broker-b", channel_id=fleet.heartbeats.open_channel(), timeout_seconds=20.0)
-    assert fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 1
-    fleet.clock.advance(20.001)
-    assert [gone.live.broker_addr for gone in fleet.scan()] == [B]
-    fleet.clock.advance(40.0)
-    assert [gone.live.broker_addr for gone in fleet.scan()] == ["127.0.0.1:30911"]
 
 
 class _Counted(str):

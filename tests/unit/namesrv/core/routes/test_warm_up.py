@@ -39,10 +39,6 @@ def test_without_a_file_it_is_warm_when_the_warm_up_time_is_over() -> None:
     assert warm_up.is_warm()
 
 
-def test_a_warm_up_time_of_zero_is_over_at_once() -> None:
-    assert started(Fleet(), 0.0).is_warm()
-
-
 def test_an_empty_file_tells_of_nobody_to_wait_for_so_the_warm_up_time_counts() -> None:
     fleet = restarted()
     warm_up = started(fleet)
@@ -123,14 +119,6 @@ def test_with_a_complete_file_it_is_warm_once_its_brokers_are_back() -> None:
     fleet.register(A, name="broker-10911")
     assert not warm_up.is_warm()
     fleet.register(B, name="broker-20911")
-    assert warm_up.is_warm()
-
-
-def test_a_complete_file_without_brokers_tells_of_nobody_to_wait_for_so_the_warm_up_time_counts() -> None:
-    fleet = restarted()
-    warm_up = WarmUp(fleet.state, fleet.clock, WARM_UP, snapshot_is_complete=True)
-    assert not warm_up.is_warm()
-    fleet.clock.advance(WARM_UP)
     assert warm_up.is_warm()
 
 

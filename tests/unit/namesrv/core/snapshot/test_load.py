@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.changes import Cause
-from namesrv.core.errors import Reason
 from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
@@ -30,7 +29,6 @@ from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
-from tests.support.refusals import refuses
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test")
@@ -156,111 +154,12 @@ def test_what_is_known_of_the_last_sign_of_life_is_from_before_the_restart() -> 
     assert after.state.snapshot().last_seen == before.state.snapshot().last_seen
 
 
-def test_a_loaded_broker_must_register_and_is_confirmed_then() -> None:
-    before = Fleet()
-    before.register(A)
-    after = restarted(before)
-    assert after.query() == (True, VERSION), "also if it has the version that is held"
-    with refuses(Reason.BROKER_NOT_REGISTERED):
-        after.heartbeats.broker_heartbeat(GROUP, 0, A)
-    result = after.register(A)
-    assert result.changed
-    assert not result.is_new
-    assert after.state.revision == 1
-    assert not after.state.unconfirmed
-    assert routes(after) == routes(before)
-    assert after.query() == (False, VERSION)
-
-
-def test_a_loaded_broker_must_register_in_full_because_held_topics_were_not_in_the_snapshot() -> None:
-    before = Fleet()
-    decide(before, intent(IntentKind.TOPIC_HOLD, HoldKey("Held", None)))
-    before.register(A, topics=["T1", "Held"])
-    after = restarted(before)
-    newer = DataVersion(1_000, 2)
-    with refuses(Reason.NEED_FULL_REGISTRATION):
-        after.register(A, topics=["T2"], version=newer, base_version=VERSION)
-    after.register(A, topics=["T1", "T2", "Held"], version=newer)
-    decide(after)
-    assert after.topics == {"T1", "T2", "Held"}
-
-
 def test_generations_go_on_after_the_largest_loaded() -> None:
     before = Fleet()
     for _ in range(5):
         before.register(A)
     before.register(B, 1)
     assert restarted(before).register(A).generation == 7
-
-
-def test_a_drained_group_is_drained_after_the_restart_and_writable_when_the_intent_is_lifted() -> None:
-    before = Fleet()
-    before.register(A)
-    decide(before, intent(IntentKind.WIPE_WRITE_PERM, GROUP))
-    after = restarted(before)
-    route = after.route()
-    assert route is not None
-    assert (route.queue_datas[0].perm, route.queue_datas[0].reported_perm) == (4, 6)
-    decide(after)
-    route = after.route()
-    assert route is not None
-    assert route.queue_datas[0].perm == 6
-    assert not route.queue_datas[0].HasField("reported_perm")
-
-
-def test_an_intent_from_after_the_snapshot_applies_to_what_is_loaded() -> None:
-    before = Fleet()
-    before.register(A, topics=["T1", "T2"])
-    intents = [intent(IntentKind.TOPIC_HOLD, HoldKey("T2", None)), intent(IntentKind.WIPE_WRITE_PERM, GROUP)]
-    after = restarted(before, IntentTable.of(intents))
-    assert after.topics == {"T1"}
-    decide(after)
-    assert after.topics == {"T1", "T2"}
-    assert routes(after) == routes(before, doubted=True)
-
-
-def test_an_intent_that_ended_after_the_snapshot_does_not_apply_to_what_is_loaded() -> None:
-    before = Fleet()
-    before.register(A)
-    expected = routes(before, doubted=True)
-    decide(before, intent(IntentKind.WIPE_WRITE_PERM, GROUP))
-    assert routes(restarted(before, IntentTable())) == expected
-
-
-def test_a_slave_that_stands_in_for_its_master_still_does_and_is_marked_as_unconfirmed() -> None:
-    before = Fleet(Behaviour(support_acting_master=True))
-    before.register(A, enable_acting_master=True)
-    before.register(B, 1, enable_acting_master=True)
-    before.unregister(A)
-    after = restarted(before)
-    assert after.addrs() == {0: B}
-    route = after.route()
-    assert route is not None
-    assert list(route.broker_datas[0].unconfirmed_broker_ids) == [0]
-
-
-def test_a_loaded_broker_that_does_not_come_back_expires_after_its_own_timeout() -> None:
-    before = Fleet()
-    before.register(A, timeout_seconds=30)
-    before.register(B, 1)
-    after = restarted(before)
-    after.clock.advance(30)
-    assert after.scan() == []
-    after.clock.advance(0.1)
-    assert [(gone.live.broker_addr, gone.reason) for gone in after.scan()] == [(A, RemovalReason.EXPIRED)]
-    after.clock.advance(90)
-    assert [(gone.live.broker_addr, gone.group_gone) for gone in after.scan()] == [(B, True)]
-    assert after.topics == set()
-    assert not after.state.unconfirmed
-
-
-def test_no_loaded_broker_has_longer_than_the_name_servers_own_timeout() -> None:
-    before = Fleet()
-    before.register(A, timeout_seconds=3_600)
-    after = restarted(before)
-    assert after.state.tables.broker_live_table[LiveKey(CLUSTER, A)].timeout_seconds == 3_600
-    after.clock.advance(120.1)
-    assert len(after.scan()) == 1
 
 
 def test_the_guard_does_not_hold_a_loaded_fleet_that_never_comes_back() -> None:
@@ -293,13 +192,6 @@ def test_loaded_brokers_that_expire_do_not_make_the_guard_trip_over_the_few_that
 def test_an_empty_snapshot_loads_as_nothing() -> None:
     loaded = Fleet().state.load_snapshot(saved(Fleet()))
     assert (loaded.live, loaded.topic_count) == ({}, 0)
-
-
-def test_lists_of_topics_show_what_is_loaded() -> None:
-    before = Fleet()
-    before.register(A, topics=["T2", "T1"])
-    after = restarted(before)
-    assert after.state.topic_lists.all()("", 10) == ["T1", "T2"]
 
 
 # What does not fit together

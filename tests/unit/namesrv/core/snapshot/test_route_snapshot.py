@@ -1,14 +1,10 @@
-"""Snapshots of the tables: they stand still, share what is alike, and are encoded a few rows at a time."""
+"""Snapshots of the tables: they stand still, and share what is alike."""
 
 from __future__ import annotations
 
-import pytest
-
-from namesrv.core import pace
 from namesrv.core.model import DataVersion
-from namesrv.core.snapshot import RouteTable
-from tests.support.breaths import breaths_of
 from tests.support.core_fleet import A, B, Fleet
+from tests.unit.namesrv.scenarios.groups import lift_all, wipe
 
 NEXT_VERSION = DataVersion(2_000, 2)
 
@@ -31,10 +27,10 @@ def test_two_snapshots_of_one_revision_share_the_tables(fleet: Fleet) -> None:
     assert fleet.state.snapshot().tables is not first.tables
 
 
-@pytest.mark.parametrize("table", [RouteTable.TOPIC_QUEUES, RouteTable.LIVE_BROKERS])
-def test_messages_are_made_with_breaths(fleet: Fleet, table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace.paced, "__defaults__", (10,))
-    for number in range(31):
-        fleet.register(f"10.0.0.{number}:10911", topics=[f"T{number}"], name=f"broker-{number}")
-    messages = fleet.state.snapshot().messages([table])
-    assert breaths_of(lambda: list(messages)) == 3
+def test_a_snapshot_keeps_the_permissions_of_its_revision(fleet: Fleet) -> None:
+    fleet.register()
+    wipe(fleet)
+    taken = fleet.state.snapshot()
+    before = list(taken.messages())
+    lift_all(fleet)
+    assert list(taken.messages()) == before

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable
-from itertools import pairwise
+from collections.abc import Iterable
 
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.change_stream import CHANGE_SLICE, change_messages
-from namesrv.core.changes import Cause, Change, ClusterChange
-from namesrv.core.model import EMPTY, BrokerKey, DataVersion, HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_kv_config
+from namesrv.core.change_stream import change_messages
+from namesrv.core.changes import Cause
+from namesrv.core.model import EMPTY, DataVersion, HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.operator_changes import IntentsChange, publish_kv_config
 from namesrv.core.snapshot import CHUNK_BYTES
 from namesrv.core.state_change import apply_now
-from tests.support.core_fleet import CLUSTER, HA, A, B, Fleet
-from tests.support.routes.route_rows import RouteRows, key_of
+from tests.support.core_fleet import CLUSTER, HA, A, Fleet
+from tests.support.routes.route_rows import key_of
 
 CAUSE = Cause("test")
-GROUP = BrokerKey(CLUSTER, "broker-a")
 
 
 def encoded(fleet: Fleet, after: int = 0) -> list[bytes]:
@@ -71,13 +68,6 @@ def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -
     assert not end.HasField("changes")
 
 
-def test_nothing_after_the_last_revision_is_one_message_with_the_revision_reached() -> None:
-    fleet = Fleet()
-    fleet.register()
-    (end,) = messages(fleet, after=1)
-    assert (end.header, end.HasField("changes")) == (fleet.state.header(), False)
-
-
 def test_changes_end_at_the_revision_asked_for() -> None:
     fleet = Fleet()
     for counter in range(1, 5):
@@ -110,39 +100,12 @@ def test_a_lost_group_has_a_row_for_each_of_its_topics_and_says_why() -> None:
     }
 
 
-def test_a_drained_group_shows_the_permission_in_force_and_the_reported_one() -> None:
-    fleet = Fleet()
-    fleet.register(topics=["T1", "T2"])
-    publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0))
-    drained = only(rows(fleet, after=1), "topic_put")
-    queues = [row.topic_put.queue_datas[0] for row in drained]
-    assert sorted(row.topic_put.topic for row in drained) == ["T1", "T2"]
-    assert {(queue.perm, queue.reported_perm) for queue in queues} == {(4, 6)}
-
-
 def test_configurations_and_intents_without_effect_on_routes_have_no_rows() -> None:
     fleet = Fleet()
     publish_kv_config(fleet.state, EMPTY.with_value("namespace", "key", "value"), CAUSE)
     publish(fleet, Intent(IntentKind.TOPIC_HOLD, HoldKey("T", None), "operator", 0))
     (end,) = messages(fleet)
     assert (end.header.revision, end.HasField("changes")) == (2, False)
-
-
-def test_a_cluster_that_loses_its_only_group_and_gets_another_at_once_stays() -> None:
-    fleet = Fleet()
-    fleet.register(A, name="broker-a")
-    fleet.register(A, name="broker-b")
-    assert {row.WhichOneof("row") for row in rows(fleet, after=1)}.isdisjoint({"cluster_put", "cluster_removed"})
-    assert fleet.state.index.cluster_addr_table == {CLUSTER: {"broker-b"}}
-
-
-def test_two_holds_of_one_topic_that_come_together_take_it_once() -> None:
-    fleet = Fleet()
-    fleet.register(topics=["T1", "T2"])
-    holds = [HoldKey("T1", None), HoldKey("T1", CLUSTER)]
-    publish(fleet, *(Intent(IntentKind.TOPIC_HOLD, hold, "operator", 0) for hold in holds))
-    assert len(only(rows(fleet, after=1), "topic_removed")) == 1
-    assert (len(fleet.state.tables.topic_queue_table), fleet.topics) == (1, {"T2"})
 
 
 def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
@@ -155,56 +118,3 @@ def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
     assert {message.header.revision for message in read} == {1}
     keys = [key_of(row) for message in read for row in message.changes.changes]
     assert len(keys) == len(set(keys)) == 20_003
-
-
-def test_a_large_change_gives_way_between_slices() -> None:
-    fleet = Fleet()
-    fleet.register(topics=[f"topic-{number}" for number in range(20_000)])
-    assert encoded(fleet).count(b"") >= 20_000 // 500
-
-
-def test_many_changes_without_rows_are_passed_over_with_pauses() -> None:
-    fleet = Fleet()
-    for number in range(2 * CHANGE_SLICE):
-        kv_config = EMPTY.with_value("namespace", "key", str(number))
-        publish_kv_config(fleet.state, kv_config, CAUSE)
-    assert [bool(message) for message in encoded(fleet)] == [False, False, True]
-
-
-def test_a_reader_keeps_only_the_changes_that_it_has_not_read() -> None:
-    fleet = Fleet()
-    state, log = fleet.state, fleet.state.change_log
-    seen = []
-    for number in range(3):
-        names = frozenset([f"broker-{number}"])
-        log.append(Change(CAUSE, (ClusterChange("c", None, names),)), 0)
-        seen.append(weakref.ref(names))
-        del names
-    stream = change_messages(log.after(0), 3, state.identity)
-    next(stream)
-    log._changes.clear()  # as if they had all been compacted
-    next(stream)
-    assert [reference() is None for reference in seen] == [True, False, False]
-
-
-def test_changes_after_a_snapshot_make_the_next_one() -> None:
-    fleet = Fleet()
-    steps: list[Callable[[], object]] = [
-        lambda: fleet.register(topics=["T1", "T2"], filter_servers=("f:1",)),
-        lambda: fleet.register(B, 1),
-        lambda: publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0)),
-        lambda: apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE)),
-        fleet.unregister,
-        lambda: fleet.unregister(B),
-    ]
-    snapshots = []
-    for step in steps:
-        step()
-        read = [pb.StreamRouteSnapshotResponse.FromString(message) for message in fleet.state.snapshot().messages()]
-        snapshots.append((fleet.state.revision, RouteRows.of_snapshot(read)))
-    for (revision, before), (_, after) in pairwise(snapshots):
-        for message in messages(fleet, after=revision):
-            if message.header.revision == revision + 1:
-                for row in message.changes.changes:
-                    before.apply(row)
-        assert before == after

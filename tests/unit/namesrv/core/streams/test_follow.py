@@ -9,12 +9,10 @@ from hypothesis.stateful import rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_stream import follow_messages
-from namesrv.core.changes import Cause, ChangeLog
+from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason, shutting_down
-from namesrv.core.model import EMPTY, DataVersion
-from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
+from namesrv.core.model import DataVersion
 from namesrv.core.snapshot import ALL_TABLES, RouteTable
-from namesrv.core.state_change import apply_now
 from namesrv.core.watch.hub import Follower
 from tests.properties import machine_test
 from tests.support.core_fleet import Fleet
@@ -41,15 +39,6 @@ def follower(revision: int = 0) -> Follower:
     return Follower(lambda: None, revision)
 
 
-def test_a_follower_that_has_everything_gets_a_bookmark_alone(fleet: Fleet) -> None:
-    fleet.register()
-    reader = follower(1)
-    (bookmark,) = read(fleet, reader)
-    assert bookmark.header == fleet.state.header()
-    assert not bookmark.changes.changes
-    assert reader.revision == 1
-
-
 def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> None:
     fleet.register(topics=[f"T{number}" for number in range(10_000)])
     reader = follower(fleet.state.revision)
@@ -58,21 +47,6 @@ def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> N
     kinds = [change.WhichOneof("row") for change in changes.changes.changes]
     assert sorted(map(str, kinds)) == ["broker_removed", "cluster_removed", "group_removed"]
     assert not bookmark.changes.changes
-
-
-def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
-    fleet.register(topics=["T1", "T2"])
-    apply_now(TopicDeletion(fleet.state, "T1", None, Cause("test")))
-    changes, _ = read(fleet, follower(1))
-    assert [change.topic_removed.topic for change in changes.changes.changes] == ["T1"]
-
-
-def test_a_change_of_many_topics_comes_in_several_messages_of_one_revision(fleet: Fleet) -> None:
-    fleet.register(topics=[f"T{number:0100}" for number in range(3_000)])
-    *messages, bookmark = read(fleet, follower())
-    assert len(messages) > 1
-    assert {message.header.revision for message in messages} == {bookmark.header.revision} == {1}
-    assert len({message.changes.applied_at_millis for message in messages}) == 1
 
 
 def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(fleet: Fleet) -> None:
@@ -104,14 +78,6 @@ def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -
     reader.failure = shutting_down()
     with refuses(Reason.SHUTTING_DOWN):
         read(fleet, reader)
-
-
-def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) -> None:
-    fleet.register()
-    revision = fleet.state.revision
-    publish_kv_config(fleet.state, EMPTY.with_value("namespace", "key", "value"), Cause("test"))
-    (bookmark,) = read(fleet, follower(revision))
-    assert bookmark.header.revision == revision + 1
 
 
 def test_a_follower_of_brokers_is_sent_no_topics_and_nothing_is_passed_over_for_it(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""Mappings of many queues: the breaths with which they become routes, and the memory that they take."""
+"""Mappings of many queues: their encoding, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.core.encoding import mapping_field
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
 from namesrv.core.registrations import BrokerRegistration
+from namesrv.core.state_change import apply_now
 from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
-from tests.support.breaths import breaths_of
 from tests.support.core_fleet import CLUSTER, A, Fleet
 
 LARGE = 2_501
@@ -32,14 +32,6 @@ def registration(*mappings: StaticMapping) -> Registration:
     )
 
 
-def breaths_of_preparation(fleet: Fleet, *mappings: StaticMapping) -> int:
-    """Registers topics with mappings."""
-    change = BrokerRegistration(fleet.state, registration(*mappings))
-    breaths = breaths_of(change.prepare)
-    change.commit()
-    return breaths
-
-
 @pytest.mark.parametrize("queues", [0, 1, LARGE])
 def test_a_mapping_in_parts_is_encoded_as_in_one(queues: int) -> None:
     one = mapping(queues)
@@ -56,20 +48,13 @@ def test_a_mapping_in_parts_is_encoded_as_in_one(queues: int) -> None:
     assert mapping_field(one) == message.SerializeToString()
 
 
-def test_a_large_mapping_takes_a_breath_for_each_list_and_each_hash(fleet: Fleet) -> None:
-    breaths_of_preparation(fleet, mapping(1))
-    assert breaths_of_preparation(fleet, mapping(LARGE)) == 4
-    unchanged = breaths_of_preparation(fleet, mapping(LARGE))
-    assert unchanged == 1, "said again, it is found by its hash"
-
-
 def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet: Fleet) -> None:
     large, table = 40_000, fleet.state.index.queue_datas
     held = []
     for shift in range(30):
         moved = mapping(large)._replace(epoch=shift)
-        breaths_of_preparation(fleet, moved, mapping(1))
-        held.append(sum(len(one.mapping.queue_ids) for one in table._by_fragment.values() if one.mapping))
+        apply_now(BrokerRegistration(fleet.state, registration(moved, mapping(1))))
+        held.append(table.mapped_queues())
     assert max(held) <= UNUSED_MAPPED_PER_BROKER + 3 * (large + 1)
     route = fleet.route("T0")
     assert route is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from namesrv.core import slices
@@ -12,10 +10,9 @@ from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import with_breaths
 from namesrv.core.watch.hub import ChangeReader, Follower
-from namesrv.core.watch.messages import MESSAGE_TOPICS
-from tests.support.core_fleet import CLUSTER, B
+from tests.support.core_fleet import B
 from tests.support.refusals import refuses
-from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
+from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet
 
 
 def test_only_those_are_woken_whose_topics_changed_and_once_for_many_changes(fleet: WatchedFleet) -> None:
@@ -26,20 +23,6 @@ def test_only_those_are_woken_whose_topics_changed_and_once_for_many_changes(fle
     assert fleet.woken() == [first]
     assert fleet.woken() == []
     assert fleet.told(first).keys() == {"T1"}
-
-
-def test_a_registration_of_ten_thousand_topics_wakes_a_watch_of_all_of_them_once(fleet: WatchedFleet) -> None:
-    watch = fleet.watch(prefixes=["many-"])
-    fleet.told(watch)
-    names = {f"many-{number}" for number in range(10_000)}
-    fleet.register(B, topics=names, name="broker-b")
-    assert fleet.woken() == [watch]
-    told: set[str] = set()
-    while message := fleet.message(watch):
-        told |= {change.topic for change in message.changes}
-        assert len(message.changes) <= MESSAGE_TOPICS
-    assert told == names
-    assert fleet.woken() == []
 
 
 def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
@@ -57,15 +40,6 @@ def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
     with_breaths(telling)
     assert fleet.woken() == [watch]
     assert fleet.told(watch).keys() == {"nowhere", "not-there-either"}
-
-
-def test_who_resumes_is_told_what_changed_after_its_point(fleet: WatchedFleet) -> None:
-    fleet.register(B, topics=["T2", "T3"], name="broker-b")
-    fleet.unregister(B, name="broker-b")
-    told = fleet.told(fleet.watch("T1", "T2", "T3", after=2))
-    assert told.keys() == {"T2", "T3"}
-    assert reasons(told["T3"]) == [(B, "UNREGISTERED")]
-    assert fleet.told(fleet.watch("T1", "T2", after=3)) == {}
 
 
 def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: WatchedFleet) -> None:
@@ -139,36 +113,6 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     assert fleet.hub.name_count == 0
 
 
-def test_a_wide_watch_that_ends_leaves_the_index_a_slice_at_a_time() -> None:
-    fleet = WatchedFleet()
-    leaving = fleet.hub.close(fleet.watch(*(f"t-{number}" for number in range(10_000))))
-    assert fleet.hub.name_count == 10_000, "ending it does nothing that grows with its names"
-    left = [fleet.hub.name_count for _ in leaving]
-    assert all(before - after <= slices.SLICE for before, after in itertools.pairwise([10_000, *left]))
-    assert fleet.hub.name_count == 0
-
-
-def test_a_prefix_is_found_until_the_last_watch_of_it_has_gone(fleet: WatchedFleet) -> None:
-    first, second = fleet.watch(prefixes=["n"]), fleet.watch(prefixes=["n", "new"])
-    fleet.told(first), fleet.told(second)
-    with_breaths(fleet.hub.close(second))
-    fleet.register(topics=["new"], version=DataVersion(2, 2))
-    assert fleet.told(first).keys() == {"new"}
-    with_breaths(fleet.hub.close(first))
-    assert fleet.hub.name_count == 0
-
-
-def test_a_change_is_read_in_slices_however_many_watches_it_affects(fleet: WatchedFleet) -> None:
-    watches = [fleet.watch(prefixes=["many"]) for _ in range(5)]
-    fleet.register(topics=[f"many-{number}" for number in range(500)], version=DataVersion(2, 2))
-    added, before = [], 0
-    for _ in fleet.hub.read_changes():
-        added.append(fleet.hub.pending_count - before)
-        before = fleet.hub.pending_count
-    assert before == 500 * len(watches)
-    assert max(added) <= slices.SLICE
-
-
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
     with_breaths(fleet.hub.read_changes())
     reader = Follower(lambda: None, 1)
@@ -179,18 +123,6 @@ def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) 
     fleet.hub.unfollow(reader)
     fleet.unregister(B, name="broker-b")
     assert fleet.woken() == []
-
-
-@pytest.mark.parametrize("subscribed", [("T1",), tuple(f"other-{number}" for number in range(50))])
-def test_a_group_that_changes_tells_the_watches_of_its_topics_however_many_are_watched(
-    fleet: WatchedFleet, subscribed: tuple[str, ...]
-) -> None:
-    """A change is compared with the index from the shorter side."""
-    watch, others = fleet.watch("T1"), fleet.watch(*subscribed)
-    fleet.told(watch), fleet.told(others)
-    fleet.register(B, 1, ())
-    assert watch in fleet.woken()
-    assert fleet.told(watch)["T1"].route.broker_datas[0].cluster_name == CLUSTER
 
 
 def test_many_watches_with_few_changes_each_have_a_bound_together() -> None:

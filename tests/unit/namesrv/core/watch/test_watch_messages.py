@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from namesrv.core import slices
-from namesrv.core.changes import Cause, SettingChange
+from namesrv.core.changes import Cause
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
-from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publish_kv_config
+from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import with_breaths
 from namesrv.core.state_change import apply_now
@@ -18,23 +16,6 @@ from tests.support.core_fleet import A, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 CAUSE = Cause("test")
-
-
-def test_a_watch_of_nothing_that_is_there_begins_with_what_is_absent(fleet: WatchedFleet) -> None:
-    watch = fleet.watch("nowhere", prefixes=["also-nowhere"])
-    told = fleet.told(watch)
-    assert told.keys() == {"nowhere"}
-    assert not told["nowhere"].HasField("route")
-    assert reasons(told["nowhere"]) == []
-
-
-def test_a_topic_named_twice_over_is_told_once(fleet: WatchedFleet) -> None:
-    watch = fleet.watch("T1", prefixes=["T", "T1", ""])
-    assert fleet.told(watch).keys() == {"T1", "T2"}
-    fleet.register(topics=[("T1", (1, 1, 6, 0))], version=DataVersion(2, 2))
-    message = fleet.message(watch)
-    assert message is not None
-    assert [change.topic for change in message.changes] == ["T1"]
 
 
 def test_what_left_a_route_is_said_with_its_reason_also_if_more_happened_since(fleet: WatchedFleet) -> None:
@@ -63,16 +44,6 @@ def test_only_the_latest_removals_of_a_topic_are_kept(fleet: WatchedFleet, monke
     assert reasons(fleet.told(watch)["T1"]) == [(f"10.0.1.{number}:1", "UNREGISTERED") for number in (1, 2)]
 
 
-def test_a_broker_that_came_back_before_anybody_was_told_has_not_left(fleet: WatchedFleet) -> None:
-    watch = fleet.watch("T1")
-    fleet.told(watch)
-    fleet.unregister()
-    fleet.register(topics=["T1", "T2"])
-    told = fleet.told(watch)["T1"]
-    assert told.HasField("route")
-    assert reasons(told) == []
-
-
 def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
@@ -95,37 +66,6 @@ def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said
     assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
 
 
-def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes() -> None:
-    fleet = WatchedFleet(Behaviour(order_message_enable=True))
-    fleet.register(topics=["T1", "T2"])
-    watch = fleet.watch("T1", "T2")
-    fleet.told(watch)
-    publish_kv_config(fleet.state, EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
-    told = fleet.told(watch)
-    assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
-    behaviour = replace(fleet.state.behaviour, order_message_enable=False)
-    publish_behaviour(fleet.state, behaviour, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
-    told = fleet.told(watch)
-    assert told.keys() == {"T1"}
-    assert not told["T1"].route.HasField("order_topic_conf")
-
-
-def test_filter_servers_change_watched_routes(fleet: WatchedFleet) -> None:
-    watch = fleet.watch("T1")
-    fleet.told(watch)
-    fleet.register(topics=["T1", "T2"], filter_servers=("127.0.0.1:9",))
-    assert [row.filter_servers for row in fleet.told(watch)["T1"].route.filter_servers] == [["127.0.0.1:9"]]
-
-
-def test_watches_of_two_zones_are_sent_the_routes_of_each() -> None:
-    fleet = WatchedFleet()
-    fleet.register(A, topics=["T1"], name="broker-a", zone_name="z1")
-    fleet.register(B, topics=["T1"], name="broker-b", zone_name="z2")
-    for zone, groups in (("z1", ["broker-a"]), ("z2", ["broker-b"]), (None, ["broker-a", "broker-b"])):
-        route = fleet.told(fleet.watch("T1", zone=zone))["T1"].route
-        assert [data.broker_name for data in route.broker_datas] == groups
-
-
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_a_bookmark_says_whether_the_name_server_is_warm(fleet: WatchedFleet, *, is_warm: bool) -> None:
     fleet.is_warm = is_warm
@@ -133,21 +73,6 @@ def test_a_bookmark_says_whether_the_name_server_is_warm(fleet: WatchedFleet, *,
     assert message is not None
     assert (message.bookmark, message.request_count, message.warm) == (True, 1, is_warm)
     assert message.HasField("warm")
-
-
-def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does_not_know(fleet: WatchedFleet) -> None:
-    fleet.is_warm = False
-    watch = fleet.watch("T1", "comes", "does-not-come")
-    assert fleet.told(watch).keys() == {"T1"}
-    fleet.register(B, topics=["comes"], name="broker-b")
-    assert fleet.told(watch).keys() == {"comes"}
-    fleet.woken()
-    fleet.is_warm = True
-    with_breaths(fleet.hub.add_absent())
-    assert fleet.woken() == [watch]
-    told = fleet.told(watch)
-    assert told.keys() == {"does-not-come"}
-    assert not told["does-not-come"].HasField("route")
 
 
 def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_of_what_it_left_over(
@@ -172,39 +97,6 @@ def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_
         assert last.header == fleet.state.header()
 
 
-def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent() -> None:
-    fleet = WatchedFleet()
-    fleet.is_warm = False
-    fleet.start_watching()
-    fleet.register(topics=["T1"])
-    assert fleet.told(fleet.watch("T1", "T2")).keys() == {"T1"}
-    fleet.is_warm = True
-    with_breaths(fleet.hub.add_absent())
-    assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
-    fleet.register(topics=["T3"], version=DataVersion(2, 2))
-    assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
-
-
-def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_resumes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(slices, "SLICE", 1)
-    fleet = WatchedFleet()
-    fleet.is_warm = False
-    fleet.start_watching()
-    first, second = fleet.watch("nowhere", "not-there-either"), fleet.watch("T1", "T2")
-    fleet.told(first), fleet.told(second)
-    fleet.is_warm = True
-    telling = fleet.hub.add_absent()
-    next(telling)
-    fleet.register(topics=["T1"])
-    assert fleet.told(second).keys() == {"T1"}
-    bookmark = fleet.state.revision
-    fleet.hub.close(second)
-    with_breaths(telling)
-    assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
-
-
 def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -221,14 +113,6 @@ def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_wait
     with_breaths(telling)
     assert fleet.hub.pending_count == 0
     assert fleet.woken() == []
-
-
-def test_a_removal_while_warming_is_said_with_its_reason(fleet: WatchedFleet) -> None:
-    fleet.is_warm = False
-    watch = fleet.watch("T1")
-    fleet.told(watch)
-    fleet.unregister()
-    assert reasons(fleet.told(watch)["T1"]) == [(A, "UNREGISTERED")]
 
 
 def test_nothing_is_sent_while_a_change_is_being_passed_over(fleet: WatchedFleet) -> None:
@@ -252,13 +136,6 @@ def test_those_who_watch_the_same_are_sent_the_same_bytes(fleet: WatchedFleet, m
     for _ in range(50):
         fleet.told(fleet.watch("T1"))
     assert encoded == ["T1"]
-
-
-def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "SHARED_BYTES", 0)
-    watch = fleet.watch("T1", "T2")
-    fleet.told(watch)
-    assert len(fleet.messages._shared) == 1
 
 
 def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
