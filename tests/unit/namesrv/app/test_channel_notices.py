@@ -11,7 +11,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.app import channels
-from namesrv.app.channels import CHANNEL_SLICE, ChannelNotices, ChannelStreams
+from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
@@ -148,39 +148,6 @@ async def test_changes_that_leave_the_lowest_id_as_it_is_are_not_told() -> None:
         assert [told.events(addr) for addr in (A, B, C)] == [[], [], []]
 
 
-async def test_a_broker_without_a_channel_is_passed_over() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        await told.register(B, 1, channel=False)
-        await told.register(C, 2)
-        await told.register(A, 0)
-        assert told.events(C) == [lowest(A, 0)]
-
-
-async def test_groups_of_other_names_are_not_told() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        told.fleet.register(C, 1, name="broker-c", channel_id=await told.channel(C))
-        await told.register(B, 1)
-        await told.register(A, 0)
-        assert told.events(C) == []
-        assert told.events(B) == [lowest(A, 0)]
-
-
-async def test_a_master_that_is_lost_with_its_channel_is_told_as_offline() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        await told.register(A, 0)
-        await told.register(B, 1)
-        told.fleet.end_channel(await told.channel(A))
-        assert told.events(B) == [lowest(B, 1, A)]
-
-
-async def test_by_default_nobody_is_told_of_lowest_ids() -> None:
-    async with with_channels() as told:
-        await told.register(B, 1)
-        await told.register(A, 0)
-        told.fleet.unregister(A)
-        assert told.events(B) == []
-
-
 async def test_a_holder_that_reads_nothing_is_closed_and_not_waited_for() -> None:
     async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(B, 1)
@@ -252,16 +219,3 @@ async def test_brokers_that_do_not_get_the_order_configuration_are_not_told_of_i
         told.put_order_config("T", "broker-a:4")
         await let_tell()
         assert told.events(A) == []
-
-
-@pytest.mark.usefixtures("no_pause")
-async def test_more_channels_than_one_slice_are_all_told_and_the_event_loop_runs_in_between() -> None:
-    async with telling() as told:
-        addrs = [f"10.0.0.1:{port}" for port in range(1, CHANNEL_SLICE + 2)]
-        for addr in addrs:
-            await told.channel(addr)
-        told.put_order_config("T", "broker-a:4")
-        assert await told.next_event(addrs[0]) == ORDER_CONFIG_CHANGED
-        assert told.events(addrs[-1]) == []  # not yet
-        assert await told.next_event(addrs[-1]) == ORDER_CONFIG_CHANGED
-        assert [told.events(addr) for addr in addrs[1:-1]] == [[ORDER_CONFIG_CHANGED]] * (CHANNEL_SLICE - 1)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.worker import Worker
-from namesrv.core.digests import RouteDigests
 from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable
 from tests.support.core_fleet import A, B, Fleet
-from tests.unit.namesrv.worlds.fleet_digests import Digests
 
 FULL_MINUTE_MILLIS = 1_795_392_000_000
 """Of minute 0."""
@@ -81,18 +77,3 @@ def test_the_minute_that_is_waited_for_is_that_of_the_wall_clock() -> None:
     assert sampled.samples.seconds_to_next() == 1.0
     sampled.now_millis += 1_000
     assert sampled.samples.seconds_to_next() == 60.0
-
-
-def test_the_sample_and_the_call_make_the_digest_of_a_group_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[BrokerKey] = []
-    make = RouteDigests._digest
-
-    def counted(digests: RouteDigests, broker: BrokerKey) -> bytes:
-        made.append(broker)
-        return make(digests, broker)
-
-    monkeypatch.setattr(RouteDigests, "_digest", counted)
-    digests = Digests()
-    digests.fleet.register(A, topics=("T",))
-    asyncio.run(DigestSamples(digests.fleet.state, Worker("reader"), lambda: FULL_MINUTE_MILLIS).take())
-    assert len(digests.page().brokers) == len(made) == 1

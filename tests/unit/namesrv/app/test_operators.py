@@ -26,7 +26,7 @@ from namesrv.app.operators import (
 )
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
-from namesrv.core.errors import Reason, Refused, topic_not_found
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     EMPTY,
     BlastRadius,
@@ -323,17 +323,6 @@ async def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World)
         await operators.change_kv_config(put("next"), CAUSE)
 
 
-async def test_what_a_change_raises_is_raised_and_the_next_one_is_taken(world: World) -> None:
-    def refuse(_: IntentTable) -> IntentTable:
-        raise topic_not_found("TopicTest")
-
-    async with world.running() as operators:
-        for refused in (operators.change_intents(refuse, CAUSE), operators.preview_intents(refuse)):
-            with refuses(Reason.TOPIC_NOT_FOUND):
-                await refused
-        await operators.change_intents(decide(WIPE), CAUSE)
-
-
 async def test_what_the_last_life_stored_is_in_force_before_any_registration(world: World) -> None:
     await world.keep(INTENTS, IntentTable.of([WIPE, hold("TopicHeld")]))
     await world.keep(KV_CONFIG, put("key")(EMPTY))
@@ -615,24 +604,6 @@ async def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(w
     world.flags = {"return_order_topic_config_to_broker": False}
     async with world.running() as operators:
         assert operators.in_force.settings.return_order_topic_config_to_broker is True
-
-
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        ({"scanNotActiveBrokerInterval": "-1"}, Reason.INVALID_FIELD),
-        ({"noSuchSetting": "1"}, Reason.INVALID_FIELD),
-        ({"dataDir": "/"}, Reason.CONFIG_KEY_DENIED),
-        ({"configStorePath": "/"}, Reason.CONFIG_KEY_DENIED),
-    ],
-)
-async def test_one_bad_setting_refuses_all(world: World, bad: dict[str, str], reason: Reason) -> None:
-    async with world.running() as operators:
-        with refuses(reason):
-            operators.preview_settings({**OFF, **bad})
-        with refuses(reason):
-            await operators.change_settings({**OFF, **bad}, CAUSE)
-        assert (operators.in_force.texts, world.applied) == ({}, [])
 
 
 async def test_stored_settings_win_over_flags_and_environment_and_are_logged(

@@ -103,15 +103,6 @@ def test_what_is_damaged_ends_in_pieces_as_in_one(
         assert in_pieces.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
 
 
-def test_requests_are_parsed_or_refused_whatever_the_pieces_are() -> None:
-    request = THREE.SerializeToString()
-    assert parsed(request, one_topic) == THREE
-    assert parsed(b"", one_topic) == pb.RegisterBrokerRequest()
-    damaged = request[:TOPIC_BYTES] + b"\xff" * TOPIC_BYTES + request[2 * TOPIC_BYTES :]
-    with pytest.raises(DecodeError):
-        parsed(damaged, one_topic)
-
-
 def test_topics_over_the_limit_are_refused_before_all_are_parsed() -> None:
     ends: list[int] = []
     cut = cutter(1_000)
@@ -160,17 +151,6 @@ class Parsing:
 
     def go_on(self) -> None:
         self._go_on.set()
-
-
-async def test_registrations_are_parsed_one_after_the_other() -> None:
-
-    parsing = Parsing()
-    requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
-    both = [asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT)) for _ in range(2)]
-    await parsing.stopped()
-    parsing.go_on()
-    assert await asyncio.gather(*both) == [pb.RegisterBrokerRequest.FromString(MANY)] * 2
-    assert parsing.begun == [*range(0, len(MANY), TOPIC_BYTES)] * 2
 
 
 async def test_a_large_lookup_waits_for_no_registration() -> None:

@@ -78,20 +78,6 @@ async def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(
     assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
 
 
-async def test_what_was_loaded_is_not_written_again(tmp_path: Path, disk: SlowFile) -> None:
-    before = Fleet()
-    before.register(A)
-    made = writes(before, disk)
-    async with ended(made):
-        await made.write_if_changed(20)
-    loaded, _ = restarted(tmp_path)
-    again = writes(loaded, disk)
-    disk.busy.clear()
-    async with ended(again):
-        await again.write_if_changed(20)
-    assert not disk.busy.is_set()
-
-
 async def test_a_shutdown_while_warming_writes_what_changed_since_the_start(tmp_path: Path, disk: SlowFile) -> None:
     before = Fleet()
     before.register(A)
@@ -122,19 +108,6 @@ async def test_without_a_loaded_file_it_is_written_once_the_name_server_is_warm(
         fleet.clock.advance(45)
         await made.write_if_changed(20)
         assert names(tmp_path) == {""}
-
-
-async def test_the_last_write_has_what_came_after_the_one_before(tmp_path: Path, disk: SlowFile) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk)
-
-    async with ended(made):
-        fleet.register(A)
-        await made.write_if_changed(20)
-        fleet.register(B, 1)
-        fleet.state.frozen = True
-
-    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
 
 
 async def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_file_is_of_one_revision(
@@ -281,20 +254,3 @@ async def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> No
         disk.problem = None
         await made.write_if_changed(20)
         assert made.age_seconds() == 0.0
-
-
-async def test_a_disk_that_never_took_a_file_is_seen_to_fall_behind_from_the_first_try_on(disk: SlowFile) -> None:
-    fleet = Fleet()
-    fleet.register(A)
-    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
-    made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
-    disk.problem = OSError(errno.ENOSPC, "No space left on device")
-
-    async with ended(made):
-        await made.write_if_changed(20)
-        fleet.clock.advance(300)
-        await made.write_if_changed(20)
-        assert (made.age_seconds(), made.problem) == (300.0, "No space left on device")
-        disk.problem = None
-        await made.write_if_changed(20)
-        assert (made.age_seconds(), made.problem) == (0.0, None)

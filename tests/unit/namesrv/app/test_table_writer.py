@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -30,7 +28,6 @@ from namesrv.core.registrations import BrokerRegistration, TopicRegistration
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
-from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 from tests.support.state_changes import Held, HeldWork, Nothing
 from tests.support.virtual_clock import VirtualClock
@@ -38,16 +35,6 @@ from tests.support.virtual_clock import VirtualClock
 LARGE = 10 * INLINE_TOPICS
 QUEUES = (4, 4, 6, 0)
 NEWER = DataVersion(2_000, 2)
-
-ResultT = TypeVar("ResultT")
-
-
-def run(test: Coroutine[Any, Any, ResultT]) -> ResultT:
-    async def in_time() -> ResultT:
-        async with asyncio.timeout(TIMEOUT):
-            return await test
-
-    return asyncio.run(in_time())
 
 
 class Noted:
@@ -195,29 +182,6 @@ async def test_a_caller_that_goes_half_way_leaves_the_tables_as_they_were(fleet:
     assert fleet.topics >= {f"topic-{number}" for number in range(LARGE)}
 
 
-async def test_a_caller_that_goes_after_the_preparation_commits_nothing(fleet: Fleet) -> None:
-
-    writer, events = TableWriter(), list[str]()
-    change = Noted(fleet.state, "it", events, LARGE)
-    going = asyncio.create_task(writer.apply_own(change))
-    while not events:  # noqa: ASYNC110 - the thread knows no event loop's events
-        await asyncio.sleep(0)
-    going.cancel()  # the thread has told its end or is about to, and the caller has not seen it
-    await asyncio.wait([going])
-    assert going.cancelled()
-    assert events == ["prepare it"]
-
-
-async def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(fleet: Fleet) -> None:
-
-    writer = TableWriter()
-    groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
-    with refuses(Reason.BROKER_NOT_REGISTERED):
-        await writer.apply_own(TopicRegistration(fleet.state, "T", groups))
-    assert (await writer.apply_own(registration(fleet))).changed
-    assert len(fleet.topics) == LARGE
-
-
 def fail(*_: object) -> None:
     raise KeyError("a defect")
 
@@ -275,20 +239,6 @@ async def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
     with pytest.raises(KeyError):
         await writer.apply_own(registration(fleet, fail))
     assert (await writer.apply_own(registration(fleet))).changed
-
-
-async def test_the_death_of_the_thread_ends_the_watch_of_the_writer(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_memory(*_: object) -> int:
-        raise MemoryError
-
-    writer = TableWriter()
-    watching = asyncio.create_task(writer.watch())
-    monkeypatch.setattr(gc, "collect", no_memory)
-    await asyncio.gather(writer.apply_own(registration(fleet)), return_exceptions=True)
-    with pytest.raises(MemoryError):
-        await watching
 
 
 # The line of changes.
@@ -375,29 +325,6 @@ def test_others_get_as_much_time_as_a_slice_took() -> None:
 
 def test_an_idle_event_loop_holds_steps_up_for_a_bounded_number_of_turns() -> None:
     assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MAX_YIELDS
-
-
-async def test_other_threads_are_offered_the_core_before_the_next_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    events: list[str] = []
-    monkeypatch.setattr("os.sched_yield", lambda: events.append("core"))
-
-    def slices() -> Sliced[None]:
-        for _ in range(2):
-            events.append("slice")
-            yield
-
-    async def others() -> None:
-        while True:
-            events.append("turn")
-            await asyncio.sleep(0)
-
-    looking_up = asyncio.create_task(others())
-    await run_cooperatively(slices(), VirtualClock().monotonic)
-    looking_up.cancel()
-    second = events.index("slice", events.index("slice") + 1)
-    assert events[second - 2 : second] == ["turn", "core"]
 
 
 async def test_names_of_topics_that_are_gone_are_forgotten_in_time(

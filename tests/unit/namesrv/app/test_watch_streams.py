@@ -28,18 +28,9 @@ from namesrv_common.server.shares import Sharer
 from tests.support.calls_from_nowhere import Caller
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses
-from tests.unit.namesrv.worlds.watching import Messages, Requests, Server, failure_of, next_of, serving
+from tests.unit.namesrv.worlds.watching import Messages, Requests, failure_of, next_of, serving
 
 WAKES_OF_A_SLICE = SLICE // watches.ITEMS_OF_A_WAKE
-
-
-async def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
-    async with serving() as server, server.watch("T1") as stream:
-        await next_of(stream)
-        waiting = asyncio.ensure_future(next_of(stream))
-        await asyncio.sleep(0)
-        server.fleet.unregister()
-        assert not (await waiting).changes[0].HasField("route")
 
 
 async def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
@@ -170,8 +161,8 @@ async def test_an_empty_prefix_is_of_all_topics_and_an_impossible_one_is_refused
                 assert error.violations[0].field == "topic_prefixes[1]"
 
 
-def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
-    async def work(server: Server) -> None:
+async def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
+    async with serving() as server:
         with refuses(Reason.REVISION_NOT_REACHED):
             async with server.watchers.watching(Subscription(frozenset(["T1"])), 5, "peer"):
                 raise AssertionError("that revision is still to come")

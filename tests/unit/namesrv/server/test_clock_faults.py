@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
-from namesrv.core.model import DataVersion
 from tests.support.core_fleet import A, B, Fleet
 
 HOUR = 3_600.0
 FIVE_MINUTES = 300.0
 EXPIRY = 120.0
-PERIOD = 30.0
 
 
 class SteppingFleet(Fleet):
@@ -44,24 +42,6 @@ def test_nobody_expires_because_the_wall_clock_steps_and_everybody_in_time_who_i
     assert [gone.live.broker_addr for gone in fleet.scan()] == [A]
 
 
-def test_a_wall_clock_that_strobes_costs_nothing(fleet: SteppingFleet) -> None:
-    fleet.register(A)
-    fleet.set_wall_clock(-HOUR)
-    for number in range(200):
-        fleet.set_wall_clock(-2 * HOUR if number % 2 else 2 * HOUR)
-        fleet.clock.advance(PERIOD / 2)
-        fleet.register(A, version=DataVersion(1_000, 1))
-        assert fleet.scan() == []
-
-
-def test_a_registration_that_an_older_wall_clock_dates_is_taken_like_any_other(fleet: SteppingFleet) -> None:
-    fleet.register(A, version=DataVersion(2_000_000, 5))
-    fleet.set_wall_clock(-HOUR)
-    result = fleet.register(A, topics=["Other"], version=DataVersion(1_000_000, 6))
-    assert result.changed
-    assert fleet.topics == {"TopicTest", "Other"}
-
-
 def test_a_name_server_that_was_stopped_for_five_minutes_expires_nobody(fleet: SteppingFleet) -> None:
     stalls = _stalls(fleet)
     fleet.register(A)
@@ -78,20 +58,3 @@ def test_a_name_server_that_was_stopped_for_five_minutes_expires_nobody(fleet: S
         fleet.clock.advance(TICK_SECONDS)
         stalls.check()
     assert {gone.live.broker_addr for gone in fleet.scan()} == {A, B}
-
-
-def test_a_broker_that_was_stopped_for_five_minutes_expires_once_and_its_old_generation_undoes_nothing(
-    fleet: SteppingFleet,
-) -> None:
-    stalls = _stalls(fleet)
-    old = fleet.register(A)
-    gone = []
-    for _ in range(int(FIVE_MINUTES / TICK_SECONDS)):
-        fleet.clock.advance(TICK_SECONDS)
-        stalls.check()
-        gone += fleet.scan()
-    assert [one.live.generation for one in gone] == [old.generation]
-    back = fleet.register(A)
-    assert back.generation > old.generation
-    assert fleet.unregister(A, generation=old.generation) is None
-    assert fleet.topics == {"TopicTest"}

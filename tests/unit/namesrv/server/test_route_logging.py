@@ -65,16 +65,6 @@ def test_those_that_the_guard_brings_back_and_those_that_it_holds_afterwards_are
     assert told(logs)[1]["first"].startswith("broker-3 (")
 
 
-def test_a_slave_that_joins_a_group_that_was_left_is_told_as_brought_back(fleet: Fleet) -> None:
-    channels = channels_of(fleet, 3)
-    slave = fleet.heartbeats.open_channel()
-    fleet.register("10.0.1.0:10911", 1, name="broker-0", channel_id=slave)
-    with capture_logs() as logs:
-        for channel in (slave, channels[1], channels[0]):
-            fleet.end_channel(channel)
-    assert [(line["brokers"], line["brought_back"]) for line in told(logs)] == [(3, 2)]
-
-
 def test_a_group_of_a_name_that_another_cluster_has_is_told_once_each_time_it_comes(fleet: Fleet) -> None:
     listen_for_names_in_two_clusters(fleet.state)
     with capture_logs() as logs:

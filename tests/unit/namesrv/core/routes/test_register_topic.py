@@ -34,13 +34,11 @@ def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[
     return registration.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
 
 
-@pytest.mark.parametrize("topic", ["T", "New"])
-def test_one_group_that_is_not_registered_leaves_everything_as_it_was(fleet: Fleet, topic: str) -> None:
-    before = fleet.route(topic), fleet.state.revision
+def test_a_group_that_is_not_registered_is_named_in_the_error(fleet: Fleet) -> None:
+    fleet.register()
     elsewhere = BrokerKey("other-cluster", "broker-a")
     with refuses(Reason.BROKER_NOT_REGISTERED) as caught:
-        fleet.register_topic(topic, {GROUP_A: (8, 8, 6, 0), elsewhere: NUMBERS})
-    assert (fleet.route(topic), fleet.state.revision) == before
+        fleet.register_topic("New", {GROUP_A: (8, 8, 6, 0), elsewhere: NUMBERS})
     assert caught.value.metadata == {"cluster_name": "other-cluster", "broker_name": "broker-a"}
     assert "broker group broker-a of cluster other-cluster" in caught.value.text
 

@@ -16,7 +16,6 @@ from namesrv.app import access
 from namesrv.app.access import Admission, Authorizer, Context, Entered, caller_of
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Reason
-from namesrv.error_codes import FAILURES
 from namesrv_common.server.permits import (
     REFUSAL_LOG_SECONDS,
     BrokerPattern,
@@ -87,13 +86,6 @@ def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
         gate.enter(call())
 
 
-def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
-    gate = Admission(LOOKUP, FairShares.of(lookups=0), None)
-    with refuses(Reason.OVERLOADED) as raised:
-        gate.enter(call())
-    assert FAILURES.table.rich(raised.value).retry_after_seconds
-
-
 def authorizer(permits: Permits, clock: list[float] | None = None) -> Authorizer:
     return Authorizer(lambda: permits, lambda request: request, lambda: (clock or [0.0])[0])
 
@@ -136,15 +128,6 @@ def test_names_of_brokers_are_checked_in_registrations_only() -> None:
     with refuses(Reason.NOT_PERMITTED, match=r"broker may not register c/b at 10\.0\.0\.1:1"):
         register.checked(entered, brokers, call())
     Admission(LOOKUP, FairShares.of(), keeper).checked(entered, brokers, call())
-
-
-def test_new_permits_are_for_the_next_call() -> None:
-    permits = [PERMITS]
-    gate = Admission(REGISTER, FairShares.of(), Authorizer(lambda: permits[0], lambda request: request))
-    gate.enter(call(dns=["broker.example"]))
-    permits[0] = Permits()
-    with refuses(Reason.NOT_PERMITTED):
-        gate.enter(call(dns=["broker.example"]))
 
 
 NARROWED = Principal("broker", register=(BrokerPattern.parse("c/b"),))

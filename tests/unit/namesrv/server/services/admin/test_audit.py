@@ -134,25 +134,6 @@ def test_pages_come_newest_first_and_outlive_changes_that_come_and_go() -> None:
     assert log.revisions(request) == []
 
 
-def test_a_page_that_ends_with_the_last_wanted_entry_is_the_last(log: Log) -> None:
-    for name in ("broker-b", "broker-a", "broker-a", "broker-b"):
-        log.append(queues(name, "T"))
-    answer = log.page(pb.ListAuditEntriesRequest(broker_name="broker-a", page_size=2))
-    assert [entry.revision for entry in answer.entries] == [3, 2]
-    assert answer.next_page_token == ""
-
-
-def test_a_token_that_nobody_got_starts_where_its_revision_would_be(log: Log) -> None:
-    for _ in range(3):
-        log.append()
-    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(3))) == [2, 1]
-    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(4))) == [3, 2, 1]
-    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(10**18 - 1))) == [3, 2, 1]
-    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(0))) == []
-    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(1, "000000000000002-00000000"))) == [3, 2, 1]
-    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(9, "000000000000000-ffffffff"))) == []
-
-
 def test_entries_are_filtered_by_topic_broker_and_time(log: Log) -> None:
     log.append(queues("broker-a", "TopicA", "TopicB"), at=1_000)
     log.append(queues("broker-b", "TopicB"), at=2_000)
@@ -271,24 +252,6 @@ async def test_pages_go_on_to_former_epochs(tmp_path: Path) -> None:
         every = [(epoch, revision) for epoch in ("2-a", "1-b", "1-a") for revision in (4, 3, 2, 1)]
         for page_size in (1, 2, 3, 4, 5, 12, 13):
             assert await life.all_pages(page_size) == every
-
-
-async def test_filters_hold_for_all_epochs(tmp_path: Path) -> None:
-    async with on_disk(tmp_path) as database:
-        await Life(database, "1-a").live(*ROWS)
-        life = Life(database, "2-a")
-        await life.live(*ROWS, *ROWS)
-        cases: list[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]] = [
-            ({"topic": "TopicB"}, (7, 6, 3, 2), (3, 2)),
-            ({"broker_name": "broker-a"}, (7, 5, 3, 1), (3, 1)),
-            ({"topic": "TopicB", "broker_name": "broker-a"}, (7, 3), (3,)),
-            ({"from_millis": 3_000, "to_millis": 8_000}, (7, 6, 5, 4, 3), (4, 3)),
-            ({"topic": "TopicC"}, (), ()),
-        ]
-        for filters, revisions, of_former in cases:
-            wanted = [*(("2-a", revision) for revision in revisions), *(("1-a", revision) for revision in of_former)]
-            for page_size in (1, 3, 100):
-                assert await life.all_pages(page_size, **filters) == wanted
 
 
 async def test_an_entry_on_disk_is_the_one_that_waited(tmp_path: Path) -> None:

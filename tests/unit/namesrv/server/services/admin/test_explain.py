@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.app.history import History
 from namesrv.app.worker import Worker
-from namesrv.core.changes import Cause, Change, ChangeLog
+from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind
@@ -27,7 +27,6 @@ from namesrv.storage.journal import Journal
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.support.refusals import refuses
-from tests.support.state_changes import HeldWork
 from tests.unit.namesrv.explaining import NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, decide, only
 
 
@@ -207,29 +206,3 @@ async def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(t
         request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-a")
         (told,) = (await explained(fleet, request, journal)).explanations
         assert told.explanation == only(fleet, broker_name="broker-a").text
-
-
-async def test_callers_that_wait_have_not_copied_the_change_log(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    copies: list[int] = []
-    copy = ChangeLog.newest_first
-
-    def counted(log: ChangeLog) -> list[Change]:
-        copies.append(1)
-        return copy(log)
-
-    monkeypatch.setattr(ChangeLog, "newest_first", counted)
-
-    reader, held = Worker("reader"), HeldWork()
-    history = History(fleet.state, Journal(MemoryDatabase(), "", 1), reader, STARTED_AT)
-    calls = HistoryCalls(fleet.state, history, reader)
-    busy = asyncio.create_task(reader.run(held))
-    await held.begun()
-    tasks = [
-        asyncio.create_task(calls.ExplainTopicRoute(pb.ExplainTopicRouteRequest(topic="TopicTest"), CONTEXT))
-        for _ in range(10)
-    ]
-    await asyncio.sleep(0)
-    assert len(copies) == 1
-    held.let_go()
-    await asyncio.gather(busy, *tasks)
-    assert len(copies) == len(tasks)

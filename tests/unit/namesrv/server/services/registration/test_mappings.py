@@ -9,10 +9,8 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.errors import Reason
 from namesrv.core.model import ReportedQueues, StaticMapping
-from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES
-from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
 from tests.support.registrations import topic_config
 
@@ -88,11 +86,3 @@ def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
         "value": str(MAX_MAPPED_QUEUES + 2),
         "limit": str(MAX_MAPPED_QUEUES),
     }
-
-
-@pytest.mark.parametrize(("topics", "each"), [(1, 10_000), (10, 1_000), (200, 50)])
-def test_many_queues_are_read_with_breaths_however_many_mappings_they_are_of(topics: int, each: int) -> None:
-    ids = tuple(range(each))
-    said = replace(GOOD, total=len(ids), topic_ids=ids, broker_ids=ids)
-    messages = [said.topic(f"T{number}") for number in range(topics)]
-    assert breaths_of(lambda: read(*messages)) >= 10_000 // FEW

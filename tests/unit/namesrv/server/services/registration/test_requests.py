@@ -11,9 +11,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.core.errors import Reason
 from namesrv.core.model import ReportedTopic
-from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
-from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
 
 
@@ -215,11 +213,3 @@ def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb
 @pytest.mark.parametrize("checksum", [None, 0])
 def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> None:
     registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum))
-
-
-def test_many_topics_and_their_checksum_are_read_with_breaths() -> None:
-    topics = [topic(f"T{number}") for number in range(3 * FEW)]
-    lines = "".join(f"{config.topic} 1 1 6 0\n" for config in topics)
-    request = pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))
-    assert breaths_of(lambda: registration.check_body_crc32(request)) >= 2
-    assert breaths_of(lambda: registration.read_topics(request.topic_configs, ())) >= 2

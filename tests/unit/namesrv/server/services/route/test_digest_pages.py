@@ -8,11 +8,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.core.digests import Position
-from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
-from namesrv.grpc_api.paging import token_after
 from tests.support.core_fleet import CLUSTER, A, Fleet
-from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
@@ -98,9 +95,3 @@ def test_a_page_of_the_longest_names_is_below_what_clients_take() -> None:
     )
     answer = pb.GetRouteDigestResponse(brokers=[row] * limits.MAX_DIGEST_PAGE_SIZE)
     assert answer.ByteSize() < 4 * 1024 * 1024
-
-
-@pytest.mark.parametrize("position", [("c1", "a"), ("c1", "a", -1), ("", "a", 1), ("c1", "", 1)])
-def test_a_token_without_a_position_of_a_broker_is_refused(made: Digests, position: tuple[str | int, ...]) -> None:
-    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
-        made.page(0, token_after(pb.GetRouteDigestRequest(), position))

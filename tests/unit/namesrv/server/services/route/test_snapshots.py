@@ -151,34 +151,6 @@ def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: SnapshotCalls)
         pin(calls)
 
 
-def test_a_pinned_snapshot_is_streamed_until_its_lease_ends(fleet: Fleet, calls: SnapshotCalls) -> None:
-    make_changes(fleet, 1)
-    request = pb.StreamRouteSnapshotRequest(pin_id=pin(calls, lease_millis=10_000).pin_id)
-    make_changes(fleet, 1)
-    assert {message.header.revision for message in snapshot(calls, request)} == {1}
-    fleet.clock.advance(10.001)
-    with refuses(Reason.SNAPSHOT_GONE):
-        snapshot(calls, request)
-
-
-def test_a_pin_stays_while_a_stream_of_it_is_open(fleet: Fleet, calls: SnapshotCalls) -> None:
-    make_changes(fleet, 1)
-    request = pb.StreamRouteSnapshotRequest(pin_id=pin(calls, lease_millis=10_000).pin_id)
-
-    async def read_slowly() -> None:
-        async with aclosing(calls.StreamRouteSnapshot(request, CONTEXT)) as stream:  # type: ignore[type-var]
-            await anext(stream)
-            fleet.clock.advance(1_000.0)
-            async for _ in calls.StreamRouteSnapshot(request, CONTEXT):
-                fleet.clock.advance(1_000.0)
-            await anext(stream)
-
-    asyncio.run(read_slowly())
-    fleet.clock.advance(10.001)
-    with refuses(Reason.SNAPSHOT_GONE):
-        snapshot(calls, request)
-
-
 BAD_TABLES: dict[str, tuple[list[int], str, str]] = {
     "unspecified": ([0], "tables[0]", "is 0, must be a RouteTable, 1 to 5"),
     "one that there is not": ([1, 6], "tables[1]", "is 6, must be a RouteTable, 1 to 5"),
@@ -295,26 +267,3 @@ def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: S
 
     asyncio.run(read())
     assert len(changes(calls, fleet, 0)) == 2
-
-
-def test_others_have_a_turn_between_messages_and_during_pauses(fleet: Fleet, calls: SnapshotCalls) -> None:
-    fleet.register(topics=[f"T{number}" for number in range(20_000)])
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async def read() -> int:
-        others = asyncio.create_task(count_turns())
-        point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=0)
-        request = pb.StreamRouteChangesRequest(after=point)
-        sent = [message async for message in calls.StreamRouteChanges(request, CONTEXT)]
-        others.cancel()
-        assert all(sent)
-        return len(sent)
-
-    assert asyncio.run(read()) > 5
-    assert turns > 30
