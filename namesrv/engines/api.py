@@ -260,18 +260,18 @@ class EngineServer(grpc.aio.Server):
     def end_of_piece(self) -> EndOfPiece | None:
         """Cuts large requests into pieces. None if they are parsed whole."""
 
-    @abstractmethod
     def hits(self) -> Hits:
         """The calls that the engine has answered from its cache."""
+        return {}
 
     def frame_hits(self) -> FrameHits:
         """The same of RocketMQ's protocol."""
         return {}
 
-    @abstractmethod
     def stats(self) -> Mapping[str, int]:
         """Figures of the engine by the names of their metrics; none if it has none."""
+        return {}
 
-    @abstractmethod
     def http2_errors(self) -> Mapping[str, int]:
         """HTTP/2 errors that were reported to clients, by reason."""
+        return {}

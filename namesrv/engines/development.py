@@ -10,7 +10,7 @@ import grpc
 import structlog
 
 from namesrv.core.state import RouteState
-from namesrv.engines.api import EngineServer, Hits
+from namesrv.engines.api import EngineServer
 from namesrv.limits import MAX_REGISTRATION_BYTES
 
 _log = structlog.get_logger(__name__)
@@ -64,12 +64,3 @@ class DevelopmentServer(EngineServer):
 
     async def until_failed(self) -> None:
         """Returns at once: gRPC does not tell."""
-
-    def hits(self) -> Hits:
-        return {}
-
-    def stats(self) -> Mapping[str, int]:
-        return {}
-
-    def http2_errors(self) -> Mapping[str, int]:
-        return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncIterator, Collection, Container, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -56,7 +56,7 @@ from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.state import RouteState
 from namesrv.engines.api import doubt_of, may_repeat
 from namesrv.grpc_api.handlers import Context
-from namesrv_common.server.shares import Sharer, Shares
+from namesrv_common.server.shares import Shares
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 
 # Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
@@ -360,7 +360,9 @@ class RegistrationServicer:
         self, request: pb.RegisterBrokerRequest, context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
-        room, broker = self._room_for(request, sharer_of(context)), request.broker
+        # From before the topics are read until the answer. Raises OVERLOADED if there are too many.
+        count, broker = len(request.topic_configs), request.broker
+        room = self._registered_topics.holding(sharer_of(context), count) if count else nullcontext()
         refusals = self._calls.log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
         with refusals, self._tally.counting(kind_of(request)) as outcome, room:
             answer = await self._register(request, context)
@@ -371,11 +373,13 @@ class RegistrationServicer:
         """Refuses a request that breaks a rule before it waits for the tables. Most have topics that do not count."""
         registration = read_registration(request)
         self._calls.check_room(registration.live_key)
-        caller, unread = sharer_of(context).name, self._unread(request, registration.broker)
-        if not request.body_crc32 or (count := len(request.topic_configs)) <= INLINE_TOPICS:
+        caller, topics = sharer_of(context).name, request.topic_configs
+        known = self._calls.known_topics(registration.broker)
+        unread = UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
+        if not request.body_crc32 or len(topics) <= INLINE_TOPICS:
             check_body_crc32(request)
         else:
-            await self._writer.read(partial(check_body_crc32, request), caller, is_large=count > LARGE_TOPICS)
+            await self._writer.read(partial(check_body_crc32, request), caller, is_large=len(topics) > LARGE_TOPICS)
         result = await self._calls.register(registration, unread, caller_of(context), caller)
         return pb.RegisterBrokerResponse(
             header=self._state.header(),
@@ -385,19 +389,6 @@ class RegistrationServicer:
             changed=result.changed,
             order_topic_config=self._calls.order_topic_config(),
         )
-
-    def _room_for(self, request: pb.RegisterBrokerRequest, sharer: Sharer) -> AbstractContextManager[None]:
-        """Counts the topics of a request for as long as the context lasts: from before they are read until the answer.
-
-        Raises:
-            OVERLOADED: There are too many, with those of other requests of its caller or of all.
-        """
-        count = len(request.topic_configs)
-        return self._registered_topics.holding(sharer, count) if count else nullcontext()
-
-    def _unread(self, request: pb.RegisterBrokerRequest, broker: BrokerKey) -> UnreadTopics:
-        topics, known = request.topic_configs, self._calls.known_topics(broker)
-        return UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
 
     async def UnregisterBroker(  # noqa: N802
         self, request: pb.UnregisterBrokerRequest, context: Context

@@ -29,7 +29,7 @@ from namesrv.app.field_rules import (
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.change_stream import change_messages, follow_messages
-from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded, shutting_down
+from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
@@ -74,23 +74,6 @@ def zone_name(
     return name
 
 
-def resume_point(field: str, point: route_service_pb2.ResumePoint) -> route_service_pb2.ResumePoint:
-    """The point that changes are asked for after. Raises INVALID_FIELD."""
-    missing = "is missing; take epoch and revision from a header"
-    check(
-        (f"{field}.epoch", point.epoch or None, ANYTHING._replace(missing=missing)),
-        (f"{field}.revision", point.revision, NOT_NEGATIVE),
-    )
-    return point
-
-
-def pin_lease_millis(request: route_service_pb2.PinRouteSnapshotRequest) -> int:
-    """How long a pin is to be kept, milliseconds. Raises INVALID_FIELD."""
-    millis: int | None = given(request, "lease_millis")
-    check(("lease_millis", millis, between(limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS)))
-    return limits.DEFAULT_PIN_LEASE_MILLIS if millis is None else millis
-
-
 def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
     """The tables that a request asks for; all if it names none. Raises INVALID_FIELD."""
     tables: set[RouteTable] = set()
@@ -107,11 +90,8 @@ def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
     return frozenset(tables) or ALL_TABLES
 
 
-# The rules for readers of changes that continue from a revision: the same for every call.
-
-
 def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int:
-    """The revision after which a reader wants the changes.
+    """The revision after which a reader wants the changes, by the same rules for every call.
 
     Raises:
         INVALID_FIELD: A part of the point is missing or negative.
@@ -119,13 +99,16 @@ def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int
         REVISION_COMPACTED: The change log does not reach back to it.
         REVISION_NOT_REACHED: It is of this epoch and still to come.
     """
-    after = resume_point(field, point)
-    if after.epoch != state.identity.epoch:
-        epoch = state.identity.epoch
-        text = f"the epoch is {epoch}, not {after.epoch[:64]!r}: the name server has restarted; start from a snapshot"
+    missing = "is missing; take epoch and revision from a header"
+    check(
+        (f"{field}.epoch", point.epoch or None, ANYTHING._replace(missing=missing)),
+        (f"{field}.revision", point.revision, NOT_NEGATIVE),
+    )
+    if point.epoch != (epoch := state.identity.epoch):
+        text = f"the epoch is {epoch}, not {point.epoch[:64]!r}: the name server has restarted; start from a snapshot"
         raise Refused(Reason.EPOCH_CHANGED, text, epoch=epoch)
-    state.change_log.check_reaches(after.revision)
-    return after.revision
+    state.change_log.check_reaches(point.revision)
+    return point.revision
 
 
 # The call of RouteService that watches topics.
@@ -308,18 +291,12 @@ class SnapshotCalls:
         self, request: pb.PinRouteSnapshotRequest, context: Context
     ) -> pb.PinRouteSnapshotResponse:
         """Holds the tables as they are now."""
-        lease_millis = pin_lease_millis(request)
-        if self._state.frozen:
-            raise shutting_down()
-        state = self._state
-        warm = self._warm_up.is_warm()
+        lease_millis = request.lease_millis if request.HasField("lease_millis") else limits.DEFAULT_PIN_LEASE_MILLIS
+        check(("lease_millis", lease_millis, between(limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS)))
+        state, warm, owner = self._state, self._warm_up.is_warm(), sharer_of(context)
+        state.check_not_frozen()
         pin_id = self._pins.pin(
-            state.revision,
-            state.snapshot,
-            lease_millis / 1000,
-            sharer_of(context),
-            follows=request.follow,
-            warm=warm,
+            state.revision, state.snapshot, lease_millis / 1000, owner, follows=request.follow, warm=warm
         )
         return pb.PinRouteSnapshotResponse(header=state.header(), pin_id=pin_id, lease_millis=lease_millis, warm=warm)
 

@@ -15,8 +15,8 @@ import secrets
 import sqlite3
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -137,48 +137,47 @@ class Database:
 
     def load(self, table: DurableTable[ContentT]) -> ContentT:
         """The content of a table. Blocks. Raises DataDirError if this version cannot read it."""
+        with self._reading():
+            rows = _rows(self._connection, table.name)
         try:
-            return table.decode(_rows(self._connection, table.name))
+            return table.decode(rows)
         except BrokenRows as error:
             raise DataDirError(f"{self.path}: table {table.name}: {error}; {_REMEDY}") from error
-        except sqlite3.Error as error:
-            raise _unusable(self.path, error) from error
 
     def next_epoch(self, now_millis: int) -> str:
         """An epoch later than all before it, also after the clock has stepped back; durable before it is returned.
 
         Blocks. Raises DataDirError.
         """
-        try:
+        with self._reading():
             before = _rows(self._connection, _EPOCH).get(_EPOCH, "0").partition("-")[0]
             if not before.isdecimal():
                 raise DataDirError(f"{self.path}: table {_EPOCH} holds no epoch; {_REMEDY}")
             epoch = format_epoch(max(now_millis, int(before) + 1))
             self._transact(lambda connection: _put(connection, _EPOCH, {_EPOCH: epoch}))
-        except sqlite3.Error as error:
-            raise _unusable(self.path, error) from error
         return epoch
 
     def crashes(self) -> int:
-        """How many processes on this folder ended without ``end_run``. Call it before ``begin_run``. Blocks.
+        """Counts processes on this folder that ended without ``end_run``. Call it before ``begin_run``. Blocks.
 
         Raises DataDirError.
         """
-        try:
+        with self._reading():
             return _crashes(self._connection)
-        except sqlite3.Error as error:
-            raise _unusable(self.path, error) from error
 
     def snapshot_is_complete(self) -> bool:
         """Whether the last process ended in order and its snapshot file holds all routes that it knew.
 
-        Call it before ``begin_run``. Blocks.
-
-        Raises:
-            DataDirError: The file cannot be read.
+        Call it before ``begin_run``. Blocks. Raises DataDirError.
         """
-        try:
+        with self._reading():
             return _rows(self._connection, _RUN).get(_SNAPSHOT_COMPLETE) == "1"
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raises DataDirError where the file cannot be read or written at the start."""
+        try:
+            yield
         except sqlite3.Error as error:
             raise _unusable(self.path, error) from error
 
