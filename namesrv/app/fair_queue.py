@@ -58,21 +58,26 @@ class FairLock:
     def __init__(self) -> None:
         self._waiters: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_held = False
+        self.waiting = 0
+        """Number of callers that wait for it or hold it."""
 
     async def acquire(self, owner: str) -> None:
         """Waits for the lock; ``release`` must follow."""
+        self.waiting += 1
         if self._is_held:
             acquired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.put(owner, acquired)
             try:
                 await acquired
             except asyncio.CancelledError:
+                self.waiting -= 1
                 if not acquired.cancelled():
                     self._hand_over()
                 raise
         self._is_held, self._waiters.last_owner = True, owner
 
     def release(self) -> None:
+        self.waiting -= 1
         asyncio.get_running_loop().call_soon(self._hand_over)
 
     @asynccontextmanager

@@ -53,10 +53,6 @@ class GivenUp(BaseException):
     """The caller has left. Not an Exception, so that no handler in a computation takes it for an error."""
 
 
-class WorkerDied(Exception):
-    """The thread has ended by an error that is no job's, so the job will not be done. ``watch`` tells the error."""
-
-
 class TimedBreaths:
     """Takes a breath that is offered if the thread has worked for ``WORK_SECONDS`` since the last one."""
 
@@ -91,15 +87,17 @@ class _Job:
         context, work, loop, ended = self._context, self._work, self.loop, self.ended
         del self._context, self._work, self.ended
         self._breath = TimedBreaths()
-        context.run(BREATH.set, self._breathe)
         result, error = None, None
         try:
-            result = None if self.given_up else context.run(work)
-        except BaseException as raised:  # noqa: BLE001 - the caller gets it
+            try:
+                context.run(BREATH.set, self._breathe)
+                result = None if self.given_up else context.run(work)
+            finally:
+                del context, work  # the context refers to this job
+                # Rows that replace others are no net growth: without this they would pile up before a run of 10 ms.
+                gc.collect(MIDDLE if gc.get_count()[MIDDLE] >= gc.get_threshold()[MIDDLE] else YOUNG)
+        except BaseException as raised:  # noqa: BLE001 - the caller gets it, and the thread goes on
             error = raised
-        del context, work  # the context refers to this job
-        # Rows that replace others are no net growth: without this they would pile up before a run of 10 ms.
-        gc.collect(MIDDLE if gc.get_count()[MIDDLE] >= gc.get_threshold()[MIDDLE] else YOUNG)
         try:
             loop.call_soon_threadsafe(_end, ended, result, error)
         except RuntimeError:
@@ -150,10 +148,6 @@ class Worker:
         self._jobs: dict[Urgency, FairQueue[_Job]] = {urgency: FairQueue() for urgency in Urgency}
         self._more = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
-        self._awaited: set[asyncio.Future[Any]] = set()
-        """The ends of all jobs that have not ended."""
-        self._death: BaseException | None = None
-        self._died: asyncio.Future[None] | None = None
 
     async def run(
         self,
@@ -168,18 +162,12 @@ class Worker:
         Args:
             owner: Whose work it is.
             is_next: Whether it goes before the owner's other work, which it is the end of some of.
-
-        Raises:
-            WorkerDied: The work was not done, or not to its end.
         """
-        if self._death is not None:
-            raise WorkerDied
         loop = asyncio.get_running_loop()
         job = _Job(work, loop, partial(self._do_one_of, INTERRUPTING) if urgency is Urgency.LARGE else None)
         del work
         ended = job.ended
         self._submit(job, owner, urgency, is_next=is_next)
-        self._awaited.add(ended)
         cancelled: asyncio.CancelledError | None = None
         try:
             while not ended.done():
@@ -192,15 +180,7 @@ class Worker:
                 raise cancelled
             return ended.result()  # type: ignore[no-any-return]
         finally:
-            self._awaited.discard(ended)
             del ended, cancelled, job  # both errors refer to this frame
-
-    async def watch(self) -> None:
-        """Waits for the thread to die, which it never should, and raises what ended it. Runs until cancelled."""
-        if self._death is not None:
-            raise self._death
-        self._died = asyncio.get_running_loop().create_future()
-        await self._died
 
     def _submit(self, job: _Job, owner: str, urgency: Urgency, *, is_next: bool) -> None:
         with self._more:
@@ -212,7 +192,7 @@ class Worker:
             self._more.notify()
 
     def _work(self) -> None:
-        while self._death is None and self._has_more():
+        while self._has_more():
             self._do_one_of(ORDER)
 
     def _has_more(self) -> bool:
@@ -227,18 +207,6 @@ class Worker:
         """Does a job of the first of these urgencies that has one, on the thread. Whether there was one."""
         with self._more:
             job = next((jobs.get() for urgency in urgencies if (jobs := self._jobs[urgency])), None)
-        if job is None:
-            return False
-        try:
+        if job is not None:
             job.run()
-        except BaseException as error:  # noqa: BLE001 - who watches is told
-            self._death = error
-            job.loop.call_soon_threadsafe(self._tell_death, error)
-        return True
-
-    def _tell_death(self, error: BaseException) -> None:
-        for ended in self._awaited:
-            if not ended.done():
-                ended.set_exception(WorkerDied())
-        if self._died is not None and not self._died.done():
-            self._died.set_exception(error)
+        return job is not None

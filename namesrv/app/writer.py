@@ -108,11 +108,15 @@ class TableWriter:
 
     def __init__(self, max_waiting: int = MAX_WAITING_WRITERS) -> None:
         self._lock = FairLock()
-        self._waiting = 0
         self._max_waiting = max_waiting
         self._worker = Worker("table-writer")
         self._has_failed = asyncio.Event()
         self._failure: CommitFailed
+
+    @property
+    def waiting(self) -> int:
+        """Number of changes that wait, and the one that is being made."""
+        return self._lock.waiting
 
     async def apply(self, change: StateChange[ResultT], owner: str) -> ResultT:
         """Makes a change and returns its result. If the caller goes away before the commit, nothing has changed.
@@ -121,13 +125,13 @@ class TableWriter:
             OVERLOADED: Too many changes wait already.
             Refused: What the change raises.
         """
-        if self._waiting >= self._max_waiting:
-            raise overloaded(f"{self._waiting} changes wait for their turn already")
-        await self._acquire(owner)
+        if self.waiting >= self._max_waiting:
+            raise overloaded(f"{self.waiting} changes wait for their turn already")
+        await self._lock.acquire(owner)
         try:
             return await self._make(change)
         finally:
-            self._release()
+            self._lock.release()
 
     async def read_and_apply(self, change: ReadingChange[ResultT], owner: str) -> ResultT:
         """The same for a change that reads first. Other changes are made while it does."""
@@ -142,11 +146,11 @@ class TableWriter:
 
         The caller bounds how many wait. Raises Refused, as the change does.
         """
-        await self._acquire(OWN)
+        await self._lock.acquire(OWN)
         try:
             return await self._make(change)
         finally:
-            self._release()
+            self._lock.release()
 
     async def apply_each(self, changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
         """Makes changes that follow from each other, with no other one between them, and returns all their results.
@@ -154,12 +158,12 @@ class TableWriter:
         They are the server's own, or stand for one call, so they are never refused. Raises Refused, as they do.
         """
         results: list[ResultT] = []
-        await self._acquire(OWN)
+        await self._lock.acquire(OWN)
         try:
             while (change := await self._worker.run(partial(next, changes, None), urgency=Urgency.FIRST)) is not None:
                 results += await self._make(change)
         finally:
-            self._release()
+            self._lock.release()
         return results
 
     async def read(
@@ -173,26 +177,10 @@ class TableWriter:
         """
         return await self._worker.run(work, owner, Urgency.LARGE if is_large else Urgency.USUAL, is_next=is_next)
 
-    async def watch(self) -> None:
-        """Raises what ended the thread, should it ever die. Runs until cancelled."""
-        await self._worker.watch()
-
     async def until_failed(self) -> NoReturn:
         """Waits for a commit to fail. Raises CommitFailed."""
         await self._has_failed.wait()
         raise self._failure
-
-    async def _acquire(self, owner: str) -> None:
-        self._waiting += 1
-        try:
-            await self._lock.acquire(owner)
-        except BaseException:
-            self._waiting -= 1
-            raise
-
-    def _release(self) -> None:
-        self._waiting -= 1
-        self._lock.release()
 
     async def _make(self, change: StateChange[ResultT]) -> ResultT:
         state = change.state

@@ -220,9 +220,7 @@ class NamesrvServer:
     def _background_work(self) -> list[Coroutine[Any, Any, None]]:
         return [
             self._grpc.until_failed(),
-            self._writer.watch(),
             self._writer.until_failed(),
-            self._reader.watch(),
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
             self._notices.tell_order_config_changes(),

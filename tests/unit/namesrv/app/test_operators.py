@@ -368,7 +368,7 @@ async def test_durable_intents_get_in_force_though_too_many_changes_wait(world: 
         with refuses(Reason.OVERLOADED):
             await operators.preview_intents(decide(WIPE))
         change = asyncio.create_task(operators.change_intents(decide(WIPE), CAUSE))
-        while not change.done() and writer._waiting <= 1:  # noqa: ASYNC110 - nobody tells of it
+        while not change.done() and writer.waiting <= 1:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0)
         assert (world.perm, world.stored[0], change.done()) == (6, IntentTable.of([WIPE]), False)
         held.let_go()

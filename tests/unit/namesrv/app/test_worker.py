@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from namesrv.app import worker as worker_module
-from namesrv.app.worker import BREATH_SECONDS, OWN_SECONDS, WORK_SECONDS, TimedBreaths, Urgency, Worker, WorkerDied
+from namesrv.app.worker import BREATH_SECONDS, OWN_SECONDS, WORK_SECONDS, TimedBreaths, Urgency, Worker
 from namesrv.core.changes import Cause, Change
 from namesrv.core.errors import Reason, invalid_field
 from namesrv.core.model import DataVersion, LiveKey
@@ -202,21 +202,6 @@ async def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monke
     assert order[:9] == ["large", "small", "large", "large", "small", "large", "large", "small", "large"]
 
 
-async def test_a_job_that_interrupts_and_kills_the_thread_leaves_nobody_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-
-    worker, large = Worker("test"), HeldWork()
-    reading = await begin(worker.run(large, "a", Urgency.LARGE))
-    await large.begun()
-    monkeypatch.setattr(gc, "collect", no_memory)
-    with pytest.raises(WorkerDied):
-        await worker.run(int, "b")
-    large.let_go()
-    with pytest.raises(WorkerDied):
-        await reading
-
-
 async def test_a_cancelled_job_ends_at_its_next_breath_and_its_caller_after_it() -> None:
 
     worker, held, events = Worker("test"), HeldWork(), list[str]()
@@ -278,42 +263,17 @@ async def test_a_thread_that_cannot_begin_leaves_no_job_that_nobody_does(monkeyp
     assert await worker.run(lambda: "done") == "done"
 
 
+async def test_an_error_after_a_job_is_its_callers_and_the_next_job_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker("test")
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "collect", no_memory)
+        with pytest.raises(MemoryError, match="none is left"):
+            await worker.run(int)
+    assert await worker.run(lambda: "done") == "done"
+
+
 def no_memory(*_: object) -> int:
     raise MemoryError("none is left")
-
-
-@pytest.mark.parametrize("is_watched_before", [True, False])
-async def test_the_death_of_the_thread_ends_the_watch_with_its_error(
-    monkeypatch: pytest.MonkeyPatch, *, is_watched_before: bool
-) -> None:
-
-    worker = Worker("test")
-    watching = [await begin(worker.watch())] if is_watched_before else []
-    monkeypatch.setattr(gc, "collect", no_memory)  # which is called between jobs
-    with pytest.raises(WorkerDied):
-        await worker.run(int)
-    with pytest.raises(MemoryError, match="none is left"):
-        await (watching[0] if watching else worker.watch())
-
-
-async def test_when_the_thread_dies_all_callers_are_told_and_none_waits_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-
-    worker, held = Worker("test"), HeldWork()
-    running = await begin(worker.run(held))
-    await held.begun()
-    waiting = await begin(worker.run(int))
-    going = await begin(worker.run(int))
-    monkeypatch.setattr(gc, "collect", no_memory)
-    going.cancel()
-    held.let_go()
-    await asyncio.wait([running, waiting, going])
-    assert isinstance(running.exception(), WorkerDied)
-    assert isinstance(waiting.exception(), WorkerDied)
-    assert going.cancelled()
-    with pytest.raises(WorkerDied):
-        await worker.run(int)
 
 
 # Ownership.

@@ -83,7 +83,7 @@ async def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_
         holding = asyncio.create_task(writer.apply_own(held))
         await held.begun()
         client.receive(LIST + REGISTRATION)
-        await until(lambda: writer._waiting == 2)
+        await until(lambda: writer.waiting == 2)
         client.end()
         held.let_go()
         await holding
@@ -131,7 +131,7 @@ async def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_a
         losing = asyncio.create_task(writer.apply_own(held))
         await held.begun()
         answered = asyncio.create_task(client.send([REGISTRATION]))
-        await until(lambda: writer._waiting == 2)
+        await until(lambda: writer.waiting == 2)
         index.table_fingerprints.clear()
         held.let_go()
         await losing
@@ -242,7 +242,7 @@ def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp
         holding = asyncio.create_task(front._writer.apply_own(held))
         await held.begun()
         other.receive(REGISTRATION)
-        await until(lambda: front._writer._waiting == 2)
+        await until(lambda: front._writer.waiting == 2)
         connections = [weakref.ref(each) for each in front.connections._connections.values()]
         assert len(connections) == 2
         for each in (client, other):

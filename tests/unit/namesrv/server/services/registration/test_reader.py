@@ -77,7 +77,7 @@ async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> No
     async with namesrv.busy():
         bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
         await asyncio.sleep(0)
-        assert namesrv.writer._waiting == 1, "the change that keeps it busy"
+        assert namesrv.writer.waiting == 1, "the change that keeps it busy"
     with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(LARGE)}\].topic"):
         await bad
     assert fleet.state.revision == 0
@@ -115,9 +115,9 @@ async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet:
     async with namesrv.busy():
         leaving = unregister_broker(fleet.state, broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
         left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
-        await until(lambda: namesrv.writer._waiting == 2)
+        await until(lambda: namesrv.writer.waiting == 2)
         registered = asyncio.create_task(namesrv.register(request))
-        await until(lambda: namesrv.writer._waiting == 3)
+        await until(lambda: namesrv.writer.waiting == 3)
     assert await left
     assert (await registered).changed
     assert fleet.topics >= {"T1"}
@@ -127,11 +127,11 @@ async def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet
     namesrv = NameServer(fleet, registered_topics=4)
     async with namesrv.busy():
         first = asyncio.create_task(namesrv.register(registration(["a", "b", "c"])))
-        await until(lambda: namesrv.writer._waiting == 2)
+        await until(lambda: namesrv.writer.waiting == 2)
         with refuses(Reason.OVERLOADED, match="topics of registrations under way: 5 is over the limit of 4 for all"):
             await namesrv.register(registration(["d", "e"]))
         other = asyncio.create_task(namesrv.register(registration(["d"])))
-        await until(lambda: namesrv.writer._waiting == 3)
+        await until(lambda: namesrv.writer.waiting == 3)
     await first
     await other
     await namesrv.register(registration(["a", "b", "c", "d"]))
