@@ -94,7 +94,7 @@ def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int
     """The revision after which a reader wants the changes, by the same rules for every call.
 
     Raises:
-        INVALID_FIELD: A part of the point is missing or negative.
+        INVALID_FIELD: The epoch is missing, or the revision negative.
         EPOCH_CHANGED: It is of another epoch.
         REVISION_COMPACTED: The change log does not reach back to it.
         REVISION_NOT_REACHED: It is of this epoch and still to come.
