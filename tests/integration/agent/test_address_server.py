@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -170,25 +169,6 @@ def test_a_server_that_is_not_there_changes_nothing(server: HttpServer, ask: Cal
         asking.time.run(A_PERIOD)
     assert asking.told == []
     assert "refused" in logs[0]["error"]
-
-
-def test_another_service_on_the_port_changes_nothing(ask: Callable[[str], Asking]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def greet() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(b"220 mail.example ESMTP\r\n")
-                connection.recv(1000)
-
-        greeter = threading.Thread(target=greet)
-        greeter.start()
-        asking = ask(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        with capture_logs() as logs:
-            asking.time.run(10.0)
-        greeter.join(10)
-    assert asking.told == []
-    assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
 
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"

@@ -43,43 +43,12 @@ def test_a_broker_whose_id_was_taken_says_so_and_leaves_it_to_the_other(name_ser
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["broker_id_taken"]
 
 
-def test_a_broker_gets_its_id_back_when_the_other_has_gone(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        lose_to_other(server)
-        fan_out.register(topic("A"), counter=1)
-        server.members = {}
-        assert len(fan_out.register(topic("A"), counter=1)) == 1
-        status = fan_out.targets[0].status()
-    assert (status.broker_id_held_by, status.registered) == ("", True)
-
-
-def test_a_registration_that_is_gone_for_another_reason_is_made_again_at_once(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        server.version_held, server.members = None, {}
-        assert len(fan_out.register(topic("A"), counter=1)) == 1
-        assert Event.KIND_REGISTRATION_LOST in events(fan_out.targets[0])
-
-
 def test_whoever_starts_takes_the_id_and_says_from_whom(name_server: StartNameServer) -> None:
     server = name_server()
     server.members = {0: OTHER}
     with FanOut(server) as fan_out:
         assert len(fan_out.register(counter=1)) == 1
         assert Event.KIND_BROKER_ID_REPLACED in events(fan_out.targets[0])
-
-
-def test_a_role_that_was_given_to_the_broker_takes_the_id(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(counter=1)
-        lose_to_other(server)
-        assert fan_out.register(counter=1) == ()
-        fan_out.targets[0].state.claim_id()
-        assert len(fan_out.register(counter=1)) == 1
 
 
 def test_a_slave_with_another_id_in_the_group_takes_nothing(name_server: StartNameServer) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 
@@ -104,18 +103,6 @@ def test_a_channel_that_is_gone_is_opened_again_and_registered_over_in_the_same_
     assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
 
 
-def test_a_restarted_name_server_is_found_again(name_server: StartNameServer) -> None:
-    server = name_server("old")
-    with FanOut(server) as fan_out:
-        fan_out.register(force=True)
-        server.stop()
-        restarted = name_server("new", server.endpoint.port)
-        fan_out.listener.wait_until_wanted(2)
-        fan_out.register()
-        assert fan_out.targets[0].status().namesrv_name == "new"
-    assert len(restarted.registrations) == 1
-
-
 def test_without_a_channel_a_registration_waits_no_longer_than_the_connect_timeout() -> None:
     listener = Listener()
     nobody = target_of(Endpoint("127.0.0.1", 1), listener, options=IMPATIENT)
@@ -163,25 +150,6 @@ def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> 
     with FanOut(server) as fan_out, pytest.raises(NameServerError, match="DEADLINE_EXCEEDED"):
         fan_out.targets[0].need_register(registration(), fan_out.timing.clock())
     assert server.queries == []
-
-
-def test_the_status_says_how_the_name_server_is_doing(name_server: StartNameServer) -> None:
-    server = name_server("ns-name")
-    timing = Timing(wall_clock=lambda: 1_700_000_000.5, rng=random.Random(1))
-    listener = Listener()
-    target = target_of(server.endpoint, listener, timing)
-    before = target.status()
-    assert (before.endpoint, before.channel_open, before.registered) == (str(server.endpoint), False, False)
-    assert not before.HasField("last_registered_at_millis")
-    try:
-        target.register(registration(), timing.clock() + TIMEOUT)
-        after = target.status()
-    finally:
-        target.close()
-    assert (after.namesrv_name, after.channel_open, after.registered) == ("ns-name", True, True)
-    assert after.last_registered_at_millis == 1_700_000_000_500
-    assert after.HasField("last_latency_millis")
-    assert after.last_error == ""
 
 
 def test_a_change_of_state_is_logged_once_and_not_each_period(name_server: StartNameServer) -> None:

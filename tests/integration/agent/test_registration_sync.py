@@ -15,7 +15,6 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.topics.table import TopicConfig
-from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
 from tests.support.fakes.registering_name_server import FakeNameServer
 
@@ -43,18 +42,6 @@ def test_after_a_change_only_the_changed_topics_are_sent_and_nobody_is_asked(nam
     assert server.queries == []
     assert (status.last_kind, status.last_topic_count) == (agent_pb.REGISTRATION_KIND_INCREMENT, 2)
     assert (status.full_registration_count, status.increment_count) == (1, 1)
-
-
-def test_changes_that_one_name_server_missed_are_all_in_its_next_increment(name_server: StartNameServer) -> None:
-    steady, away = name_server("steady"), name_server("away")
-    with FanOut(steady, away) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        lane = fan_out.api._lanes.pop(fan_out.targets[1])
-        fan_out.register(topic("A"), topic("B"), counter=2)
-        fan_out.api._lanes[fan_out.targets[1]] = lane
-        fan_out.register(topic("A"), topic("B"), topic("C"), counter=3)
-    assert sent(steady.registrations[-1]) == (2, ["C"])
-    assert sent(away.registrations[-1]) == (1, ["B", "C"])
 
 
 def test_other_filter_servers_alone_travel_without_topics(name_server: StartNameServer) -> None:
@@ -123,17 +110,6 @@ def test_a_table_over_the_limit_of_name_servers_is_not_sent_and_the_limit_named(
     assert server.registrations == []
     assert "registration of 150000 topics has" in error
     assert f"over the limit of {MAX_REGISTRATION_BYTES}" in error
-
-
-def test_a_table_that_a_name_server_had_no_room_for_is_sent_again(name_server: StartNameServer) -> None:
-    server = name_server()
-    no_room = RichError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, "no room", "LIMIT_EXCEEDED", "namesrv", {"caller": "your address"}
-    )
-    server.refuse_next = [no_room]
-    with FanOut(server) as fan_out:
-        assert fan_out.register(topic("A"), counter=1) == ()
-        assert len(fan_out.register(topic("A"), counter=1)) == 1
 
 
 def test_every_message_has_the_crc32_of_its_topics() -> None:

@@ -164,12 +164,6 @@ def test_all_topics_come_once_and_in_order_in_messages_of_limited_size(
         assert [(chunk.HasField("data_version"), chunk.topic_count) for chunk in chunks[:2]] == [(True, 10), (False, 0)]
 
 
-def test_an_empty_table_has_a_version_and_no_topics(topic_owner: Agent) -> None:
-    topic_owner.manager.copy((), DataVersion(999_000, 6))
-    [chunk] = topic_owner.chunks()
-    assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (6, 0, 0)
-
-
 def test_a_list_is_of_one_version_while_topics_change(topic_owner: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
     names: list[str] = []

@@ -8,7 +8,6 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from structlog.testing import capture_logs
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
@@ -116,24 +115,3 @@ def test_jitter_and_growth_are_as_they_are_given_and_jitter_may_pass_the_longest
     backoff, same_chance = Backoff(0.2, 1.0, jitter, rng=random.Random(7), factor=factor), random.Random(7)
     for failures, step in enumerate(steps, start=1):
         assert backoff.after(failures) == pytest.approx(step * same_chance.uniform(*jitter))
-
-
-def test_a_loop_of_tenacity_waits_as_the_backoff_says() -> None:
-    class Failed(Exception):
-        pass
-
-    def fail() -> None:
-        raise Failed
-
-    pauses: list[float] = []
-    retrying = Retrying(
-        retry=retry_if_exception_type(Failed),
-        stop=stop_after_attempt(4),
-        wait=Backoff(1.0, 3.0, rng=random.Random(3)),
-        sleep=pauses.append,
-        reraise=True,
-    )
-    with pytest.raises(Failed):
-        retrying(fail)
-    expected = Backoff(1.0, 3.0, rng=random.Random(3))
-    assert pauses == [expected.after(failures) for failures in (1, 2, 3)]
