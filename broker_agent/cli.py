@@ -22,7 +22,7 @@ from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.client.health_check import check_health
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
-from namesrv_common.printable import say
+from namesrv_common.printable import print_error
 from namesrv_common.process.command_line import version_option
 from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.program import use_all_descriptors
@@ -178,5 +178,5 @@ def healthcheck(
         exit_with(_PROGRAM, str(error))
     problem = check_health(agent, SERVICE_NAME, HEALTHCHECK_SECONDS, security)
     if problem is not None:
-        say(_PROGRAM, problem)
+        print_error(_PROGRAM, problem)
         raise typer.Exit(1)

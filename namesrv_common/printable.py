@@ -35,7 +35,7 @@ def printable_json(text: str) -> str:
     return UNPRINTABLE.sub(_escape_json, text)
 
 
-def say(program: str, text: str) -> None:
+def print_error(program: str, text: str) -> None:
     """Writes one line to standard error: what a program tells the person who started it."""
     sys.stderr.write(f"{program}: {printable(text)}\n")
 

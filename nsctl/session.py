@@ -19,7 +19,7 @@ from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
-from namesrv_common.printable import say
+from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers
 from nsctl.contexts import agents as agent_endpoints
@@ -157,7 +157,7 @@ class Session(typer.Context):
 
     def note(self, text: str) -> None:
         """Prints a line for people to standard error."""
-        say(PROGRAM, text)
+        print_error(PROGRAM, text)
 
     def found(self, code: int) -> None:
         """Remembers an exit code; the largest wins."""
@@ -201,7 +201,7 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except (ContextError, CertificateError) as error:
-        say(PROGRAM, str(error))
+        print_error(PROGRAM, str(error))
         raise typer.Exit(USAGE) from error
 
 

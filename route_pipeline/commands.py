@@ -17,7 +17,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from namesrv_common.endpoints import parse_endpoints
 from namesrv_common.process.command_line import LoggingCommand, version_option
-from namesrv_common.process.json_lines import LogFormat, tell, write_json_lines
+from namesrv_common.process.json_lines import LogFormat, report, write_json_lines
 from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.terminal import TableConsole
 from route_pipeline import tables
@@ -320,7 +320,7 @@ def _console() -> TableConsole:
 
 def _say(text: str, event: str = "progress", level: str = "info") -> None:
     """Writes a line to standard error: the answer alone is the output."""
-    tell("route-pipeline", text, event, level)
+    report("route-pipeline", text, event, level)
 
 
 def _exit_with(message: str, code: int) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
-from namesrv_common.process.json_lines import is_json_wanted, tell, write_json_lines
+from namesrv_common.process.json_lines import is_json_wanted, report, write_json_lines
 from namesrv_common.version import __version__
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -30,7 +30,7 @@ class LoggingCommand(TyperCommand):
             if not is_json_wanted(words, os.environ.get(self.variable)):
                 raise
             write_json_lines()
-            tell(str(ctx.find_root().info_name), error.format_message(), "cannot_start", "error")
+            report(str(ctx.find_root().info_name), error.format_message(), "cannot_start", "error")
             raise typer.Exit(error.exit_code) from error
 
 

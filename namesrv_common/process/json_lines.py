@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import ClassVar, Literal
 
-from namesrv_common.printable import printable_json, say
+from namesrv_common.printable import print_error, printable_json
 
 LogFormat = Literal["text", "json"]
 
@@ -21,14 +21,14 @@ class _Lines:
 
 
 def write_json_lines() -> None:
-    """Makes each later line of `tell` an object."""
+    """Makes each later line of `report` an object."""
     _Lines.are_json = True
 
 
-def tell(program: str, text: str, event: str, level: str) -> None:
+def report(program: str, text: str, event: str, level: str) -> None:
     """Writes one line to standard error: text, or an object with the keys of a log line."""
     if not _Lines.are_json:
-        say(program, text)
+        print_error(program, text)
         return
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     line = {"program": program, "text": text, "event": event, "level": level, "timestamp": now}

@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 
-from namesrv_common.printable import how_to_install, say
+from namesrv_common.printable import how_to_install, print_error
 
 # The start of a console script: where what it needs is not installed, one line says what to install.
 
@@ -44,13 +44,13 @@ def run_program(program: str, module: str, extra: str) -> None:
         library = str(error.name).partition(".")[0]
         if not library or importlib.util.find_spec(library) is not None:
             raise  # a part of something that is there: a defect, and no matter of installing
-        say(program, f"{library} is missing; {how_to_install(extra)}")
+        print_error(program, f"{library} is missing; {how_to_install(extra)}")
         raise SystemExit(EXIT_NOT_INSTALLED) from error
     except OSError as error:
         if error.filename is not None or error.errno not in {errno.ENOSPC, errno.EIO}:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails to flush it at its end
-        say(program, f"the output cannot be written: {error.strerror}")
+        print_error(program, f"the output cannot be written: {error.strerror}")
         raise SystemExit(EXIT_NO_OUTPUT) from error
 
 

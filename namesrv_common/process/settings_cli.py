@@ -29,7 +29,7 @@ from pydantic_settings import (
 )
 
 from namesrv_common.process.command_line import LoggingCommand
-from namesrv_common.process.json_lines import tell, write_json_lines
+from namesrv_common.process.json_lines import report, write_json_lines
 
 EXIT_BAD_START = 2
 """Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
@@ -119,7 +119,7 @@ def add_command(
             write_json_lines()
         loaded = _load_or_exit(settings, config_file, flags)
         for problem in unknown_variables(settings, os.environ):
-            tell(_program_of(settings), f"warning: {problem}", "variable_ignored", "warning")
+            report(_program_of(settings), f"warning: {problem}", "variable_ignored", "warning")
         if print_config:
             typer.echo(loaded.as_toml(), nl=False)
         else:
@@ -174,7 +174,7 @@ def _nearest(name: str, known: Collection[str], prefix: str = "") -> str:
 
 def exit_with(program: str, message: str) -> NoReturn:
     """Ends a program that cannot start: one line on standard error, exit code 2."""
-    tell(program, message, "cannot_start", "error")
+    report(program, message, "cannot_start", "error")
     raise SystemExit(EXIT_BAD_START)
 
 

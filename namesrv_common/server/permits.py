@@ -366,18 +366,18 @@ def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None)
         PermitsError: It cannot be used now.
     """
 
-    def tell(event: str, permits: Permits) -> None:
+    def logged(event: str, permits: Permits) -> None:
         _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
 
     def reloaded_now(permits: Permits) -> None:
         on_reloaded()
-        tell("permits_reloaded", permits)
+        logged("permits_reloaded", permits)
 
     def kept(error: ValueError) -> None:
         _log.error("permits_file_refused", problem=str(error), in_force="those read before")
 
     reloaded = WatchedFile([path], lambda: read_permits(path), on_reloaded=reloaded_now, on_kept=kept)
-    tell("permits_loaded", reloaded.value)
+    logged("permits_loaded", reloaded.value)
     return reloaded
 
 

@@ -16,7 +16,7 @@ import pytest
 import structlog
 from rich.table import Table
 
-from namesrv_common.printable import UNPRINTABLE, printable, printable_json, say
+from namesrv_common.printable import UNPRINTABLE, print_error, printable, printable_json
 from namesrv_common.process.json_lines import LogFormat
 from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.settings_cli import exit_with
@@ -75,7 +75,7 @@ def test_a_table_of_any_program_obeys_nothing() -> None:
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    say("nsctl", HOSTILE)
+    print_error("nsctl", HOSTILE)
     with pytest.raises(SystemExit):
         exit_with("namesrv", HOSTILE)
     lines = capsys.readouterr().err.split("\n")
