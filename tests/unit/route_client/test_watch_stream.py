@@ -64,6 +64,18 @@ def test_a_watch_begins_with_the_routes_and_stands_at_the_first_bookmark() -> No
     assert sent_of(stream) == {"T", "U"}, "of V the name server says nothing: it is not warm"
 
 
+def test_a_topic_removed_before_its_bookmark_is_not_sent_when_added_again() -> None:
+    stream = watching("T", "U")
+    stream.take(message(7, change("U")))
+    stream.take(message(8, change("T"), bookmark=False))
+    assert list(stream.update({"U": 2}).removed_topics) == ["T"]  # type: ignore[union-attr]
+    stream.take(message(8, counts=2))
+    stream.update({"T": 3, "U": 2})
+    assert not stream.has_sent("T", 3)
+    stream.take(message(8, change("T"), counts=3))
+    assert stream.has_sent("T", 3)
+
+
 def test_removals_come_with_the_change() -> None:
     stream = watching("T")
     left = change()

@@ -181,6 +181,7 @@ def test_compacted_changes_fail_the_query_or_are_replaced_by_a_snapshot(fake: Fa
     with pytest.raises(NamesrvError, match=r"changes after revision 6 only.*onCompacted=resync"):
         latest(reader_of(fake), offset(fake, 5))
     assert latest(reader_of(fake), offset(fake, 6)) == offset(fake, 7)
+    assert kinds(reader_of(fake).partitions(offset(fake, 6), offset(fake, 7))) == [ChangesPart]
     reader = reader_of(fake, onCompacted="resync")
     assert kinds(reader.partitions(offset(fake, 5), latest(reader, offset(fake, 5)))) == [SnapshotPart]
 
