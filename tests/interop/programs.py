@@ -38,7 +38,7 @@ OLDEST_JAVA = (17,)
 
 MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
 NODE_PROGRAMS = ("balanced", "lookup", "watching")
-GO_PROGRAMS = ("balanced", "broker", "lookup", "watching")
+GO_PROGRAMS = ("balanced", "broker", "conformance", "example", "lookup", "watching")
 
 # A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
 # the locale's encoding.
@@ -170,16 +170,19 @@ def build_axe(folder: Path) -> str:
 
 
 def build_go(folder: Path) -> Programs:
-    """Builds the code generators that go.mod pins, generates the code, compiles the clients."""
+    """Builds the code generators that go.mod pins, generates the code, compiles the clients, with clients/go."""
     go, buf = require("go"), require("buf")
     require_version("go", [go, "env", "GOVERSION"], OLDEST_GO)
     client, tools = copy_client("go", folder), folder / "bin"
+    library = folder / "clients" / "go"
+    shutil.copytree(REPOSITORY / "clients" / "go", library)
     (client / "watching").mkdir()
     shutil.copy(WATCHING / "main.go", client / "watching")
     environment = GO_ENVIRONMENT | {"GOBIN": str(tools), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    run([go, "install", "tool"], client, environment)
-    run([buf, "generate", str(REPOSITORY / "protos")], client, environment)
-    run([go, "build", "-o", f"{tools}{os.sep}", "./..."], client, environment)
+    run([go, "install", "tool"], library, environment)
+    run([buf, "generate", "../../protos"], library, environment)
+    for module in (library, client):
+        run([go, "build", "-o", f"{tools}{os.sep}", "./..."], module, environment)
     return Programs(client, {name: [str(tools / name)] for name in GO_PROGRAMS})
 
 

@@ -14,22 +14,15 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/health" // Without it, gRPC's Go library checks no health.
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"clients/namesrv"
 	namesrvapi "namesrv.dev/protos/namesrv_api/v1"
+	"namesrv.dev/routes"
 )
 
 const callers = 2
-
-var pings = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
 
 // mostFailures bounds the list where every call fails.
 const mostFailures = 10
@@ -61,35 +54,21 @@ func (t *tally) print() error {
 	return err
 }
 
-// connect opens a connection to each name server of a list. Programs use a name that has several addresses:
-// dns:///namesrv.example:9876.
-func connect(endpoints []string, serviceConfig string) (*grpc.ClientConn, error) {
-	list := manual.NewBuilderWithScheme("list")
-	var state resolver.State
-	for _, endpoint := range endpoints {
-		addresses := []resolver.Address{{Addr: endpoint}}
-		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: addresses})
-	}
-	list.InitialState(state)
-	return grpc.NewClient("list:///namesrv", grpc.WithResolvers(list), grpc.WithKeepaliveParams(pings),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(serviceConfig))
-}
-
 func run(file string, endpoints []string, topic string) error {
 	serviceConfig, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	connection, err := connect(endpoints, string(serviceConfig))
+	connection, err := routes.Dial(endpoints, routes.Security{}, grpc.WithDefaultServiceConfig(string(serviceConfig)))
 	if err != nil {
 		return err
 	}
 	defer connection.Close()
-	routes, told := namesrvapi.NewRouteServiceClient(connection), tally{Answers: map[string]int{}, Failures: []string{}}
+	stub, told := namesrvapi.NewRouteServiceClient(connection), tally{Answers: map[string]int{}, Failures: []string{}}
 	for range callers {
 		go func() {
 			for {
-				told.add(routes.GetTopicRoute(context.Background(), &namesrvapi.GetTopicRouteRequest{Topic: topic}))
+				told.add(stub.GetTopicRoute(context.Background(), &namesrvapi.GetTopicRouteRequest{Topic: topic}))
 			}
 		}()
 	}
