@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from deploy.release.engine import REPOSITORY, CommandError, Engine
@@ -51,11 +50,6 @@ class ComposeFleet:
     def logs(self, role: str) -> str:
         """What the container printed, standard error included."""
         return self.engine.enter("sh", "-c", f"podman logs {self.container(role)} 2>&1")
-
-    def times_of(self, event: str, role: str) -> list[datetime]:
-        """When a container logged an event, each time."""
-        lines = map(json.loads, self.logs(role).splitlines())
-        return [datetime.fromisoformat(line["timestamp"]) for line in lines if line["event"] == event]
 
     def wait_until_healthy(self, role: str) -> None:
         """Runs the image's own HEALTHCHECK until it passes."""

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import urllib.parse
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from deploy.release.engine import REPOSITORY, CommandError, run
 from deploy.release.images import cache_folder
-from tests.support.programs.agents import Agent, held_port
-from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.programs.rocketmq import RemotingClient
-from tests.support.registrations import identity, registration
 
 DEPLOY = REPOSITORY / "deploy"
 MONITORING = DEPLOY / "monitoring"
@@ -31,8 +23,6 @@ KUSTOMIZATIONS = [
     for path in sorted(DEPLOY.rglob("kustomization.yaml"))
     if "kind: Kustomization" in path.read_text()
 ]
-CERTIFICATE_END = "_certificate_not_after_seconds"
-"""What only a program with TLS has; tests/integration/security/test_tls.py sees it there."""
 
 
 @pytest.fixture(scope="module")
@@ -96,74 +86,3 @@ def test_promtool_takes_the_alert_rules_and_the_configuration(promtool: str) -> 
 
 def test_alerts_fire_when_they_should_and_only_then(promtool: str) -> None:
     run([promtool, "test", "rules", str(MONITORING / "alerts.test.yaml")])
-
-
-def _ask(url: str, path: str, **parameters: str) -> Any:
-    """What Prometheus' API answers; nothing while it starts."""
-    try:
-        with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=20) as answer:
-            return json.load(answer)["data"]
-    except OSError:
-        return {}
-
-
-@pytest.mark.timeout(180)
-def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str, tmp_path: Path) -> None:
-    program = Path(promtool).with_name("prometheus")
-    if not program.exists():
-        pytest.skip("there is no prometheus beside promtool")
-    dashboards = [json.loads(path.read_text()) for path in MONITORING.glob("*.dashboard.json")]
-    panels = [panel for dashboard in dashboards for panel in dashboard["panels"]]
-    expressions = {target["expr"] for panel in panels for target in panel.get("targets", [])}
-    of_certificates = {expression for expression in expressions if CERTIFICATE_END in expression}
-    assert len(of_certificates) == len(("of name servers", "of agents"))
-    kept = ("--data-dir", str(tmp_path / "kept"), "--snapshot-interval-millis", "100")
-    listening = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")
-    with (
-        NamesrvProcess(*listening, *kept) as namesrv,
-        namesrv.connect() as client,
-        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as of_rocketmq,
-        Agent(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,
-        held_port() as port,
-    ):
-        targets = {
-            "namesrv": namesrv.wait_for("namesrv_started")["metrics"],
-            "broker-agent": agent.wait_for("agent_started")["metrics"],
-        }
-        configuration = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
-        configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        configuration["rule_files"] = [str(MONITORING / "alerts.yaml")]
-        for scrape in configuration["scrape_configs"]:
-            labels = scrape["static_configs"][0]["labels"]
-            scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]], "labels": labels}]
-        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration))
-        url = f"http://127.0.0.1:{port}"
-
-        def series(expression: str) -> list[Any]:
-            query = expression.replace("$__rate_interval", "30s").replace("$instance", ".*")
-            return list(_ask(url, "query", query=query).get("result", ()))
-
-        def unseen() -> list[str]:
-            channel = client.open_channel()
-            other = registration(broker=identity(name="broker-b", addr="127.0.0.1:10921"), channel_id=channel.id)
-            client.registration.RegisterBroker(other, timeout=client.TIMEOUT)
-            assert client.route() is not None
-            assert client.route("Nothing") is None
-            assert of_rocketmq.ask(105, {"topic": "Nothing"}).code == 17
-            channel.close()
-            return [expression for expression in expressions - of_certificates if not series(expression)]
-
-        flags = (f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/prometheus")
-        prometheus = subprocess.Popen(
-            [str(program), *flags, f"--web.listen-address=127.0.0.1:{port}"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            eventually(unseen, lambda left: not left, within_seconds=90)
-            rules = [rule for group in _ask(url, "rules")["groups"] for rule in group["rules"]]
-        finally:
-            prometheus.terminate()
-            prometheus.wait(30)
-    assert {rule["name"]: rule["health"] for rule in rules if rule["health"] == "err"} == {}
-    assert len(rules) > 10

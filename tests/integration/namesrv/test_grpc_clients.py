@@ -1,9 +1,8 @@
-"""What clients of gRPC do by themselves: their targets, retries and pings, and calls that they learn by reflection."""
+"""What clients of gRPC do by themselves: their targets and retries, and services that they learn by reflection."""
 
 from __future__ import annotations
 
 import json
-import socket
 import time
 from typing import Any
 
@@ -16,7 +15,6 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from namesrv.server.listener import SERVICES
 from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
-from tests.support.hostile.frames import ACK, GOAWAY, PING, PREFACE, SETTINGS, frame
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 
@@ -28,10 +26,6 @@ POLICY = {
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
 CONFIG = {"methodConfig": [{"name": [{"service": "namesrv_api.v1.RouteService"}], "retryPolicy": POLICY}]}
-
-
-PINGS = 5
-"""gRPC cuts a connection at its fourth ping that comes too early."""
 
 
 @pytest.mark.parametrize(
@@ -69,34 +63,6 @@ def test_a_retry_of_grpc_itself_waits_as_long_as_the_error_says() -> None:
     trailers: Any = caught.value.trailing_metadata()
     assert dict(trailers)[PUSHBACK_KEY] == "200"
     assert elapsed >= 0.2
-
-
-def frames_within(sock: socket.socket, seconds: float) -> list[tuple[int, int]]:
-    """Kinds and flags of the frames that come in a time; raises ConnectionError at the end of the connection."""
-    sock.settimeout(seconds)
-    unread = b""
-    frames: list[tuple[int, int]] = []
-    while True:
-        try:
-            came = sock.recv(65_536)
-        except TimeoutError:
-            return frames
-        if not came:
-            raise ConnectionError("the server has closed the connection")
-        unread += came
-        while len(unread) >= 9 and len(unread) >= (end := 9 + int.from_bytes(unread[:3], "big")):
-            frames.append((unread[3], unread[4]))
-            unread = unread[end:]
-
-
-def test_a_client_may_ping_twice_a_second(namesrv: NamesrvProcess) -> None:
-    with socket.create_connection(namesrv.endpoint) as sock:
-        sock.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
-        for _ in range(PINGS):
-            sock.sendall(frame(PING, 0, 0, bytes(8)))
-            frames = frames_within(sock, 0.5)
-            assert (PING, ACK) in frames
-            assert GOAWAY not in [kind for kind, _ in frames]
 
 
 NOT_FOUND = grpc.StatusCode.NOT_FOUND.value[0]

@@ -84,20 +84,6 @@ def test_a_topic_that_is_absent_is_deleted_and_explained_in_one_line(fleet: Oper
     assert fleet.run("explain", "nope", exit_code=REFUSED) == "nsctl: no broker ever reported nope\n"
 
 
-def test_keys_are_listed_for_each_name_server_and_their_difference_is_found(fleet: OperatedFleet) -> None:
-    fleet.run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", namesrv=fleet.first)
-    assert [row["endpoint"] for row in fleet.rows("kv", "list")] == [fleet.first]
-    (row,) = fleet.rows("diff", exit_code=FOUND)
-    assert [row[key] for key in ("part", "key", fleet.first, fleet.second)] == [
-        *("kv", "TopicTest", "broker-a:4", "not there")
-    ]
-    told = {row["code"]: row["what"] for row in fleet.rows("doctor", exit_code=FOUND)}
-    assert told["NAME_SERVERS_DISAGREE"] == "name servers differ in KV configuration"
-    fleet.run("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest", namesrv=fleet.first)
-    fleet.run("config", "set", "orderMessageEnable=true", namesrv=fleet.first)
-    assert [row["part"] for row in fleet.rows("diff", exit_code=FOUND)] == ["setting"]
-
-
 def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: OperatedFleet) -> None:
     assert "TOPIC_NOT_FOUND" in fleet.run("route", "Nothing", exit_code=REFUSED)
     assert "BROKER_NOT_REGISTERED" in fleet.run("drain", "nobody", exit_code=REFUSED)

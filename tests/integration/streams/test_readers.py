@@ -12,8 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.grpc_errors import RichError
 from tests.support.programs.processes import Client, NamesrvProcess
-from tests.support.registrations import fill, register
-from tests.support.secured.fleet import Place, connected
+from tests.support.registrations import register
 
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 Watch = Iterator[pb.WatchTopicRoutesResponse]
@@ -76,20 +75,3 @@ def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody() -> None:
         resumed: Any = reader.routes.WatchTopicRoutes(iter([again]), timeout=60)
         assert changes_of(resumed).keys() >= set(topics)
         resumed.cancel()
-
-
-def test_a_stalled_reader_that_loses_its_right_is_cut_and_told_why(place: Place) -> None:
-    place.permit(broker={"register": ["DefaultCluster/*"]})
-    with (
-        NamesrvProcess(*place.flags("token")) as namesrv,
-        connected(namesrv.endpoint, place.files("token", "broker")) as filler,
-        connected(namesrv.endpoint, place.files("token", "client")) as reader,
-    ):
-        fill(filler)
-        stream = reader.routes.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), timeout=60)
-        next(iter(stream))
-        place.permit(client={"look_up": False})
-        namesrv.wait_for("open_calls_ended")
-        with pytest.raises(grpc.RpcError) as caught:
-            list(stream)
-        assert RichError.of(caught.value).reason == "NOT_PERMITTED"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -212,44 +211,6 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(site: Si
         assert listed(client) == []
         client.registration.RegisterBroker(both, timeout=TIMEOUT)
         assert perm(client, "TopicTest") == REPORTED
-
-
-def entries(client: Client, **filters: Any) -> list[admin_service_pb2.AuditEntry]:
-    """All entries, read in pages of two. Every page but the last must be full."""
-    request = admin_service_pb2.ListAuditEntriesRequest(page_size=2, **filters)
-    found: list[admin_service_pb2.AuditEntry] = []
-    while True:
-        page = client.admin.ListAuditEntries(request, timeout=TIMEOUT)
-        found += page.entries
-        if not page.next_page_token:
-            return found
-        assert len(page.entries) == 2
-        request.page_token = page.next_page_token
-
-
-def test_the_journal_survives_restarts_in_the_order_of_the_changes(site: Site) -> None:
-    expected: list[admin_service_pb2.AuditEntry] = []
-    for life in range(2):
-        with site.start() as process, process.connect() as client:
-            client.registration.RegisterBroker(registration(["TopicA", "TopicB"]), timeout=TIMEOUT)
-            client.registration.RegisterBroker(registration(["TopicB"], B), timeout=TIMEOUT)
-            put = admin_service_pb2.PutKvConfigRequest(namespace="ns", key="key", value=f"{life}")
-            client.admin.PutKvConfig(put, timeout=TIMEOUT)
-            client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
-            found = entries(client)
-            assert {entry.epoch for entry in found[:4]} == {process.wait_for("namesrv_started")["epoch"]}
-            assert found[4:] == expected, "entries of former epochs come twice"
-            expected = found
-            assert process.terminate() == 0
-    assert [entry.revision for entry in expected] == [4, 3, 2, 1] * 2
-    assert expected == sorted(expected, key=lambda entry: (entry.epoch, entry.revision), reverse=True)
-    with site.start() as process, process.connect() as client:
-        assert entries(client) == expected, "a start is no change"
-        assert entries(client, topic="TopicA") == [entry for entry in expected if entry.revision in (1, 4)]
-        assert entries(client, broker_name="broker-b") == [entry for entry in expected if entry.revision == 2]
-        latest = expected[0].applied_at_millis
-        assert entries(client, from_millis=latest + 1) == []
-        assert entries(client, to_millis=latest + 1) == expected
 
 
 PROGRAM = """

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import sqlite3
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -74,38 +72,6 @@ def test_a_health_watch_that_reads_nothing_delays_no_snapshot_and_no_exit(tmp_pa
             assert namesrv.terminate() == 0
         assert (tmp_path / "routes.snapshot").exists()
         assert namesrv.events("shutdown_step_timed_out") == []
-
-
-def came_over(connection: socket.socket) -> Iterator[int]:
-    """Yields the kind of each frame until the connection ends, and answers pings."""
-    with connection.makefile("rb") as stream:
-        while len(head := stream.read(9)) == 9:
-            payload = stream.read(int.from_bytes(head[:3], "big"))
-            if head[3] == frames.PING and not head[4] & frames.ACK:
-                connection.sendall(frames.frame(frames.PING, frames.ACK, 0, payload))
-            yield head[3]
-
-
-def test_a_lookup_whose_message_comes_after_the_farewell_is_answered() -> None:
-    with ExitStack() as opened:
-        namesrv = opened.enter_context(NamesrvProcess())
-        with namesrv.connect() as client:
-            client.registration.RegisterBroker(registration(["TopicTest"]), timeout=client.TIMEOUT)
-        *others, caller = (opened.enter_context(socket.create_connection(namesrv.endpoint, 20)) for _ in range(21))
-        came = came_over(caller)
-        begun = frames.frame(frames.HEADERS, frames.END_HEADERS, 1, frames.headers(frames.LOOKUP))
-        for connection in (*others, caller):
-            connection.sendall(frames.hello() + begun + frames.frame(frames.PING, 0, 0, bytes(8)))
-        assert frames.PING in came, "the server has read the beginning of the call"
-        namesrv.signal(signal.SIGTERM)
-        assert frames.GOAWAY in came
-        assert frames.PING in came, "a client has a second to answer this"
-        for connection in others:  # two seconds in all: while some connections end, the server lets the rest continue
-            threading.Event().wait(0.1)
-            connection.close()
-        caller.sendall(frames.frame(frames.DATA, frames.END_STREAM, 1, frames.prefixed(frames.ROUTE)))
-        assert frames.DATA in came
-        assert namesrv.wait() == 0
 
 
 def failing_after(step: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
