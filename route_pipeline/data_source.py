@@ -1,6 +1,6 @@
 """The Spark data source ``namesrv``: the route tables of running name servers, and how they change.
 
-docs/pipeline.md describes its tables and options. A plan pins one revision of each name server. All tasks, their
+docs/spark.md describes its tables and options. A plan pins one revision of each name server. All tasks, their
 retries, and all actions on one DataFrame read that revision. A new ``load()`` reads the next one.
 
 A first read waits for three Python processes, one after the other: Spark makes the source in one, plans in another, and

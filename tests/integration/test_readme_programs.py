@@ -138,8 +138,8 @@ def value_of(namesrv: NamesrvProcess) -> str:
         return client.admin.GetKvConfig(request, timeout=client.TIMEOUT).value
 
 
-def test_operating_backup_of_a_running_name_server_is_restored(tmp_path: Path) -> None:
-    backup, restore, *_ = code_blocks("docs/operating.md", "console", section="The data directory")
+def test_documented_backup_of_a_running_name_server_is_restored(tmp_path: Path) -> None:
+    backup, restore, *_ = code_blocks("docs/data_directory.md", "console")
     data_dir = tmp_path / "var/lib/namesrv"
     for part in ("var/lib/namesrv", "var/backups"):
         (tmp_path / part).mkdir(parents=True)

@@ -1,6 +1,6 @@
 //! The mistakes of clients that connect, and their remedies.
 //!
-//! The kinds are the events in the log of the name server; `docs/operating.md` lists them.
+//! The kinds are the events in the log of the name server; `docs/logs.md` lists them.
 
 use std::io;
 use std::sync::atomic::Ordering;
