@@ -38,7 +38,7 @@ OLDEST_JAVA = (17,)
 
 MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
 NODE_PROGRAMS = ("balanced", "lookup", "watching")
-GO_PROGRAMS = ("balanced", "broker", "conformance", "example", "lookup", "watching")
+GO_PROGRAMS = ("broker", "conformance", "example", "lookup", "watching")
 
 # A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
 # the locale's encoding.

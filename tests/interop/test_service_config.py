@@ -32,13 +32,13 @@ ENOUGH_REPEATED = 20
 SERVICE = DESCRIPTOR.services_by_name["RouteService"]
 
 
-@pytest.fixture(params=["python", "go", "java", "node"])
+@pytest.fixture(params=["python", "java", "node"])
 def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """The program of one language after the other."""
     return built(request.param)
 
 
-@pytest.fixture(params=["python", "go", "java"])
+@pytest.fixture(params=["python", "java"])
 def checking_programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """Those whose gRPC library checks health and reads waitForReady."""
     return built(request.param)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import cycle
-from pathlib import Path
 from urllib.request import urlopen
 
 import grpc
@@ -21,7 +19,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 
-from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_channel
+from namesrv_common.client.channels import open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import use_all_descriptors
 from tests.faults.attack import addresses, catalogue
@@ -30,7 +28,6 @@ from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity
-from tests.support.secured.fleet import Place
 
 Begin = Callable[[ExitStack, float], list[Round]]
 """Starts what is attacked; the stack ends it."""
@@ -42,12 +39,6 @@ COMES_BACK = [
     *((f"grpc.{name}_reconnect_backoff_ms", 100) for name in ("initial", "min", "max")),
 ]
 """Options of honest clients: a connection of their own, and a new one soon after it was cut."""
-
-
-class BlockableNamesrv(NamesrvProcess):
-    """A name server whose event loop sleeps when it gets SIGUSR1."""
-
-    program = (sys.executable, "-m", "tests.faults.attack.blockable")
 
 
 def _route(client: Client) -> None:
@@ -83,32 +74,9 @@ def _at(address: str, endpoint: Endpoint) -> Endpoint:
     return Endpoint(address, endpoint.port) if addresses.are_here() else endpoint
 
 
-def _client(stack: ExitStack, server: NamesrvProcess, address: str, files: ClientFiles | None) -> Client:
+def _client(stack: ExitStack, server: NamesrvProcess, address: str) -> Client:
     """A client with an address of its own, which comes back at once when it is cut."""
-    endpoint = _at(address, server.endpoint)
-    security = None if files is None else ClientSecurity(files)
-    return Client(stack.enter_context(open_channel(endpoint, COMES_BACK, security)))
-
-
-def _target(
-    stack: ExitStack,
-    listener: str,
-    server: NamesrvProcess,
-    files: ClientFiles | None = None,
-) -> Target:
-    """A name server with an honest client at an address of its own, and one at the attacker's."""
-    honest = _client(stack, server, addresses.HONEST, files)
-    register_topics(honest)
-
-    def arrive() -> None:
-        with ExitStack() as opened:
-            _route(_client(opened, server, addresses.HONEST, files))
-
-    target = Target(listener, server, _honest_calls(honest, health=False), arrive=arrive)
-    if not addresses.are_here():
-        return target
-    neighbour = _client(stack, server, addresses.ATTACKER, files)
-    return target._replace(ask_as_neighbour=_honest_calls(neighbour, health=True))
+    return Client(stack.enter_context(open_channel(_at(address, server.endpoint), COMES_BACK)))
 
 
 def _page(url: str) -> None:
@@ -117,42 +85,20 @@ def _page(url: str) -> None:
 
 
 def namesrv(stack: ExitStack, seconds: float) -> list[Round]:
-    """A name server's listener of gRPC."""
+    """A name server's listener of gRPC, with an honest client at an address of its own, and one at the attacker's."""
     server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen()))
-    return [(_target(stack, "gRPC", server), catalogue.on_listener("grpc", server.endpoint.port, seconds))]
+    honest = _client(stack, server, addresses.HONEST)
+    register_topics(honest)
 
+    def arrive() -> None:
+        with ExitStack() as opened:
+            _route(_client(opened, server, addresses.HONEST))
 
-def namesrv_with_tls(stack: ExitStack, seconds: float) -> list[Round]:
-    """The same with TLS."""
-    place = _place(stack)
-    server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("TLS", with_permits=False), *_listen()))
-    target = _target(stack, "gRPC with TLS", server, place.files("TLS", None))
-    return [(target, catalogue.on_listener("tls", server.endpoint.port, seconds))]
-
-
-def namesrv_with_permits(stack: ExitStack, _: float) -> list[Round]:
-    """A name server whose permits change; the honest clients are other principals than the attacker."""
-    place = _place(stack)
-    server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("token"), *_listen()))
-    target = _target(stack, "gRPC with permits", server, place.files("token", "broker"))
-    folder, seconds = str(place.permits.parent), catalogue.REVOCATION_SECONDS
-    return [(target, catalogue.on_listener("permits", server.endpoint.port, seconds, ATTACKED_FOLDER=folder))]
-
-
-def blocked_namesrv(stack: ExitStack, seconds: float) -> list[Round]:
-    """A name server whose event loop is blocked most of the time; honest clients look up."""
-    server = stack.enter_context(BlockableNamesrv(*NO_SCAN, *_listen()))
-    honest = _client(stack, server, addresses.HONEST, None)
-    target = _target(stack, "gRPC", server)._replace(ask=lambda: _route(honest))
-    return [(target, catalogue.on_listener("blocked", server.endpoint.port, seconds, ATTACKED_PID=str(server.pid)))]
-
-
-def _place(stack: ExitStack) -> Place:
-    """Certificates, tokens and permits; the server's certificate names the addresses at which clients dial it."""
-    place = Place.make(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-    ips = ["127.0.0.1", addresses.ATTACKER, addresses.HONEST]
-    place.authority.sign("localhost", ["localhost"], ips=ips, file_name="server")
-    return place
+    target = Target("gRPC", server, _honest_calls(honest, health=False), arrive=arrive)
+    if addresses.are_here():
+        neighbour = _client(stack, server, addresses.ATTACKER)
+        target = target._replace(ask_as_neighbour=_honest_calls(neighbour, health=True))
+    return [(target, catalogue.on_listener("grpc", server.endpoint.port, seconds))]
 
 
 def beside_grpc(stack: ExitStack, seconds: float) -> list[Round]:
@@ -216,9 +162,6 @@ def agent(stack: ExitStack, seconds: float) -> list[Round]:
 
 ROUNDS: tuple[tuple[str, Begin], ...] = (
     ("grpc", namesrv),
-    ("grpc tls", namesrv_with_tls),
-    ("grpc permits", namesrv_with_permits),
-    ("grpc", blocked_namesrv),
     ("remoting metrics", beside_grpc),
     ("agent", agent),
 )
@@ -229,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.attack", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
-    parser.add_argument("--on", default="", help="a listener: grpc, tls, permits, remoting, metrics or agent")
+    parser.add_argument("--on", default="", help="a listener: grpc, remoting, metrics or agent")
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
     if not addresses.are_here():

@@ -8,29 +8,18 @@ from __future__ import annotations
 import sys
 
 from tests.faults.attack import addresses
-from tests.faults.attack.on_grpc import BLOCKED, GRPC, PERMITS, TLS
+from tests.faults.attack.on_grpc import GRPC
 from tests.faults.attack.on_http import HTTP
 from tests.faults.attack.on_remoting import REMOTING
 from tests.faults.attack.runner import Attack
 
-ATTACKS = {
-    "grpc": GRPC,
-    "tls": TLS,
-    "permits": PERMITS,
-    "blocked": BLOCKED,
-    "remoting": REMOTING,
-    "metrics": HTTP,
-}
+ATTACKS = {"grpc": GRPC, "remoting": REMOTING, "metrics": HTTP}
 """By listener and name."""
-REVOCATION_SECONDS = 10.0
-"""A name server looks at its permits every second, and takes what has looked the same twice."""
 EXTRA_SECONDS = 10.0
 """What attacks that end by themselves may take beyond their time."""
 
 
-def on_listener(
-    listener: str, port: int, seconds: float, attacked: str = "namesrv", **environment: str
-) -> list[Attack]:
+def on_listener(listener: str, port: int, seconds: float, attacked: str = "namesrv") -> list[Attack]:
     """Returns the attacks by hand that this machine can make.
 
     Args:
@@ -38,9 +27,8 @@ def on_listener(
         port: Where it is.
         seconds: How long each lasts.
         attacked: ``namesrv``, ``agent`` or ``clients``: the program and listener whose calls they make.
-        environment: More variables for the attacker.
     """
-    environment = {"ATTACKED": attacked, **_addresses(), **environment}
+    environment = {"ATTACKED": attacked, **_addresses()}
     return [
         Attack(
             name,

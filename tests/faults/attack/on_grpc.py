@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import signal
-import ssl
 import sys
-import threading
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from functools import cache
-from pathlib import Path
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
@@ -54,13 +48,11 @@ from tests.support.hostile.frames import (
     SNAPSHOT,
     WATCH,
     call,
-    connections,
     frame,
     headers,
     hello,
     prefixed,
 )
-from tests.support.secured.fleet import TOKENS, permits
 
 HEALTH_CHECK, HEALTH_WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 PIN, AN_HOUR = "/namesrv_api.v1.RouteService/PinRouteSnapshot", b"\x08\x90\x1c"
@@ -70,8 +62,6 @@ MANY = 1_000
 CALLS, HALF = range(1, 400, 2), range(1, 200, 2)
 """That a connection may have open, and half of them."""
 HALF_BYTES = 200_000
-WATCHING_CONNECTIONS = 25
-SOCKET_SECONDS = 10.0
 BURST, BURST_SECONDS = 3_000, 20.0
 
 NO_HTTP2 = "what is no HTTP/2 ends the connection"
@@ -213,37 +203,6 @@ def wrong_encoding(turn: int) -> Request:
 # What needs more than bytes.
 
 
-def requests_while_blocked(port: int, seconds: float) -> None:
-    """Complete requests while the event loop does nothing: the server sleeps in it whenever it gets SIGUSR1."""
-    process, until = int(os.environ["ATTACKED_PID"]), time.monotonic() + seconds
-
-    def keep_asleep() -> None:
-        while time.monotonic() < until:
-            os.kill(process, signal.SIGUSR1)
-            time.sleep(0.5)
-
-    threading.Thread(target=keep_asleep, daemon=True).start()
-    ask(lambda _: (headers(REGISTER), prefixed(bytes(16_000))), 40, waits=False)(port, seconds)
-
-
-def revocation(port: int, seconds: float) -> None:
-    """Thousands of open watches while their caller's permit is taken away and given back."""
-    place = Path(os.environ["ATTACKED_FOLDER"])
-    context = ssl.create_default_context(cafile=str(place / "ca.pem"))
-    context.set_alpn_protocols(["h2"])
-    watches = hello() + calls(CALLS, WATCH, ROUTE, ("authorization", f"Bearer {TOKENS['client']}"))
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        with ExitStack() as stack:
-            for sock in stack.enter_context(connections(port, WATCHING_CONNECTIONS, b"")):
-                sock.settimeout(SOCKET_SECONDS)
-                with suppress(OSError):
-                    stack.enter_context(context.wrap_socket(sock, server_hostname=HOST)).sendall(watches)
-            for change in ({"client": {"look_up": False}}, {}):
-                (place / "permits.json").write_text(json.dumps(permits(**change)), encoding="utf-8")
-                time.sleep(seconds / 2)
-
-
 def honest_bursts(port: int, seconds: float) -> None:
     """Thousands of calls at once on a new connection, by an honest client: none of them may fail."""
     until = time.monotonic() + seconds
@@ -254,15 +213,6 @@ def honest_bursts(port: int, seconds: float) -> None:
             failed = [error for one in asked if (error := one.exception()) is not None]
         if failed:
             sys.exit(f"{len(failed)} of {BURST} calls failed, the first with {failed[0]}")
-
-
-def client_hello() -> bytes:
-    """The first message of a TLS handshake."""
-    context, outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
-    context.set_alpn_protocols(["h2"])
-    with suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
-    return outgoing.read()
 
 
 def of_frames(again: Callable[[int], bytes], begun: bytes = b"", count: int = 8, *, agents: bool = False) -> ByHand:
@@ -359,12 +309,3 @@ GRPC = {
     ),
 }
 """The attacks on any listener of gRPC, by name."""
-
-TLS = {
-    "half-handshakes": ByHand(hold(client_hello()[: len(client_hello()) // 2], MOST_CONNECTIONS), "10 s"),
-    "random-bytes": GRPC["random-bytes"],
-    # They cost the attacker nothing, and the server a signature each.
-    "handshakes": ByHand(repeat(client_hello, 2_048), "2,048 handshakes an address", own_address=True),
-}
-PERMITS = {"revocation": ByHand(revocation, "open calls end a slice at a time")}
-BLOCKED = {"requests-while-blocked": ByHand(requests_while_blocked, OF_AN_ADDRESS)}

@@ -71,9 +71,9 @@ def headers(path: str, *more: tuple[str, str]) -> bytes:
     return b"".join(field(name, value) for name, value in fields)
 
 
-def field(name: str, value: str, *, indexed: bool = False) -> bytes:
-    """A literal field of HPACK, which goes into the table or not."""
-    return (b"\x40" if indexed else b"\0") + _string(name) + _string(value)
+def field(name: str, value: str) -> bytes:
+    """A literal field of HPACK that does not go into the table."""
+    return b"\0" + _string(name) + _string(value)
 
 
 def call(path: str, stream: int, message: bytes | None = b"", *more: tuple[str, str]) -> bytes:
@@ -120,9 +120,9 @@ class Windowed:
         while stream not in self.ended:
             self.read()
 
-    def read(self, most: int = WINDOW_BYTES) -> None:
+    def read(self) -> None:
         """Takes what has come, and waits for it. Raises OSError, also at the end of the connection."""
-        came = self._sock.recv(most)
+        came = self._sock.recv(WINDOW_BYTES)
         if not came:
             raise ConnectionResetError("the server has closed the connection")
         self._unread += came
