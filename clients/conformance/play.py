@@ -72,7 +72,7 @@ class _Play:
                 timeout_millis=self.case.get("timeout_millis", 5_000),
             )
             try:
-                for step in self.case["steps"]:
+                for step in (*_beginning(self.case), *self.case["steps"]):
                     self._take(step, client, str(step))
                 if "history" in self.case:
                     check("the history", client.history(), [expected(*state) for state in self.case["history"]])
@@ -306,6 +306,14 @@ class _Client:
         """All states of a topic but ``disconnected``, without repetitions."""
         states = [state for state in self._states[topic] if state[1] != "disconnected"]
         return [state for number, state in enumerate(states) if states[number - 1 : number] != [state]]
+
+
+def _beginning(case: Case) -> Sequence[Case]:
+    """Returns the steps that ``begins`` stands for: a watch, its first message, and the route that it brings."""
+    if (brokers := case.get("begins")) is None:
+        return ()
+    sent = {"A": "sends", "routes": {"T": brokers}, "bookmark": 5}
+    return {"A": "opens"}, sent, {"client": "shows", "brokers": brokers}
 
 
 def check(what: str, got: object, wanted: object) -> None:

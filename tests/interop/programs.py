@@ -180,7 +180,7 @@ def build_go(folder: Path) -> Programs:
     shutil.copy(WATCHING / "main.go", client / "watching")
     environment = GO_ENVIRONMENT | {"GOBIN": str(tools), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     run([go, "install", "tool"], library, environment)
-    run([buf, "generate", "../../protos"], library, environment)
+    run([buf, "generate", "contract"], library, environment)
     for module in (library, client):
         run([go, "build", "-o", f"{tools}{os.sep}", "./..."], module, environment)
     return Programs(client, {name: [str(tools / name)] for name in GO_PROGRAMS})
