@@ -35,7 +35,7 @@ from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
 from namesrv.core.removals import scan_not_active_broker
-from namesrv.core.slices import with_breaths
+from namesrv.core.slices import run_steps
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState
 from namesrv.core.state_change import StateChange, apply_now
 from namesrv.core.watch.hub import RouteWatch, WatchHub
@@ -82,7 +82,7 @@ SMOKE = Sizes(50, 20, (Profile(50, 10, 2),), 50, 50, 3, 50)
 class ChangeTimes:
     """Makes changes as the table writer does, and adds up what they take on its thread and on the event loop.
 
-    Here one thread does the work of both. So no time includes pauses of breaths or the hop between threads.
+    Here one thread does the work of both. So no time includes sleeps of yields or the hop between threads.
     """
 
     def __init__(self) -> None:
@@ -233,8 +233,8 @@ def _watches_ended(state: RouteState, profile: Profile, sizes: Sizes) -> Figures
     for _ in range(sizes.watches):
         names = frozenset(topic_name(number) for number in rng.sample(range(profile.topics), count))
         watches.append(RouteWatch(lambda: None, Subscription(names)))
-        with_breaths(hub.join(watches[-1]))
-        with_breaths(hub.fill(watches[-1]))
+        run_steps(hub.join(watches[-1]))
+        run_steps(hub.fill(watches[-1]))
     blocked: list[float] = []
     for watch in watches:
         began = time.perf_counter()

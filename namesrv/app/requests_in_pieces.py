@@ -11,7 +11,7 @@ from namesrv.app.field_rules import check_topic_count
 from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter
 from namesrv.core.errors import limit_exceeded
-from namesrv.core.pace import breathe
+from namesrv.core.pace import yield_point
 from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv_common.server.rpc_handlers import LargeRequests, MessageT, OneInATurn
@@ -57,7 +57,7 @@ class RequestsInPieces:
         message = kind()
         end = 0
         while end < len(request):
-            breathe()
+            yield_point()
             begin, end = end, self._end_of_piece(request, end, PIECE_BYTES, PIECE_FIELDS)
             if end - begin > MAX_MESSAGE_BYTES:
                 raise limit_exceeded("bytes of one field", end - begin, MAX_MESSAGE_BYTES)

@@ -29,7 +29,7 @@ MAX_LOST_TOPICS = 100_000
 """Most lost topics that are remembered, some 10 MB."""
 
 ROWS_AT_ONCE = 256
-"""Rows of the topic table between two breaths: some 50 µs."""
+"""Rows of the topic table between two yield points: some 50 µs."""
 
 _BY_WILL = frozenset({RemovalReason.NOT_IN_REGISTRATION, RemovalReason.DELETED_BY_OPERATOR})
 """The reasons for which a topic goes because somebody deleted it."""

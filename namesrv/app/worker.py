@@ -18,15 +18,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from namesrv.app.fair_queue import OWN, FairQueue
-from namesrv.core.pace import BREATH
+from namesrv.core.pace import YIELD_POINT
 
 ResultT = TypeVar("ResultT")
 
 WORK_SECONDS = 0.0005
-"""Work between two breaths that are taken."""
+"""Work between two yields."""
 
-BREATH_SECONDS = 0.00005
-"""Pause of a breath: long enough for other threads to take the processor and the interpreter."""
+YIELD_SECONDS = 0.00005
+"""Sleep of a yield: long enough for other threads to take the processor and the interpreter."""
 
 YOUNG, MIDDLE = 0, 1
 """Generations of the garbage collector."""
@@ -43,7 +43,7 @@ class Urgency(IntEnum):
     """The urgency of a job. Jobs of equal urgency are served round robin by owner."""
 
     LARGE = 0
-    """All others go first, also once it has begun: they interrupt it at its breaths."""
+    """All others go first, also once it has begun: they interrupt it at its yield points."""
     USUAL = 1
     FIRST = 2
     """A change that is being made: all other changes wait for it."""
@@ -53,17 +53,17 @@ class GivenUp(BaseException):
     """The caller has left. Not an Exception, so that no handler in a computation takes it for an error."""
 
 
-class TimedBreaths:
-    """Takes a breath that is offered if the thread has worked for ``WORK_SECONDS`` since the last one."""
+class TimedYields:
+    """Yields at a yield point if the thread has worked for ``WORK_SECONDS`` since it last did."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
     def __call__(self) -> bool:
-        """Whether it was taken."""
+        """Whether it yielded."""
         is_due = time.perf_counter() - self._since >= WORK_SECONDS
         if is_due:
-            time.sleep(BREATH_SECONDS)
+            time.sleep(YIELD_SECONDS)
             self._since = time.perf_counter()
         return is_due
 
@@ -86,11 +86,11 @@ class _Job:
         """Does the work. Called once, on the thread."""
         context, work, loop, ended = self._context, self._work, self.loop, self.ended
         del self._context, self._work, self.ended
-        self._breath = TimedBreaths()
+        self._yield = TimedYields()
         result, error = None, None
         try:
             try:
-                context.run(BREATH.set, self._breathe)
+                context.run(YIELD_POINT.set, self._at_yield_point)
                 result = None if self.given_up else context.run(work)
             finally:
                 del context, work  # the context refers to this job
@@ -105,10 +105,10 @@ class _Job:
         finally:
             del result, error, ended  # the error refers to this frame
 
-    def _breathe(self) -> None:
+    def _at_yield_point(self) -> None:
         if self.given_up:
             raise GivenUp
-        if not self._breath() or self._interrupt is None:
+        if not self._yield() or self._interrupt is None:
             return
         began = time.perf_counter()
         if began >= self._own_until and self._interrupt():
@@ -126,9 +126,9 @@ def _end(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -
 
 
 def with_pauses(work: Callable[[], ResultT]) -> ResultT:
-    """Does work with breaths, on a thread that may be left behind, such as one that waits for a disk."""
+    """Does work with yield points, on a thread that may be left behind, such as one that waits for a disk."""
     context = contextvars.copy_context()
-    context.run(BREATH.set, TimedBreaths())
+    context.run(YIELD_POINT.set, TimedYields())
     return context.run(work)
 
 
@@ -157,7 +157,7 @@ class Worker:
         *,
         is_next: bool = False,
     ) -> ResultT:
-        """Does work on the thread. If the caller is cancelled, the work ends at its next breath, and then this does.
+        """Does work on the thread. If the caller is cancelled, the work ends at its next yield point, and this then.
 
         Args:
             owner: Whose work it is.

@@ -4,8 +4,8 @@ The event loop owns all that callers see: the rows of the tables, channels, live
 engine's cached answers. Only a commit changes the tables, in one step of the event loop.
 
 The writer's thread prepares a change. It reads tables, which stand still: one change at a time is under way. It owns
-the edit that it prepares, which no other code sees. It must not touch channels, liveness, quotas or streams. A debug
-assertion, ``pace.belongs_to_loop``, fails where it does.
+the transaction that it prepares, which no other code sees. It must not touch channels, liveness, quotas or streams.
+A debug assertion, ``pace.belongs_to_loop``, fails where it does.
 
 How a result is published:
 
@@ -16,7 +16,7 @@ How a result is published:
 
 Code on the event loop may look up rows at any time. A reader that needs all rows of one moment takes a reference to
 the tables. The event loop waits for the thread only by awaiting. A caller that is cancelled takes its job along: the
-thread notices at its next breath, and nothing of the change is committed.
+thread notices at its next yield point, and nothing of the change is committed.
 
 Changes of up to 100 topics are prepared on the event loop, one in an iteration.
 

@@ -1,5 +1,5 @@
 """The route tables and every change of them: pure state, with an injected clock.
 
-Imports neither gRPC nor an event loop, threads, files or clocks. Begin reading in ``registrations``, then ``edit`` and
-``tables``.
+Imports neither gRPC nor an event loop, threads, files or clocks. Begin reading in ``registrations``, then
+``transaction`` and ``tables``.
 """

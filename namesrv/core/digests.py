@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from namesrv.core.changes import Change, ChangeLog, GroupChange, QueuesChange
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMapping
-from namesrv.core.pace import breathe, paced
-from namesrv.core.slices import sorted_in_slices, with_breaths
+from namesrv.core.pace import paced, yield_point
+from namesrv.core.slices import run_steps, sorted_in_slices
 from namesrv.core.tables import TableIndex, Tables
 
 
@@ -85,7 +85,7 @@ class RouteDigests:
         """Computes digests, with pauses. The digest of a group that changes during a pause is never found."""
         for broker, entry in groups:
             entry.digest = self._digest(broker)
-            breathe()
+            yield_point()
 
     def page(self, position: Position, limit: int) -> list[DigestedBroker] | None:
         """The brokers after a position, by cluster, name and id, at most ``limit``; None if a digest is missing.
@@ -132,7 +132,7 @@ class RouteDigests:
         if held:
             topics = {*topics, *held}
         sha256 = hashlib.sha256()
-        names = with_breaths(sorted_in_slices(topics))  # by code points, which is the order of the UTF-8 bytes
+        names = run_steps(sorted_in_slices(topics))  # by code points, which is the order of the UTF-8 bytes
         for topic in paced(names):
             queue_data = held.get(topic) or self._queue_data(topic, broker)
             if queue_data is not None:

@@ -15,7 +15,7 @@ from namesrv.core.model import (
     QueueNumbers,
     StaticMapping,
 )
-from namesrv.core.pace import breathe
+from namesrv.core.pace import yield_point
 
 # Pieces of answers, encoded once when a row changes and joined at each lookup.
 #
@@ -88,11 +88,11 @@ def mapping_field(mapping: StaticMapping) -> bytes:
     head = _MAPPING(scope=scope, total_queue_nums=total_queues, epoch=epoch, dirty=is_dirty)
     # The lists are the last two fields, so the parts are the message.
     parts = [head.SerializeToString()]
-    breathe()
+    yield_point()
     parts.append(_MAPPING(topic_queue_ids=[queue for queue, _ in queue_ids]).SerializeToString())
-    breathe()
+    yield_point()
     parts.append(_MAPPING(broker_queue_ids=[queue for _, queue in queue_ids]).SerializeToString())
-    breathe()
+    yield_point()
     return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, b"".join(parts))
 
 

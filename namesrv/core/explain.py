@@ -258,7 +258,7 @@ def explain_route(now: CurrentState, newest_first: list[Change]) -> list[Explana
     """Explains each group that has queues of a topic, reports some that are held back, or had some.
 
     Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
-    All but the number of a group's other topics is as of when ``now`` was made. Takes breaths: for a thread.
+    All but the number of a group's other topics is as of when ``now`` was made. Has yield points: for a thread.
 
     Args:
         newest_first: The change log at that time.

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
-from namesrv.core.edit import TableEdit, blast_radius, topics_in_use
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
 from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
+from namesrv.core.transaction import Transaction, blast_radius, topics_in_use
 from namesrv_common.printable import counted
 
 TOPICS_NAMED = 10
@@ -62,21 +62,21 @@ class IntentsChange:
     validate_only: bool = False
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit(self.cause, self.intents)
+        self._transaction = transaction = self.state.begin(self.cause, self.intents)
         self._rows = _differences(self.state.intents, self.intents)
         self._count = 0
         decided = False
         for row in paced(self._rows):
             decided = decided or row.after is not None
-            self._count += _apply(edit, row.intent, lifted=row.after is None)
-        edit.prepare(*self._rows)
-        self._blast_radius = blast_radius(edit)
-        self._in_use = topics_in_use(edit) if decided else NOT_IN_USE
+            self._count += _apply(transaction, row.intent, lifted=row.after is None)
+        transaction.prepare(*self._rows)
+        self._blast_radius = blast_radius(transaction)
+        self._in_use = topics_in_use(transaction) if decided else NOT_IN_USE
 
     def commit(self) -> OperatorOutcome:
         if not self.validate_only:
             self.state.intents = self.intents
-            self.state.commit(self._edit)
+            self.state.commit(self._transaction)
         return OperatorOutcome(self._blast_radius, self._count, self._rows, self._in_use)
 
 
@@ -98,18 +98,18 @@ class TopicDeletion:
 
     def prepare(self) -> None:
         self.state.check_not_frozen()
-        self._edit = self.state.begin_edit(self.cause)
-        self._count = self._edit.remove_topic(self.topic, self.cluster_name)
-        self._edit.prepare()
-        self._blast_radius = blast_radius(self._edit)
-        self._in_use = topics_in_use(self._edit)
+        self._transaction = self.state.begin(self.cause)
+        self._count = self._transaction.remove_topic(self.topic, self.cluster_name)
+        self._transaction.prepare()
+        self._blast_radius = blast_radius(self._transaction)
+        self._in_use = topics_in_use(self._transaction)
 
     def commit(self) -> OperatorOutcome:
         if not self.validate_only:
             self.state.check_not_frozen()
             if self.refuse_in_use:
                 check_not_in_use(self._in_use)
-            self.state.commit(self._edit)
+            self.state.commit(self._transaction)
             self.state.guard.topic_deleted(self.topic, self.cluster_name)
         return OperatorOutcome(self._blast_radius, self._count, in_use=self._in_use)
 
@@ -142,13 +142,13 @@ def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentChange,
     return tuple(rows)
 
 
-def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> int:
-    """Has an edit take an intent into account that comes or goes; returns how many groups of a topic that is about."""
+def _apply(transaction: Transaction, intent: Intent, *, lifted: bool) -> int:
+    """Has a transaction heed an intent that comes or goes; returns how many groups of a topic that is about."""
     if isinstance(intent.key, HoldKey):
         if lifted:
-            return edit.release_topic(intent.key.topic)
-        return edit.hold_topic(intent.key.topic, intent.key.cluster_name)
-    group = edit.group(intent.key)
+            return transaction.release_topic(intent.key.topic)
+        return transaction.hold_topic(intent.key.topic, intent.key.cluster_name)
+    group = transaction.group(intent.key)
     if group is not None:
-        edit.put_group(group)
+        transaction.put_group(group)
     return 0

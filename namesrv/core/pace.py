@@ -1,12 +1,12 @@
-"""Breaths of a long computation: moments at which its thread may give the processor and the interpreter away.
+"""Yield points of a long computation: there its thread may give the processor and the interpreter away.
 
-A loop offers a breath after every few items. A thread for computations takes it, and sleeps 50 µs, if it has worked for
-half a millisecond since the last one. So loops need not know what their items cost, and their callers stay plain.
+A loop has a yield point after every few items. There a thread for computations sleeps 50 µs, if it has worked for half
+a millisecond since it last did. So loops need not know what their items cost, and their callers stay plain.
 
 The interpreter alone changes hands often enough (``sys.setswitchinterval``). But where the engine's thread and this
 one share a core, Linux lets a busy thread run on for milliseconds. ``sched_yield`` is no remedy: it releases the
 interpreter before the interval of the thread that waits has ended, and that interval begins anew. So on two cores the
-event loop loses the race again and again. With longer pauses between breaths lookups wait for what lies between them.
+event loop loses the race again and again. With more work between two yields lookups wait for it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import TypeVar
 ItemT = TypeVar("ItemT")
 
 FEW = 16
-"""Items of a loop between two offers of a breath: an item takes some 50 µs at most, an offer takes 0.2 µs."""
+"""Items of a loop between two yield points: an item takes some 50 µs at most, a yield point 0.2 µs."""
 
 
-def _no_breath() -> None:
+def _do_nothing() -> None:
     pass
 
 
-BREATH: ContextVar[Callable[[], object]] = ContextVar("breath", default=_no_breath)
-"""Called when a breath is offered; does nothing outside a thread for long computations. It raises the end of the
+YIELD_POINT: ContextVar[Callable[[], object]] = ContextVar("yield_point", default=_do_nothing)
+"""Called at each yield point; does nothing outside a thread for long computations. It raises the end of the
 computation once its caller has left."""
 
 is_ownership_checked = False
@@ -36,20 +36,20 @@ is_ownership_checked = False
 
 def belongs_to_loop() -> None:
     """A mark of functions that only the event loop may call."""
-    if is_ownership_checked and BREATH.get() is not _no_breath:
+    if is_ownership_checked and YIELD_POINT.get() is not _do_nothing:
         raise AssertionError("a thread for computations touches what belongs to the event loop")
 
 
-def breathe() -> None:
-    """Offers a breath."""
-    BREATH.get()()
+def yield_point() -> None:
+    """Lets a thread for computations yield."""
+    YIELD_POINT.get()()
 
 
 def paced(items: Iterable[ItemT], few: int = FEW) -> Iterator[ItemT]:
-    """The same items, with an offer of a breath between every few. Each is asked for when it is wanted, not before."""
+    """The same items, with a yield point between every few. Each is asked for when it is wanted, not before."""
     iterator = iter(items)
     yield from islice(iterator, few)
     for item in iterator:
-        breathe()
+        yield_point()
         yield item
         yield from islice(iterator, few - 1)

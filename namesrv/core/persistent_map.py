@@ -72,7 +72,7 @@ class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
     def changed(self, changes: Mapping[KeyT, ValueT | None]) -> PersistentMap[KeyT, ValueT]:
         """The same rows but for some that are added, replaced or, with None, removed.
 
-        Only one thread at a time may call it, for any version. It takes breaths.
+        Only one thread at a time may call it, for any version. It has yield points.
         """
         if not changes:
             return self

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from namesrv.core.changes import Cause
-from namesrv.core.edit import TableEdit
 from namesrv.core.errors import Reason, Refused, broker_not_registered
 from namesrv.core.model import (
     MASTER_ID,
@@ -28,6 +27,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
+from namesrv.core.transaction import Transaction
 
 REGISTER_BROKER = Cause("RegisterBroker")
 REGISTER_TOPIC = Cause("RegisterTopic")
@@ -180,25 +180,25 @@ class BrokerRegistration:
     def prepare(self) -> None:
         state, registration = self.state, self._registration
         self._check_open()
-        self._edit = edit = state.begin_edit(self._cause)
+        self._transaction = transaction = state.begin(self._cause)
         self._before = before = state.tables.broker_live_table.get(self._key)
         _check_base_version(registration, before)
         self._brings_topics = needs_topics(state, registration)
         if self._brings_topics and self._topics is None:  # they did not count before
             self.read()
-        self._replaced = self._put_into_group(edit, before)
+        self._replaced = self._put_into_group(transaction, before)
         self._renewed = self._live_info()
         if self._brings_topics:
-            self._put_topics(edit)
+            self._put_topics(transaction)
         if registration.filter_servers is not None:
-            edit.put_filter_servers(self._key, registration.filter_servers)
-        edit.put_live(self._renewed)
-        edit.prepare()
+            transaction.put_filter_servers(self._key, registration.filter_servers)
+        transaction.put_live(self._renewed)
+        transaction.prepare()
 
     def commit(self) -> RegisterBrokerResult:
         state, before, renewed, replaced = self.state, self._before, self._renewed, self._replaced
         self._check_open()  # the channel may have ended while this was being prepared
-        changed = state.commit(self._edit)
+        changed = state.commit(self._transaction)
         if self._brings_topics:
             self._note_fingerprint()
         for gone in replaced:
@@ -231,39 +231,39 @@ class BrokerRegistration:
         if self._registration.channel_id is not None:
             self.state.channels.check_open(self._registration.channel_id)
 
-    def _put_into_group(self, edit: TableEdit, before: BrokerLiveInfo | None) -> list[RemovedBroker]:
+    def _put_into_group(self, transaction: Transaction, before: BrokerLiveInfo | None) -> list[RemovedBroker]:
         """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
         registration = self._registration
         replaced: list[RemovedBroker] = []
         if before is not None and before.broker != registration.broker:
-            group_gone = edit.remove_broker(before, RemovalReason.REPLACED)
-            topics = len(edit.lost_queues(before.broker)) if group_gone else 0
+            group_gone = transaction.remove_broker(before, RemovalReason.REPLACED)
+            topics = len(transaction.lost_queues(before.broker)) if group_gone else 0
             replaced.append(RemovedBroker(before, RemovalReason.REPLACED, group_gone, topics))
         broker, broker_id, broker_addr = registration.broker, registration.broker_id, registration.broker_addr
-        group = edit.group(broker) or BrokerData(broker)
+        group = transaction.group(broker) or BrokerData(broker)
         holder_addr = group.addrs.get(broker_id, broker_addr)
         if holder_addr != broker_addr:
             holder = self.state.tables.broker_live_table[LiveKey(broker.cluster_name, holder_addr)]
             if self.state.is_confirmed(holder):
                 _check_state_version(registration, holder)
-            edit.remove_live(holder, RemovalReason.REPLACED)
+            transaction.remove_live(holder, RemovalReason.REPLACED)
             replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
         after = _with_broker(group, registration)
-        if after is not group or not edit.is_shown_alike(group):  # nearly never: it would be encoded again
-            edit.put_group(after)
+        if after is not group or not transaction.is_shown_alike(group):  # nearly never: it would be encoded again
+            transaction.put_group(after)
         return replaced
 
-    def _put_topics(self, edit: TableEdit) -> None:
+    def _put_topics(self, transaction: Transaction) -> None:
         registration = self._registration
         broker, topic_configs, mappings = registration.broker, self._topics or {}, registration.mappings
         reported: Mapping[str, ReportedQueues] = topic_configs
         if registration.topic_by_topic:
-            reported = edit.with_mappings(broker, topic_configs, mappings)
-        edit.put_topics(broker, reported.items(), self._encoded)
+            reported = transaction.with_mappings(broker, topic_configs, mappings)
+        transaction.put_topics(broker, reported.items(), self._encoded)
         names_all = not (registration.topic_by_topic and mappings)  # as in RocketMQ
         exactly = self.state.behaviour.delete_topic_with_broker_registration and names_all
         if exactly and registration.base_version is None:
-            edit.remove_topics_but(broker, topic_configs.keys())
+            transaction.remove_topics_but(broker, topic_configs.keys())
 
     def _live_info(self) -> BrokerLiveInfo:
         registration = self._registration
@@ -314,16 +314,16 @@ class TopicRegistration:
         return len(self.queues)
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit(self.cause)
+        self._transaction = transaction = self.state.begin(self.cause)
         for broker, numbers in paced(self.queues.items()):
             if broker not in self.state.tables.broker_addr_table:
                 raise broker_not_registered(*broker)
-            edit.put_topics(broker, edit.with_mappings(broker, {self.topic: numbers}, {}).items())
-        edit.prepare()
+            transaction.put_topics(broker, transaction.with_mappings(broker, {self.topic: numbers}, {}).items())
+        transaction.prepare()
 
     def commit(self) -> bool:
         self.state.check_not_frozen()
-        return self.state.commit(self._edit)
+        return self.state.commit(self._transaction)
 
 
 def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from namesrv.core.changes import Cause
-from namesrv.core.edit import TableEdit, blast_radius
 from namesrv.core.mass_loss import LostBroker
 from namesrv.core.model import (
     BlastRadius,
@@ -22,6 +21,7 @@ from namesrv.core.model import (
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.state_change import ANY_NUMBER
+from namesrv.core.transaction import Transaction, blast_radius
 
 BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
@@ -138,22 +138,22 @@ class Removal:
     def prepare(self) -> None:
         state, self._removed = self.state, list[RemovedBroker]()
         self._lives = _due(state, self.keys, self.is_meant)
-        self._edit = edit = state.begin_edit(self.cause)
+        self._transaction = transaction = state.begin(self.cause)
         for live in paced(self._lives):
             # A guarded broker whose time is up was lost long ago.
             was_held = self.reason in VANISHED and state.unconfirmed.get(live.key) is Unconfirmed.GUARD
             reason = RemovalReason.LOSS_CONFIRMED if was_held else self.reason
-            group_gone = edit.remove_broker(live, reason)
-            topics = len(edit.lost_queues(live.broker)) if group_gone else 0
+            group_gone = transaction.remove_broker(live, reason)
+            topics = len(transaction.lost_queues(live.broker)) if group_gone else 0
             self._removed.append(RemovedBroker(live, reason, group_gone, topics))
-        edit.prepare()
+        transaction.prepare()
 
     def commit(self) -> list[RemovedBroker]:
         """Returns those that were removed."""
         if not self._lives or not _are_due(self.state, self._lives, self.is_meant):
             return []
         self.state.guard.removed(self._losses())
-        self.state.commit(self._edit)
+        self.state.commit(self._transaction)
         for gone in self._removed:
             self.state.forget(gone.live)
         return self._removed
@@ -163,7 +163,7 @@ class Removal:
         if self.reason not in VANISHED:
             return
         tables, keys = self.state.tables, (gone.live.broker for gone in self._removed if gone.group_gone)
-        queues = {key: self._edit.all_lost_queues(key) for key in keys}
+        queues = {key: self._transaction.all_lost_queues(key) for key in keys}
         for removed in self._removed:
             live = removed.live
             if live.key not in self.state.unconfirmed:
@@ -180,7 +180,7 @@ class LossPreview(Removal):
     def prepare(self) -> None:
         self.state.check_not_frozen()
         super().prepare()
-        self._blast_radius = blast_radius(self._edit)
+        self._blast_radius = blast_radius(self._transaction)
 
     def commit(self) -> tuple[list[RemovedBroker], BlastRadius]:  # type: ignore[override]
         """Returns those that would be removed, and what that would do to the routes."""
@@ -201,21 +201,21 @@ class Hold:
     is_meant: IsMeant
 
     def prepare(self) -> None:
-        self._edit = edit = self.state.begin_edit(MASS_LOSS_GUARD)
+        self._transaction = transaction = self.state.begin(MASS_LOSS_GUARD)
         for live in paced(self.losing):
-            group = edit.group(live.broker)
+            group = transaction.group(live.broker)
             assert group is not None, "a live broker is always in its group"
-            _keep_unconfirmed(edit, group, live)
+            _keep_unconfirmed(transaction, group, live)
         self._removed_before = self.state.guard.recently_removed(self.principals)
-        self._brought_back = [lost.live for lost in self._removed_before if self._brings_back(edit, lost)]
-        edit.prepare()
+        self._brought_back = [lost.live for lost in self._removed_before if self._brings_back(transaction, lost)]
+        transaction.prepare()
 
     def commit(self) -> list[RemovedBroker]:
         """Returns none: no broker is removed."""
         state = self.state
         if not _are_due(state, self.losing, self.is_meant):
             return []
-        state.commit(self._edit)
+        state.commit(self._transaction)
         state.guard.held((live.key for live in self.losing), self._removed_before)
         for live in (*self.losing, *self._brought_back):
             state.unconfirmed[live.key] = Unconfirmed.GUARD
@@ -224,24 +224,24 @@ class Hold:
                 state.channels.unbind(live.channel_id, live.key)
         return []
 
-    def _brings_back(self, edit: TableEdit, lost: LostBroker) -> bool:
+    def _brings_back(self, transaction: Transaction, lost: LostBroker) -> bool:
         """Puts a lost broker back, and reports so, unless another broker has taken its id or address since."""
         live, index = lost.live, self.state.index
-        group = edit.group(live.broker) or replace(lost.group, members=())
+        group = transaction.group(live.broker) or replace(lost.group, members=())
         if live.key in self.state.tables.broker_live_table or live.broker_id in group.addrs:
             return False
-        _keep_unconfirmed(edit, group, live)
+        _keep_unconfirmed(transaction, group, live)
         if lost.filter_servers:
-            edit.put_filter_servers(live.key, lost.filter_servers)
+            transaction.put_filter_servers(live.key, lost.filter_servers)
         known, held = index.topics_by_broker.get(live.broker, ()), index.held_by_group.get(live.broker, ())
         missing = {name: data.reported for name, data in lost.queues.items() if name not in known and name not in held}
-        edit.put_topics(live.broker, missing.items())
+        transaction.put_topics(live.broker, missing.items())
         return True
 
 
-def _keep_unconfirmed(edit: TableEdit, group: BrokerData, live: BrokerLiveInfo) -> None:
-    edit.put_group(group.with_member(Member(live.broker_id, live.broker_addr, unconfirmed=True)))
-    edit.put_live(replace(live, unconfirmed=True, channel_id=None))
+def _keep_unconfirmed(transaction: Transaction, group: BrokerData, live: BrokerLiveInfo) -> None:
+    transaction.put_group(group.with_member(Member(live.broker_id, live.broker_addr, unconfirmed=True)))
+    transaction.put_live(replace(live, unconfirmed=True, channel_id=None))
 
 
 def _due(state: RouteState, keys: Iterable[LiveKey], is_meant: IsMeant) -> list[BrokerLiveInfo]:

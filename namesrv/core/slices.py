@@ -6,22 +6,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
-from namesrv.core.pace import breathe
+from namesrv.core.pace import yield_point
 
 ResultT = TypeVar("ResultT")
 Sliced = Generator[None, None, ResultT]
 """Work that yields between slices. Its driver decides what runs in between."""
 
 
-def with_breaths(steps: Sliced[ResultT]) -> ResultT:
-    """Drives steps to their end, with a breath between them where this is a thread for computations."""
+def run_steps(steps: Sliced[ResultT]) -> ResultT:
+    """Drives steps to their end, with a yield point between them where this is a thread for computations."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
             result: ResultT = end.value
             return result
-        breathe()
+        yield_point()
 
 
 ItemT = TypeVar("ItemT")

@@ -58,7 +58,7 @@ class RouteSnapshot:
     """Whether the name server was warm. None in the snapshot file, which answers no reader."""
 
     def messages(self, tables: Collection[RouteTable] = ALL_TABLES) -> Iterator[bytes]:
-        """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker. Takes breaths: for a thread."""
+        """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker. For a thread."""
         start = route_service_pb2.SnapshotHeader(taken_at_millis=self.taken_at_millis)
         if self.warm is not None:
             start.warm = self.warm

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.edit import TableEdit
 from namesrv.core.model import (
     BrokerData,
     BrokerKey,
@@ -21,6 +20,7 @@ from namesrv.core.model import (
     StaticMapping,
 )
 from namesrv.core.pace import paced
+from namesrv.core.transaction import Transaction
 
 _Message = route_service_pb2.StreamRouteSnapshotResponse
 _Chunk = route_service_pb2.SnapshotChunk
@@ -38,7 +38,7 @@ class UnusableSnapshot(Exception):
 
 @dataclass(slots=True)
 class LoadedSnapshot:
-    """The content of a snapshot, in the form that an edit of the tables takes."""
+    """The content of a snapshot, in the form that a transaction of the tables takes."""
 
     taken_at_millis: int = 0
     """When it was taken, by the wall clock, milliseconds since the Unix epoch."""
@@ -51,16 +51,16 @@ class LoadedSnapshot:
     topic_configs: dict[BrokerKey, list[ReportedTopic]] = field(default_factory=dict)
     """The topics of each group with the permissions that its broker reported, not those in force."""
 
-    def put_into(self, edit: TableEdit) -> None:
-        """Puts everything into an edit of empty tables, whose intents apply to it as they do to a registration."""
+    def put_into(self, transaction: Transaction) -> None:
+        """Puts everything into a transaction of empty tables, whose intents apply to it as to a registration."""
         for group in self.groups.values():
-            edit.put_group(group)
+            transaction.put_group(group)
         for key, live in self.live.items():
-            edit.put_live(live)
+            transaction.put_live(live)
             if key in self.filter_servers:
-                edit.put_filter_servers(key, self.filter_servers[key])
+                transaction.put_filter_servers(key, self.filter_servers[key])
         for broker, configs in self.topic_configs.items():
-            edit.put_topics(broker, configs)
+            transaction.put_topics(broker, configs)
 
 
 def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:

@@ -11,7 +11,6 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.core import encoding, model
 from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.digests import RouteDigests
-from namesrv.core.edit import TableEdit, update_index
 from namesrv.core.errors import shutting_down
 from namesrv.core.liveness import ChannelTable, Liveness
 from namesrv.core.mass_loss import MassLossGuard
@@ -21,6 +20,7 @@ from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
 from namesrv.core.tables import TableIndex, Tables, route_fragments
 from namesrv.core.topic_lists import TopicLists
+from namesrv.core.transaction import Transaction, update_index
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
 """Seconds of silence after which a broker is removed (RocketMQ's constant of that name)."""
@@ -92,7 +92,7 @@ class RouteState:
         self.guard = MassLossGuard(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._new_groups: set[BrokerKey] = set()
-        """Groups that the last edit was to bring."""
+        """Groups that the last transaction was to bring."""
 
     @property
     def revision(self) -> int:
@@ -229,10 +229,10 @@ class RouteState:
         assert not self.revision, "a snapshot is loaded before anything changes"
         assert not self.tables.broker_live_table, "one snapshot is loaded"
         loaded = read_snapshot(messages)
-        edit = self.begin_edit(Cause("start"))
-        loaded.put_into(edit)
-        edit.prepare()
-        self._publish(edit)  # without a revision: nobody can have read the state before
+        transaction = self.begin(Cause("start"))
+        loaded.put_into(transaction)
+        transaction.prepare()
+        self._publish(transaction)  # without a revision: nobody can have read the state before
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self.expired_time)
@@ -245,33 +245,33 @@ class RouteState:
         if change.rows:
             self.change_log.append(change, self.clock.wall_millis())
 
-    def begin_edit(self, cause: Cause, intents: IntentTable | None = None) -> TableEdit:
-        """An edit of the tables, which has other intents in force afterwards if some are given.
+    def begin(self, cause: Cause, intents: IntentTable | None = None) -> Transaction:
+        """A transaction of the tables, which has other intents in force afterwards if some are given.
 
-        Forgets the interned rows of groups that the last edit named, if that edit was dropped.
+        Forgets the interned rows of groups that the last transaction named, if that transaction was dropped.
         """
         for broker in self._new_groups:
             if broker not in self.tables.broker_addr_table:
                 self.index.queue_datas.forget_group(broker)
-        edit = TableEdit(self.tables, self.index, self.behaviour, intents or self.intents, cause)
-        self._new_groups = edit.new_groups
-        return edit
+        transaction = Transaction(self.tables, self.index, self.behaviour, intents or self.intents, cause)
+        self._new_groups = transaction.new_groups
+        return transaction
 
-    def commit(self, edit: TableEdit) -> bool:
-        """Publishes an edit.
+    def commit(self, transaction: Transaction) -> bool:
+        """Publishes a transaction.
 
         Returns:
             Whether anything changed that a reader can see.
         """
-        self._publish(edit)
-        if edit.change is None:
+        self._publish(transaction)
+        if transaction.change is None:
             return False
-        self.append_change(edit.change)
+        self.append_change(transaction.change)
         return True
 
-    def _publish(self, edit: TableEdit) -> None:
-        self.tables = edit.after
-        update_index(edit)
+    def _publish(self, transaction: Transaction) -> None:
+        self.tables = transaction.after
+        update_index(transaction)
 
     def check_not_frozen(self) -> None:
         if self.frozen:

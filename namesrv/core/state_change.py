@@ -24,7 +24,7 @@ class StateChange(Protocol[ResultT_co]):
         """About how many topics it touches: what its preparation costs."""
 
     def prepare(self) -> None:
-        """Works out what will change, and shows nothing of it. Reads tables, intents and policy; takes breaths.
+        """Works out what will change, and shows nothing of it. Reads tables, intents and policy; has yield points.
 
         Raises:
             Refused: It cannot be made.
@@ -46,7 +46,7 @@ class ReadingChange(StateChange[ResultT_co], Protocol[ResultT_co]):
         """About how many topics that part reads."""
 
     def read(self) -> None:
-        """Does that part, with breaths. Raises Refused if what it reads breaks a rule."""
+        """Does that part, with yield points. Raises Refused if what it reads breaks a rule."""
 
 
 def apply_now(change: StateChange[ResultT]) -> ResultT:

@@ -67,7 +67,7 @@ class QueueDataTable:
         return self._by_reported.setdefault(broker, {})
 
     def encoded(self, broker: BrokerKey, reported: Iterable[ReportedQueues]) -> dict[ReportedQueues, QueueData]:
-        """Makes the QueueDatas of what a group has not reported yet, with breaths. Reads rows that may change."""
+        """Makes the QueueDatas of what a group has not reported yet, with yield points. Reads rows that may change."""
         known, made = self._by_reported.get(broker, {}), dict[ReportedQueues, QueueData]()
         for queues in paced(reported):
             if queues not in known and queues not in made:

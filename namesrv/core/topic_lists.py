@@ -9,7 +9,7 @@ from collections.abc import Callable
 from namesrv.core.model import BrokerKey, TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
-from namesrv.core.slices import Sliced, sorted_in_slices, with_breaths
+from namesrv.core.slices import Sliced, run_steps, sorted_in_slices
 from namesrv.core.tables import TableIndex, Tables
 
 UNIT = 1
@@ -34,8 +34,8 @@ class SortedNames:
         self._names: list[str] = []
 
     def get(self) -> list[str]:
-        """The names. Sorting very many takes long, with breaths: for a thread."""
-        return with_breaths(self.in_steps())
+        """The names. Sorting very many takes long, with yield points: for a thread."""
+        return run_steps(self.in_steps())
 
     def in_steps(self) -> Sliced[list[str]]:
         """The same, for the event loop."""
@@ -92,7 +92,7 @@ class TopicLists:
     def system(self) -> NamesAfter:
         """Names of clusters and broker groups, which are topics by convention (RocketMQ: getSystemTopicList)."""
         names = self._index.names_of_groups()
-        return lambda after, limit: _page(with_breaths(sorted_in_slices(names)), after, limit)
+        return lambda after, limit: _page(run_steps(sorted_in_slices(names)), after, limit)
 
     def broker_addr(self) -> str | None:
         """Address of some broker, which knows its own system topics: the lowest id of some group."""

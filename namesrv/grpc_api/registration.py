@@ -51,7 +51,7 @@ from namesrv.core.model import (
     ReportedQueues,
     StaticMapping,
 )
-from namesrv.core.pace import breathe, paced
+from namesrv.core.pace import paced, yield_point
 from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.state import RouteState
 from namesrv.engines.api import doubt_of, may_repeat
@@ -243,7 +243,7 @@ def read_topics(messages: Collection[route_data_pb2.TopicConfig], known_topics: 
                 read.add_mapped(len(message.mapping.topic_queue_ids))
                 mapping = static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
                 read[topic] = (*checked, mapping)
-                breathe()
+                yield_point()
             else:
                 read[topic] = checked
         except Refused as error:

@@ -17,8 +17,8 @@ from namesrv import limits
 from namesrv.app.field_rules import NAME, check_topic_count
 from namesrv.core.errors import crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
-from namesrv.core.pace import FEW, breathe, paced
-from namesrv.core.slices import sorted_in_slices, with_breaths
+from namesrv.core.pace import FEW, paced, yield_point
+from namesrv.core.slices import run_steps, sorted_in_slices
 from namesrv.remoting.json_reader import JsonReader, read_json
 from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire import is_address
@@ -92,7 +92,7 @@ _QUEUE = re.compile(r"[0-9]{1,10}")
 
 
 def _mapping_members(reader: JsonReader) -> dict[str, Any]:
-    """Reads a TopicQueueMappingInfo, with breaths: a topic may have tens of thousands of queues."""
+    """Reads a TopicQueueMappingInfo, with yield points: a topic may have tens of thousands of queues."""
     value: dict[str, Any] = {}
     for name in paced(reader.members()):
         taken = _take_queue_ids(reader) if name == "currIdMap" and reader.is_at_object else reader.take()
@@ -102,7 +102,7 @@ def _mapping_members(reader: JsonReader) -> dict[str, Any]:
 
 
 def _mapping_of(value: dict[str, Any]) -> StaticMapping:
-    """Checks a TopicQueueMappingInfo, with breaths. Raises ValueError, whose text says what is wrong with it."""
+    """Checks a TopicQueueMappingInfo, with yield points. Raises ValueError, whose text says what is wrong with it."""
     scope, ids = ("" if value.get("scope") is None else value["scope"]), value.get("currIdMap", {})
     if not isinstance(scope, str) or NAME.problem(scope or "none") is not None:
         raise ValueError(f"has a mapping whose scope is no name of at most {MAX_NAME_LENGTH} bytes")
@@ -110,12 +110,12 @@ def _mapping_of(value: dict[str, Any]) -> StaticMapping:
     epoch = _number(value, "epoch", 0, _LOWEST_LONG, _HIGHEST_LONG)
     if not isinstance(ids, dict | None):
         raise ValueError(f"has a mapping whose currIdMap is none of {MAX_QUEUE_NUMS} numbers")  # noqa: TRY004
-    breathe()
+    yield_point()
     ids = ids or {}
     is_in_order = all(map(operator.lt, ids, itertools.islice(ids, 1, None)))  # nearly always
-    queues = ids if is_in_order else with_breaths(sorted_in_slices(ids))
+    queues = ids if is_in_order else run_steps(sorted_in_slices(ids))
     pairs = tuple([(queue, ids[queue]) for queue in paced(queues)])
-    breathe()  # the caller hashes them next
+    yield_point()  # the caller hashes them next
     return StaticMapping(scope, total, epoch, value.get("dirty") is True, pairs)
 
 
@@ -219,7 +219,7 @@ class RegistrationBody:
             if not left:
                 left = FEW
                 self._count(FEW)
-                breathe()
+                yield_point()
         self._count(FEW - left)
         reader.at = at
 
@@ -287,7 +287,7 @@ _TABLE = '"topicConfigTable":'
 def read_registration(
     data: bytes, crc32: int | None, known_topics: Container[str], held: TopicTableFingerprint | None = None
 ) -> RegistrationBody:
-    """Reads a body with breaths.
+    """Reads a body with yield points.
 
     One odd topic does not refuse the others, as RocketMQ's name server checks no names: it is passed over.
 
@@ -341,9 +341,9 @@ def data_version_of(value: object) -> DataVersion:
 
 
 def _pieces(data: bytes) -> Iterator[memoryview]:
-    """A body in pieces, with a breath before each."""
+    """A body in pieces, with a yield point before each."""
     for start in range(0, len(data), BYTES_AT_ONCE):
-        breathe()
+        yield_point()
         yield memoryview(data)[start : start + BYTES_AT_ONCE]
 
 
@@ -393,7 +393,7 @@ def _read_table(reader: JsonReader, body: RegistrationBody) -> None:
 def _digest(text: str, begin: int, end: int) -> bytes:
     digest = hashlib.sha256()
     for start in range(begin, end, BYTES_AT_ONCE):
-        breathe()
+        yield_point()
         digest.update(text[start : min(start + BYTES_AT_ONCE, end)].encode())
     return digest.digest()
 
@@ -473,7 +473,7 @@ class _Unpacking(io.RawIOBase):
         """Unpacks one step, bounded by what goes in and by what comes out."""
         unpacking, unpacked = self._unpacking, b""
         while not unpacked and not unpacking.eof:
-            breathe()
+            yield_point()
             packed = unpacking.unconsumed_tail or next(self._packed, b"")
             try:
                 unpacked = unpacking.decompress(packed, min(len(buffer), BYTES_AT_ONCE))

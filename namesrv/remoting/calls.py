@@ -26,7 +26,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
-from namesrv.core.pace import breathe
+from namesrv.core.pace import yield_point
 from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
 from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
@@ -69,7 +69,7 @@ def _topic_list(names: NamesAfter, broker_addr: str | None) -> bytes:
     parts: list[bytes] = []
     for start in range(0, len(topics), NAMES_AT_ONCE):
         parts.append(to_json(topics[start : start + NAMES_AT_ONCE])[1:-1])
-        breathe()
+        yield_point()
     addr = b"" if broker_addr is None else b'"brokerAddr":%b,' % to_json(broker_addr)
     return b'{%b"topicList":[%b]}' % (addr, b",".join(parts))
 

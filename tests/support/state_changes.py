@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from namesrv.core.pace import breathe
+from namesrv.core.pace import yield_point
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
 from tests.support.patience import TIMEOUT
 
 LOOK_SECONDS = 0.001
-"""Time between two breaths of work that is held."""
+"""Time between two yield points of work that is held."""
 
 
 class Nothing:
@@ -30,7 +30,7 @@ class Nothing:
 
 
 class HeldWork:
-    """Work of a thread that takes breaths until the test lets it go, or until nobody waits for it."""
+    """Work of a thread that has yield points until the test lets it go, or until nobody waits for it."""
 
     def __init__(self) -> None:
         self._begun = threading.Event()
@@ -46,7 +46,7 @@ class HeldWork:
     def __call__(self) -> None:
         self._begun.set()
         while not self._let_go.wait(LOOK_SECONDS):
-            breathe()
+            yield_point()
 
 
 class Held(HeldWork):

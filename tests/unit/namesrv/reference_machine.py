@@ -21,9 +21,9 @@ from namesrv.core.state import Unconfirmed
 from namesrv.core.state_change import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.properties import Machine
-from tests.support.breaths import breathing, give_up, short_breaths
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
+from tests.support.yield_points import frequent_yield_points, give_up, yielding
 from tests.unit.namesrv.reference_change_log import (
     BY_OPERATORS,
     LOST_QUEUES,
@@ -45,7 +45,7 @@ Event = tuple[str, int]
 class Plan(NamedTuple):
     """What happens while a change is made."""
 
-    at_breaths: list[Event]
+    at_yield_points: list[Event]
     before_commits: list[Event]
     """When all is prepared."""
 
@@ -57,8 +57,8 @@ SIGNS_OF_LIFE = ("heartbeat", "query", "by address", "channel opens", "channel e
 
 def _plans(*kinds: str) -> st.SearchStrategy[Plan]:
     numbers, any_kind = st.integers(0, 3), st.sampled_from([*kinds, GIVEN_UP, FREEZE])
-    at_breaths = st.lists(st.tuples(st.just("nothing") | any_kind, numbers), max_size=8)
-    return st.builds(Plan, at_breaths, st.lists(st.tuples(any_kind, numbers), max_size=2))
+    at_yield_points = st.lists(st.tuples(st.just("nothing") | any_kind, numbers), max_size=8)
+    return st.builds(Plan, at_yield_points, st.lists(st.tuples(any_kind, numbers), max_size=2))
 
 
 PLANS = _plans(*SIGNS_OF_LIFE, "time passes", "more time")
@@ -68,8 +68,8 @@ LOSS_PLANS = _plans(*SIGNS_OF_LIFE)
 
 @contextmanager
 def often_disturbed() -> Iterator[None]:
-    """Changes take a breath after every topic or two, and drop QueueDatas as soon as they are not used."""
-    with short_breaths(), pytest.MonkeyPatch.context() as patch:
+    """Changes have a yield point after every topic or two, and drop QueueDatas as soon as they are not used."""
+    with frequent_yield_points(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables_module, "UNUSED_PER_BROKER", 0)
         yield
 
@@ -137,7 +137,7 @@ class ReferenceMachine(Machine):
         """
         result: ResultT | None = None
         with self._beside(plan, cause):
-            with breathing(self._at_breath):
+            with yielding(self._at_yield_point):
                 change.prepare()
             result = self._commit(change, despite_freeze=despite_freeze)
             if not self.given_up:
@@ -168,7 +168,7 @@ class ReferenceMachine(Machine):
 
     def _prepared_of(self, changes: Iterator[StateChange[ResultT]]) -> StateChange[ResultT] | None:
         """The next of some changes, prepared; None if there is none."""
-        with breathing(self._at_breath):
+        with yielding(self._at_yield_point):
             change = next(changes, None)
             if change is not None:
                 change.prepare()
@@ -178,7 +178,7 @@ class ReferenceMachine(Machine):
     def _beside(self, plan: Plan, cause: str) -> Iterator[None]:
         """What a change is made in: it may be given up, and the tables may be frozen in the meantime."""
         self.causes, self.given_up = {cause, "mass-loss guard"}, False
-        self.at_breaths, self.before_commits = list(plan.at_breaths), list(plan.before_commits)
+        self.at_yield_points, self.before_commits = list(plan.at_yield_points), list(plan.before_commits)
         try:
             yield
         except GivenUp:
@@ -193,10 +193,10 @@ class ReferenceMachine(Machine):
         finally:
             self.state.frozen = False
 
-    def _at_breath(self) -> None:
+    def _at_yield_point(self) -> None:
         self.the_tables_agree()
-        if self.at_breaths:
-            self.happens(*self.at_breaths.pop(0))
+        if self.at_yield_points:
+            self.happens(*self.at_yield_points.pop(0))
 
     def _commit(self, change: StateChange[ResultT], *, despite_freeze: bool = False) -> ResultT:
         while self.before_commits:
@@ -415,8 +415,8 @@ class ReferenceMachine(Machine):
 
     @invariant()
     def nothing_is_interned_for_groups_that_never_came(self) -> None:
-        """At least after the next edit: one that was given up may have left some."""
-        self.state.begin_edit(Cause("dropped"))
+        """At least after the next transaction: one that was given up may have left some."""
+        self.state.begin(Cause("dropped"))
         assert self.state.index.queue_datas._by_reported.keys() <= self.model.facts.keys()
 
     @invariant()

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from namesrv.app.writer import MIDDLE, collecting
-from namesrv.core.slices import Sliced, with_breaths
+from namesrv.core.slices import Sliced, run_steps
 
 
 def test_rows_are_exempt_after_the_step_that_made_them() -> None:
@@ -19,7 +19,7 @@ def test_rows_are_exempt_after_the_step_that_made_them() -> None:
         yield
         assert not gc.is_tracked(rows[-1])
 
-    with_breaths(collecting(change()))
+    run_steps(collecting(change()))
 
 
 def test_a_table_reaches_the_oldest_generation_while_it_grows() -> None:
@@ -35,7 +35,7 @@ def test_a_table_reaches_the_oldest_generation_while_it_grows() -> None:
         assert is_old()
 
     assert not is_old()
-    with_breaths(collecting(change()))
+    run_steps(collecting(change()))
 
 
 def test_result_and_error_of_the_steps_are_handed_on() -> None:
@@ -47,6 +47,6 @@ def test_result_and_error_of_the_steps_are_handed_on() -> None:
         yield
         return "done"
 
-    assert with_breaths(collecting(succeeds())) == "done"
+    assert run_steps(collecting(succeeds())) == "done"
     with pytest.raises(ValueError, match="no such topic"):
-        with_breaths(collecting(fails()))
+        run_steps(collecting(fails()))

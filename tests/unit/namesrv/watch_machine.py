@@ -18,7 +18,7 @@ from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.operator_changes import publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import Sliced, with_breaths
+from namesrv.core.slices import Sliced, run_steps
 from namesrv.core.watch import messages as messages_module
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.hub import RouteWatch, WatchHub
@@ -156,12 +156,12 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         watch = RouteWatch(lambda: None, client.in_flight[0])
         if revision is not None:
             self.changes_are_passed_over()
-        with_breaths(self.hub.join(watch))
+        run_steps(self.hub.join(watch))
         if revision is None:
-            with_breaths(self.hub.fill(watch))
+            run_steps(self.hub.fill(watch))
         else:
             self.changes_are_passed_over()
-            with_breaths(self.hub.catch_up(watch, revision))
+            run_steps(self.hub.catch_up(watch, revision))
         client.watch = watch
         client.routes = dict(client.at_bookmark) if point else {}
         client.streams.append(WatchedStream(client.request(state.identity.epoch, revision)))
@@ -205,14 +205,14 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     def the_topics_of_a_client_have_changed(self, client: Client) -> None:
         if client.changing is not None:
-            with_breaths(client.changing)
+            run_steps(client.changing)
             client.changing = None
 
     @rule()
     def changes_are_passed_over(self) -> None:
-        with_breaths(self.passing_over or self.hub.read_changes())
+        run_steps(self.passing_over or self.hub.read_changes())
         self.passing_over = None
-        with_breaths(self.hub.read_changes())
+        run_steps(self.hub.read_changes())
 
     @rule()
     def some_of_a_change_is_passed_over(self) -> None:
@@ -307,7 +307,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             self.leaving.append(self.hub.close(client.watch))
         assert self.hub.pending_count == 0
         for steps in self.leaving:
-            with_breaths(steps)
+            run_steps(steps)
         assert self.hub.name_count == 0
         check_promises(
             [client.streams for client in self.clients if client.subscription.zone_name is None], self.lookups

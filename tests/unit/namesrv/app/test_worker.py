@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import pytest
 
 from namesrv.app import worker as worker_module
-from namesrv.app.worker import BREATH_SECONDS, OWN_SECONDS, WORK_SECONDS, TimedBreaths, Urgency, Worker
+from namesrv.app.worker import OWN_SECONDS, WORK_SECONDS, YIELD_SECONDS, TimedYields, Urgency, Worker
 from namesrv.core.changes import Cause, Change
 from namesrv.core.errors import Reason, invalid_field
 from namesrv.core.model import DataVersion, LiveKey
-from namesrv.core.pace import breathe
+from namesrv.core.pace import yield_point
 from namesrv_common.errors import suppress_refusals
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.patience import TIMEOUT
@@ -126,15 +126,15 @@ async def test_nothing_is_left_of_a_job_however_it_ended(
 # The event loop continues.
 
 
-@pytest.mark.parametrize("takes_breaths", [True, False])
-async def test_the_event_loop_goes_on_while_a_job_runs(*, takes_breaths: bool) -> None:
+@pytest.mark.parametrize("yields", [True, False])
+async def test_the_event_loop_goes_on_while_a_job_runs(*, yields: bool) -> None:
 
     turns = 0
 
     def work() -> None:
         while turns < 100:
-            if takes_breaths:
-                breathe()
+            if yields:
+                yield_point()
 
     job = await begin(Worker("test").run(work))
     while not job.done():
@@ -190,7 +190,7 @@ async def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monke
         while len(order) < 12:
             order.append("large")
             works(OWN_SECONDS / 2)
-            breathe()
+            yield_point()
 
     worker, ahead = Worker("test"), HeldWork()
     first = await begin(worker.run(ahead))
@@ -202,7 +202,7 @@ async def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monke
     assert order[:9] == ["large", "small", "large", "large", "small", "large", "large", "small", "large"]
 
 
-async def test_a_cancelled_job_ends_at_its_next_breath_and_its_caller_after_it() -> None:
+async def test_a_cancelled_job_ends_at_its_next_yield_point_and_its_caller_after_it() -> None:
 
     worker, held, events = Worker("test"), HeldWork(), list[str]()
 
@@ -310,7 +310,7 @@ def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
     assert (fleet.state.revision, fleet.state.last_seen()) == before
 
 
-def test_an_offered_breath_is_taken_once_the_thread_has_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_yields_once_it_has_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     slept: list[float] = []
 
@@ -320,8 +320,8 @@ def test_an_offered_breath_is_taken_once_the_thread_has_worked_for_long(monkeypa
         now += seconds
 
     monkeypatch.setattr(worker_module, "time", SimpleNamespace(perf_counter=lambda: now, sleep=sleep))
-    breath = TimedBreaths()
+    yields = TimedYields()
     for _ in range(10):
         now += WORK_SECONDS / 4
-        breath()
-    assert slept == [BREATH_SECONDS] * 2
+        yields()
+    assert slept == [YIELD_SECONDS] * 2

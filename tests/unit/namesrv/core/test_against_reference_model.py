@@ -1,7 +1,7 @@
 """Any sequence of changes leaves the tables as a plain model says, and answers as generated code would encode them.
 
-Changes take a breath after every topic or two, and another one before they are committed. What else may happen then,
-happens: some are given up, and some meet tables that have been frozen.
+Changes have a yield point after every topic or two, and another one before they are committed. What else may happen
+then, happens: some are given up, and some meet tables that have been frozen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Breaths of long computations: where they come, and what they leave as it is."""
+"""Yield points of long computations: where they come, and what they leave as it is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from namesrv.core.pace import paced
-from tests.support.breaths import breaths_of
+from tests.support.yield_points import yield_points_of
 
 
-@pytest.mark.parametrize(("count", "breaths"), [(0, 0), (1, 0), (3, 0), (4, 1), (6, 1), (7, 2)])
-def test_a_loop_has_a_breath_between_every_so_many_items(count: int, breaths: int) -> None:
+@pytest.mark.parametrize(("count", "yield_points"), [(0, 0), (1, 0), (3, 0), (4, 1), (6, 1), (7, 2)])
+def test_a_loop_has_a_yield_point_between_every_so_many_items(count: int, yield_points: int) -> None:
     items: list[int] = []
-    assert breaths_of(lambda: items.extend(paced(range(count), 3))) == breaths
+    assert yield_points_of(lambda: items.extend(paced(range(count), 3))) == yield_points
     assert items == list(range(count))
 
 

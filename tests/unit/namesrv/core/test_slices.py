@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.core import slices
-from namesrv.core.slices import sorted_in_slices, with_breaths
+from namesrv.core.slices import run_steps, sorted_in_slices
 
 
 @given(st.lists(st.text(max_size=5), max_size=2_000))
 def test_the_result_is_sorted(names: list[str]) -> None:
-    assert with_breaths(sorted_in_slices(names.copy())) == sorted(names)
+    assert run_steps(sorted_in_slices(names.copy())) == sorted(names)
 
 
 def test_no_step_compares_many_more_names_than_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from namesrv.core.pace import FEW
 from namesrv.remoting import bodies, json_reader
 from namesrv.remoting.json_reader import JsonReader, read_json
 from namesrv_common.errors import suppress_refusals
-from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
+from tests.support.yield_points import yield_points_of
 from tests.unit.namesrv.remoting.bodies import body, packed, read, topic, unquoted
 
 VALUES = st.recursive(
@@ -192,14 +192,14 @@ def test_nothing_inflates_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
             read(zlib.compress(head.ljust(size, b"\0")))
 
 
-def test_many_topics_in_another_form_than_rocketmqs_are_read_with_breaths() -> None:
+def test_many_topics_in_another_form_than_rocketmqs_are_read_with_yield_points() -> None:
     names = [f"T{number}" for number in range(3 * FEW)]
     data = json.dumps(body({name: topic(name) for name in names})).encode()
     assert read(data).topic_configs == dict.fromkeys(names, (4, 4, 6, 0))
-    assert breaths_of(lambda: read(data)) >= 2
+    assert yield_points_of(lambda: read(data)) >= 2
 
 
-def test_a_packed_body_of_empty_blocks_is_read_with_breaths() -> None:
+def test_a_packed_body_of_empty_blocks_is_read_with_yield_points() -> None:
     packer = zlib.compressobj()
     data = packer.compress(b"") + packer.flush(zlib.Z_SYNC_FLUSH) + b"\0\0\0\xff\xff" * 400_000
 
@@ -207,7 +207,7 @@ def test_a_packed_body_of_empty_blocks_is_read_with_breaths() -> None:
         with refuses(Reason.INVALID_FIELD):
             read(data)
 
-    assert breaths_of(refused) >= 2_000_000 // bodies.BYTES_AT_ONCE
+    assert yield_points_of(refused) >= 2_000_000 // bodies.BYTES_AT_ONCE
 
 
 JUNK = {

@@ -12,7 +12,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
 from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import with_breaths
+from namesrv.core.slices import run_steps
 from namesrv.remoting.route_json import RouteJson
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -69,7 +69,7 @@ def test_of_two_groups_of_one_name_only_the_one_that_registered_first_is_shown()
     routes = RouteJson(fleet.state)
     (group,) = read(routes)["brokerDatas"]
     assert (group["cluster"], len(read(routes)["queueDatas"])) == ("Zulu", 1)
-    info = json.loads(with_breaths(routes.cluster_info()))
+    info = json.loads(run_steps(routes.cluster_info()))
     assert info["brokerAddrTable"]["broker-a"]["cluster"] == "Zulu"
     assert info["clusterAddrTable"] == {"Alpha": ["broker-a"], "Zulu": ["broker-a"]}
     fleet.unregister(B, cluster="Zulu")

@@ -1,4 +1,4 @@
-"""The queues of static topics' mappings: tens of thousands are read with breaths, whatever their form."""
+"""The queues of static topics' mappings: tens of thousands are read with yield points, whatever their form."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from namesrv.core.errors import Reason
 from namesrv.core.pace import FEW
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
-from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
+from tests.support.yield_points import yield_points_of
 from tests.unit.namesrv.remoting.bodies import body, read, topic
 
 
@@ -22,11 +22,11 @@ def mapped(queues: str) -> bytes:
 
 @pytest.mark.parametrize("form", ["%d:%d", '"%d":%d'])
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_mapping_of_tens_of_thousands_of_queues_is_read_with_breaths(form: str, order: int) -> None:
+def test_a_mapping_of_tens_of_thousands_of_queues_is_read_with_yield_points(form: str, order: int) -> None:
     ids = [(queue, queue + 1) for queue in range(20_000)]
     data = mapped("{" + ",".join(form % one for one in ids[::order]) + "}")
     assert read(data).mappings["TS"].queue_ids == tuple(ids)
-    assert breaths_of(lambda: read(data)) >= 20_000 // FEW
+    assert yield_points_of(lambda: read(data)) >= 20_000 // FEW
 
 
 @pytest.mark.parametrize("odd", ["-1", "9999999999", '"x"', "[1]", "{2:3}"])

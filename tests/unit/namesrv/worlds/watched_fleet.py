@@ -8,7 +8,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import with_breaths
+from namesrv.core.slices import run_steps
 from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription
@@ -37,15 +37,15 @@ class WatchedFleet(Fleet):
         wake: Callable[[], None] = lambda: None,
     ) -> RouteWatch:
         watch = RouteWatch(wake, Subscription(frozenset(topics), tuple(prefixes), zone))
-        with_breaths(self.hub.read_changes())
-        with_breaths(self.hub.join(watch))
-        with_breaths(self.hub.read_changes())
-        with_breaths(self.hub.fill(watch) if after is None else self.hub.catch_up(watch, after))
+        run_steps(self.hub.read_changes())
+        run_steps(self.hub.join(watch))
+        run_steps(self.hub.read_changes())
+        run_steps(self.hub.fill(watch) if after is None else self.hub.catch_up(watch, after))
         return watch
 
     def message(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse | None:
         """The next message; None if there is none."""
-        with_breaths(self.hub.read_changes())
+        run_steps(self.hub.read_changes())
         encoded = self.messages.next_message(watch)
         return None if encoded is None else pb.WatchTopicRoutesResponse.FromString(encoded)
 
@@ -67,7 +67,7 @@ class WatchedFleet(Fleet):
         return last
 
     def woken(self) -> list[ChangeReader]:
-        with_breaths(self.hub.read_changes())
+        run_steps(self.hub.read_changes())
         return self.hub.take_to_wake()
 
 

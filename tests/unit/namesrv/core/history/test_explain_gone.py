@@ -10,8 +10,8 @@ from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.pace import FEW
 from namesrv.core.removals import confirm_broker_loss, unregister_broker
 from namesrv.core.state_change import apply_all_now, apply_now
-from tests.support.breaths import AtBreath, breathing
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.yield_points import AtYieldPoint, yielding
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, T0, T10, T10_MILLIS, explain, only
 
 # Gone
@@ -212,8 +212,8 @@ def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> 
         fleet.unregister()
         fleet.register(B, name="broker-b")
 
-    breath = AtBreath(0, moment)
-    with breathing(breath):
+    yield_point = AtYieldPoint(0, moment)
+    with yielding(yield_point):
         assert explain(fleet) == before
-    assert breath.has_come
+    assert yield_point.has_come
     assert explain(fleet) != before

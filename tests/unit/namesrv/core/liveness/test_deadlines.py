@@ -5,8 +5,8 @@ from __future__ import annotations
 from namesrv.core.liveness import Liveness
 from namesrv.core.model import LiveKey
 from namesrv.core.pace import FEW
-from tests.support.breaths import AtBreath, breathing
 from tests.support.virtual_clock import VirtualClock
+from tests.support.yield_points import AtYieldPoint, yielding
 
 
 def key(number: int) -> LiveKey:
@@ -26,10 +26,10 @@ def test_a_search_passes_over_brokers_that_leave_or_are_heard_of_meanwhile() -> 
         liveness.give(key(brokers - 2), 10.0)
         liveness.give(key(brokers), 10.0)
 
-    breath = AtBreath(0, moment)
-    with breathing(breath):
+    yield_point = AtYieldPoint(0, moment)
+    with yielding(yield_point):
         found = liveness.overdue_brokers()
-    assert breath.has_come
+    assert yield_point.has_come
     assert found == [key(number) for number in range(brokers - 2)]
 
 

@@ -19,9 +19,9 @@ from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
 from namesrv.core.pace import FEW
-from tests.support.breaths import AtBreath, breathing
 from tests.support.core_fleet import CLUSTER, A, B
 from tests.support.refusals import refuses
+from tests.support.yield_points import AtYieldPoint, yielding
 from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
@@ -137,21 +137,21 @@ def test_only_digests_of_a_page_are_made_for_it(made: Digests) -> None:
 
 
 class ReaderAmidChanges(Worker):
-    """Does work at once, with a moment for changes at each of its breaths and after it."""
+    """Does work at once, with a moment for changes at each of its yield points and after it."""
 
-    def __init__(self, breath: Callable[[], None]) -> None:
+    def __init__(self, moment: Callable[[], None]) -> None:
         super().__init__("reader")
-        self._breath = breath
+        self._moment = moment
 
     async def run(self, work: Callable[[], ResultT], *_: object, **__: object) -> ResultT:
-        with breathing(self._breath):
+        with yielding(self._moment):
             result = work()
-        self._breath()
+        self._moment()
         return result
 
 
-def page_amid(made: Digests, breath: Callable[[], None]) -> list[DigestedBroker]:
-    return asyncio.run(digest_page(made.digests, ReaderAmidChanges(breath), FRONT, ALL))
+def page_amid(made: Digests, moment: Callable[[], None]) -> list[DigestedBroker]:
+    return asyncio.run(digest_page(made.digests, ReaderAmidChanges(moment), FRONT, ALL))
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -164,9 +164,9 @@ def test_a_group_that_changes_meanwhile_has_the_digest_of_after_the_change(made:
         made.fleet.register_topic(names[-1], {GROUP: (2, 2, 6, 0)})
 
     rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0), names[-1]: (2, 2, 6, 0)}
-    breath = AtBreath(number, change)
-    page = page_amid(made, breath)
-    assert breath.has_come
+    yield_point = AtYieldPoint(number, change)
+    page = page_amid(made, yield_point)
+    assert yield_point.has_come
     assert [digest for _, digest in page] == [expected(rows)]
 
 
@@ -174,7 +174,7 @@ def test_a_report_of_a_held_topic_while_the_digest_is_made_is_in_it(made: Digest
     made.decide(IntentKind.TOPIC_HOLD, HoldKey("A", None))
     rows = {"A": (4, 4, 6, 0), "B": (4, 4, 6, 0)}
     made.fleet.register(topics=rows.items())
-    page = page_amid(made, AtBreath(0, lambda: made.fleet.register_topic("A", {GROUP: (8, 8, 6, 0)})))
+    page = page_amid(made, AtYieldPoint(0, lambda: made.fleet.register_topic("A", {GROUP: (8, 8, 6, 0)})))
     assert [digest for _, digest in page] == [expected({**rows, "A": (8, 8, 6, 0)})]
 
 
@@ -182,9 +182,9 @@ def test_a_report_of_a_held_topic_while_the_digest_is_made_is_in_it(made: Digest
 def test_a_group_that_goes_while_digests_are_made_is_left_out(made: Digests, number: int) -> None:
     made.fleet.register()
     made.fleet.register(B, name="broker-b")
-    breath = AtBreath(number, made.fleet.unregister)
-    page = page_amid(made, breath)
-    assert breath.has_come
+    yield_point = AtYieldPoint(number, made.fleet.unregister)
+    page = page_amid(made, yield_point)
+    assert yield_point.has_come
     assert [live.broker for live, _ in page] == [OTHER]
 
 
@@ -198,7 +198,7 @@ def test_two_readers_get_one_digest_though_the_group_changes_under_both(made: Di
         made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
         others.append(made.all())
 
-    page = page_amid(made, AtBreath(0, change_and_ask))
+    page = page_amid(made, AtYieldPoint(0, change_and_ask))
     assert others == [page]
     assert [digest for _, digest in page] == [expected(rows)]
 

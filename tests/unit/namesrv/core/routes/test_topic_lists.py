@@ -7,8 +7,8 @@ import pytest
 from namesrv.core.model import BrokerKey
 from namesrv.core.pace import FEW
 from namesrv.core.topic_lists import UNIT, NamesAfter, TopicLists
-from tests.support.breaths import AtBreath, breathing
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.yield_points import AtYieldPoint, yielding
 
 C = "127.0.0.1:30911"
 
@@ -52,11 +52,11 @@ def test_a_filter_passes_over_topics_that_go_while_it_is_read(fleet: Fleet, list
     names = [f"{number:05}" for number in range(2 * FEW)]
     fleet.register(A, topics=[flagged(name, UNIT) for name in names])
     fleet.register(B, topics=[flagged(names[0], UNIT)], name="broker-b")
-    lists.names().get()  # sorts the names, so that the first breath is one of the filter
-    read, breath = lists.with_flags(UNIT, 0), AtBreath(0, lambda: fleet.unregister(A))
-    with breathing(breath):
+    lists.names().get()  # sorts the names, so that the first yield point is one of the filter
+    read, yield_point = lists.with_flags(UNIT, 0), AtYieldPoint(0, lambda: fleet.unregister(A))
+    with yielding(yield_point):
         assert read("", len(names)) == names[:FEW]
-    assert breath.has_come
+    assert yield_point.has_come
     assert whole(lists.with_flags(UNIT, 0)) == names[:1]
 
 

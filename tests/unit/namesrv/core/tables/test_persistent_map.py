@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from namesrv.core import persistent_map
 from namesrv.core.persistent_map import PersistentMap
-from tests.support.breaths import breaths_of
+from tests.support.yield_points import yield_points_of
 
 NAMES = [f"topic-{number}" for number in range(12)]
 CHANGES = st.lists(st.dictionaries(st.sampled_from(NAMES), st.none() | st.integers(0, 2)), max_size=10)
@@ -46,8 +46,8 @@ def test_each_changed_copy_is_a_dictionary_and_stays_so(changes: list[dict[str, 
     assert all((one == next_one) is (names == after) for (one, names), (next_one, after) in pairwise(versions))
 
 
-def test_a_change_copies_the_chunks_that_it_touches_with_breaths() -> None:
+def test_a_change_copies_the_chunks_that_it_touches_with_yield_points() -> None:
     rows = PersistentMap[str, int]().changed({f"t-{number}": number for number in range(10_000)})
     after = rows.changed({"t-1": None})
     assert sum(mine is not its for mine, its in zip(rows.chunks, after.chunks, strict=True)) == 1
-    assert breaths_of(lambda: rows.changed({f"t-{number}": 0 for number in range(0, 10_000, 2)})) >= 100
+    assert yield_points_of(lambda: rows.changed({f"t-{number}": 0 for number in range(0, 10_000, 2)})) >= 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from namesrv.core.slices import with_breaths
+from namesrv.core.slices import run_steps
 from namesrv.core.watch.subscription import Subscription, SubscriptionIndex
 from tests.properties import examples
 
@@ -23,10 +23,10 @@ def test_the_index_finds_the_watches_whose_subscription_has_a_topic(steps: list[
     index, model = SubscriptionIndex[int](), dict[int, Subscription]()
     for watch, subscription in steps:
         if watch in model:
-            with_breaths(index.remove(watch, model.pop(watch)))
+            run_steps(index.remove(watch, model.pop(watch)))
         else:
             model[watch] = subscription
-            with_breaths(index.add(watch, subscription))
+            run_steps(index.add(watch, subscription))
         for topic in NAMES:
             found = index.watches_of(topic)
             assert sorted(found) == sorted(watch for watch, some in model.items() if some.has(topic))

@@ -8,7 +8,7 @@ from namesrv.core import slices
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
-from namesrv.core.slices import with_breaths
+from namesrv.core.slices import run_steps
 from namesrv.core.watch.hub import ChangeReader, Follower
 from tests.support.core_fleet import B
 from tests.support.refusals import refuses
@@ -37,7 +37,7 @@ def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
     telling = fleet.hub.add_absent()
     next(telling)
     fleet.woken()  # somebody else's change has those woken who are to be woken by now
-    with_breaths(telling)
+    run_steps(telling)
     assert fleet.woken() == [watch]
     assert fleet.told(watch).keys() == {"nowhere", "not-there-either"}
 
@@ -67,11 +67,11 @@ def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet:
 def test_a_bookmark_is_due_only_where_the_revision_moved_on(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    with_breaths(fleet.hub.make_bookmarks_due(0, 1))
+    run_steps(fleet.hub.make_bookmarks_due(0, 1))
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")
-    with_breaths(fleet.hub.read_changes())
-    with_breaths(fleet.hub.make_bookmarks_due(0, 1))
+    run_steps(fleet.hub.read_changes())
+    run_steps(fleet.hub.make_bookmarks_due(0, 1))
     assert fleet.woken() == [watch]
     assert fleet.told(watch) == {}
 
@@ -81,10 +81,10 @@ def test_bookmarks_come_in_parts_that_are_all_watches_together(fleet: WatchedFle
     for watch in opened:
         fleet.told(watch)
     fleet.register(B, topics=["T3"], name="broker-b")
-    with_breaths(fleet.hub.read_changes())
+    run_steps(fleet.hub.read_changes())
     woken: list[ChangeReader] = []
     for part in range(3):
-        with_breaths(fleet.hub.make_bookmarks_due(part, 3))
+        run_steps(fleet.hub.make_bookmarks_due(part, 3))
         woken += fleet.woken()
     assert len(woken) == len(opened)
     assert set(woken) == set(opened)
@@ -109,12 +109,12 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     fleet.register(topics=["T1"], version=DataVersion(2, 2))
     assert fleet.woken() == []
     assert fleet.hub.pending_count == 0
-    with_breaths(leaving)
+    run_steps(leaving)
     assert fleet.hub.name_count == 0
 
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
-    with_breaths(fleet.hub.read_changes())
+    run_steps(fleet.hub.read_changes())
     reader = Follower(lambda: None, 1)
     fleet.hub.follow(reader)
     assert fleet.woken() == []

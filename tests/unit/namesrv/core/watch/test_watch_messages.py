@@ -9,7 +9,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import with_breaths
+from namesrv.core.slices import run_steps
 from namesrv.core.state_change import apply_now
 from namesrv.core.watch import affected, messages
 from tests.support.core_fleet import A, B
@@ -110,7 +110,7 @@ def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_wait
     next(telling)
     assert fleet.hub.pending_count == 1
     fleet.hub.close(watch)
-    with_breaths(telling)
+    run_steps(telling)
     assert fleet.hub.pending_count == 0
     assert fleet.woken() == []
 

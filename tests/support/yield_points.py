@@ -1,4 +1,4 @@
-"""Moments at which another thread may run: the breaths of a change that is prepared on a thread."""
+"""Moments at which another thread may run: the yield points of a change that is prepared on a thread."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import pytest
 
 from namesrv.app.worker import GivenUp
 from namesrv.core import pace
-from namesrv.core.pace import BREATH
+from namesrv.core.pace import YIELD_POINT
 
 
 @contextmanager
-def breathing(breath: Callable[[], None]) -> Iterator[None]:
-    """Has every breath be a moment of the event loop, and all else run as on a thread for computations.
+def yielding(moment: Callable[[], None]) -> Iterator[None]:
+    """Has every yield point be a moment of the event loop, and all else run as on a thread for computations.
 
-    What the breath raises ends the work.
+    What ``moment`` raises ends the work.
     """
-    token = BREATH.set(lambda: Context().run(breath))
+    token = YIELD_POINT.set(lambda: Context().run(moment))
     try:
         yield
     finally:
-        BREATH.reset(token)
+        YIELD_POINT.reset(token)
 
 
-def breaths_of(work: Callable[[], object]) -> int:
-    """Does work, and returns how many breaths it took."""
+def yield_points_of(work: Callable[[], object]) -> int:
+    """Does work, and returns how many yield points it had."""
     taken: list[None] = []
-    with breathing(lambda: taken.append(None)):
+    with yielding(lambda: taken.append(None)):
         work()
     return len(taken)
 
 
-class AtBreath:
-    """A breath that does something when it is the one of a number, counted from 0."""
+class AtYieldPoint:
+    """A yield point that does something when it is the one of a number, counted from 0."""
 
     def __init__(self, number: int, moment: Callable[[], object]) -> None:
         self._left = number
@@ -57,8 +57,8 @@ def give_up() -> None:
 
 
 @contextmanager
-def short_breaths() -> Iterator[None]:
-    """Changes take a breath after every topic, group and broker."""
+def frequent_yield_points() -> Iterator[None]:
+    """Changes have a yield point after every topic, group and broker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pace.paced, "__defaults__", (1,))
         yield

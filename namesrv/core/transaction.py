@@ -1,4 +1,4 @@
-"""Table edits: how several tables change together, and what a change does to routes."""
+"""Transactions of the tables: how several tables change together, and what a change does to routes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from namesrv.core.model import (
     TopicsInUse,
     WriteRule,
 )
-from namesrv.core.pace import breathe, paced
+from namesrv.core.pace import paced, yield_point
 from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
 from namesrv.core.policy import Behaviour
 from namesrv.core.tables import HeldTopics, TableIndex, Tables
@@ -49,21 +49,21 @@ Find = Callable[[bytes], QueueData]
 
 
 class TouchedTopic(NamedTuple):
-    """A topic that an edit may change."""
+    """A topic that a transaction may change."""
 
     topic: str
     before: tuple[tuple[QueueData, WriteRule], ...]
-    """Its queues before the edit, each with the rule of its group."""
+    """Its queues before the transaction, each with the rule of its group."""
     after: tuple[tuple[QueueData, WriteRule], ...]
     regrouped: bool
     """Whether one of its groups gets other addresses."""
 
 
-# An edit of the tables: prepared aside, and published in one step.
+# a transaction of the tables: prepared aside, and published in one step.
 
 MERGES_KEPT, MERGED_GROUPS = 1_000, 64
 """Rows that are merged once for all topics that have the same row, and their most groups. This halves the time of an
-edit where topics lie on the same groups."""
+transaction where topics lie on the same groups."""
 
 EMPTY: Mapping[ReportedQueues, QueueData] = {}
 
@@ -71,7 +71,7 @@ _NARROW = 8
 """Most groups of a topic among which walking is the quickest way to find one."""
 
 
-class TableEdit:
+class Transaction:
     """Changes of several tables that belong together. Nothing shows until ``after`` replaces the tables."""
 
     def __init__(
@@ -95,16 +95,16 @@ class TableEdit:
         self.reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
         self.new_groups: set[BrokerKey] = set()
         """Groups with topics that are not in the tables before it."""
-        # The tables as this edit leaves them, and the change that readers can see, once it is prepared:
+        # The tables as this transaction leaves them, and the change that readers can see, once it is prepared:
         self.after = tables
         self.change: Change | None = None
 
     def group(self, key: BrokerKey) -> BrokerData | None:
-        """A broker group as this edit would leave it."""
+        """A broker group as this transaction would leave it."""
         return self.groups[key] if key in self.groups else self.tables.broker_addr_table.get(key)
 
     def lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
-        """The queues that this edit takes from a group, by topic."""
+        """The queues that this transaction takes from a group, by topic."""
         return self.removed[broker][0] if broker in self.removed else {}
 
     def all_lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
@@ -112,7 +112,7 @@ class TableEdit:
         return self.lost_queues(broker) | self.lost_held.get(broker, {})
 
     def touched_topics(self) -> Iterator[TouchedTopic]:
-        """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before."""
+        """Every topic whose route this may change, with its queues before and after. Call ``prepare`` first."""
         find, published = self.index.queue_datas.of, self.tables.broker_addr_table
         regrouped = {
             key
@@ -139,11 +139,11 @@ class TableEdit:
             )
 
     def queues_of(self, topic: str) -> TopicQueues | None:
-        """A topic's queues as this edit would leave them."""
+        """A topic's queues as this transaction would leave them."""
         return self.topics[topic] if topic in self.topics else self.tables.topic_queue_table.get(topic)
 
     def write_rule(self, key: BrokerKey) -> WriteRule:
-        """The rule of a group as this edit would leave it. An operator's intent decides first, then a lost master."""
+        """The rule of a group as this would leave it. An operator's intent comes first, then a lost master."""
         match self.intents.of_group(key):
             case IntentKind.WIPE_WRITE_PERM:
                 return WriteRule.WIPED
@@ -205,7 +205,7 @@ class TableEdit:
             if queue_data is None:
                 queue_data = queue_datas.added(broker, reported, encoded.get(reported))
             if queue_data.mapping is not None:
-                breathe()
+                yield_point()
             if held and topic in held:
                 self.held[topic, broker] = queue_data
                 continue
@@ -330,7 +330,7 @@ class TableEdit:
             self.held[topic, broker] = None
 
     def prepare(self, *more: Row) -> None:
-        """Works out the tables after this edit, and the change that readers can see, with more rows. Call it last."""
+        """Works out the tables after this, and the change that readers can see, with more rows. Call it last."""
         tables, rows = self.tables, list[Row]()
         if self.filters:
             self._prepare_filters(rows)
@@ -385,7 +385,7 @@ class TableEdit:
     def _prepare_groups(self, rows: list[Row]) -> None:
         """Prepares groups, and clusters that are added with their first group or removed with their last.
 
-        A cluster may lose its only group and get another in one edit. Then it has not changed.
+        A cluster may lose its only group and get another in one transaction. Then it has not changed.
         """
         table, clusters = self.tables.broker_addr_table, self.index.cluster_addr_table
         after: dict[BrokerKey, BrokerData | None] = {}
@@ -494,46 +494,48 @@ def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find
     return (*queues[:index], fragment, *queues[index + 1 :])
 
 
-# The publication of an edit: one step replaces the tables and updates their index.
+# The publication of a transaction: one step replaces the tables and updates their index.
 
 
-def update_index(edit: TableEdit) -> None:
-    """Has the index of the tables follow an edit that replaces them in the same step."""
-    if edit.put or edit.removed:
-        _publish_topics_by_broker(edit)
-    if edit.groups:
-        _publish_groups(edit)
-    if edit.held:
-        _publish_held(edit)
+def update_index(transaction: Transaction) -> None:
+    """Has the index of the tables follow a transaction that replaces them in the same step."""
+    if transaction.put or transaction.removed:
+        _publish_topics_by_broker(transaction)
+    if transaction.groups:
+        _publish_groups(transaction)
+    if transaction.held:
+        _publish_held(transaction)
 
 
-def _publish_topics_by_broker(edit: TableEdit) -> None:
-    index = edit.index
-    for broker, (lost, _) in edit.removed.items():
+def _publish_topics_by_broker(transaction: Transaction) -> None:
+    index = transaction.index
+    for broker, (lost, _) in transaction.removed.items():
         if lost:
             index.table_fingerprints.pop(broker, None)
-        if broker not in edit.groups or edit.groups[broker] is not None:  # else all of its topics go with the group
+        if (
+            broker not in transaction.groups or transaction.groups[broker] is not None
+        ):  # else all of its topics go with the group
             topics = index.topics_by_broker.get(broker, {})
             for topic in lost:
                 topics.pop(topic, None)
-    for broker, gained in edit.gained.items():
+    for broker, gained in transaction.gained.items():
         known = index.topics_by_broker.setdefault(broker, gained)
         smaller, larger = (known, gained) if len(known) < len(gained) else (gained, known)
         larger |= smaller
         index.topics_by_broker[broker] = larger
-    for broker, put in edit.put.items():
+    for broker, put in transaction.put.items():
         if put:
             index.table_fingerprints.pop(broker, None)
-            index.queue_datas.set_rule(broker, edit.write_rule(broker))
+            index.queue_datas.set_rule(broker, transaction.write_rule(broker))
 
 
-def _publish_groups(edit: TableEdit) -> None:
-    index = edit.index
-    for key, group in edit.groups.items():
+def _publish_groups(transaction: Transaction) -> None:
+    index = transaction.index
+    for key, group in transaction.groups.items():
         names = index.cluster_addr_table.setdefault(key.cluster_name, set())
         clusters = index.clusters_by_name.setdefault(key.broker_name, {})
         if group is not None:
-            index.queue_datas.set_rule(key, edit.after.broker_addr_table[key].write)
+            index.queue_datas.set_rule(key, transaction.after.broker_addr_table[key].write)
             names.add(key.broker_name)
             clusters[key.cluster_name] = None
             continue
@@ -542,18 +544,18 @@ def _publish_groups(edit: TableEdit) -> None:
         index.queue_datas.forget_group(key)
         names.discard(key.broker_name)
         clusters.pop(key.cluster_name, None)
-    for cluster_name, broker_name in edit.groups:
+    for cluster_name, broker_name in transaction.groups:
         if not index.cluster_addr_table.get(cluster_name, True):
             del index.cluster_addr_table[cluster_name]
         if not index.clusters_by_name.get(broker_name, True):
             del index.clusters_by_name[broker_name]
 
 
-def _publish_held(edit: TableEdit) -> None:
-    index = edit.index
+def _publish_held(transaction: Transaction) -> None:
+    index = transaction.index
     table, by_group = index.held_queue_table, index.held_by_group
     index.held_version += 1
-    for (topic, broker), queue_data in edit.held.items():
+    for (topic, broker), queue_data in transaction.held.items():
         index.table_fingerprints.pop(broker, None)
         holders, held = table.setdefault(topic, {}), by_group.setdefault(broker, HeldTopics())
         held.version = index.held_version
@@ -590,15 +592,15 @@ class _Topics:
         return application_first(self._names, self._named_after)[:MAX_SAMPLE_TOPICS]
 
 
-def blast_radius(edit: TableEdit) -> BlastRadius:
-    """Measures an edit that is prepared and not published.
+def blast_radius(transaction: Transaction) -> BlastRadius:
+    """Measures a transaction that is prepared and not published.
 
     Only an application's topic loses its last writable queue: no producer misses a broker's own, such as the one that
     is named after it.
     """
-    named_after = edit.index.names_of_groups()
+    named_after = transaction.index.names_of_groups()
     vanishing, losing, others = (_Topics(named_after) for _ in range(3))
-    for touched in edit.touched_topics():
+    for touched in transaction.touched_topics():
         if not touched.regrouped and _shown(touched.before) == _shown(touched.after):
             continue
         if not touched.after:
@@ -616,18 +618,18 @@ def blast_radius(edit: TableEdit) -> BlastRadius:
     return BlastRadius(changed, losing.count, vanishing.count, tuple(sample))
 
 
-def topics_in_use(edit: TableEdit) -> TopicsInUse:
-    """Measures which topics of applications an operator's edit takes from their producers, before it is published.
+def topics_in_use(transaction: Transaction) -> TopicsInUse:
+    """Measures which topics of applications an operator's transaction takes from their producers, before its commit.
 
     A topic is taken if no group with a master is left that can be written to. It is also taken if queues go that a
     group reports as writable, because producers may be using them.
     """
-    named_after = edit.index.names_of_groups()
+    named_after = transaction.index.names_of_groups()
     found = _Topics(named_after)
-    for touched in edit.touched_topics():
+    for touched in transaction.touched_topics():
         if is_application(touched.topic, named_after) and (
             _loses_queues_in_use(touched)
-            or (_takes_messages(edit, touched.before) and not _takes_messages(edit, touched.after))
+            or (_takes_messages(transaction, touched.before) and not _takes_messages(transaction, touched.after))
         ):
             found.add(touched.topic)
     return TopicsInUse(found.count, tuple(found.sample()))
@@ -642,9 +644,9 @@ def _loses_queues_in_use(touched: TouchedTopic) -> bool:
     )
 
 
-def _takes_messages(edit: TableEdit, queues: tuple[tuple[QueueData, WriteRule], ...]) -> bool:
+def _takes_messages(transaction: Transaction, queues: tuple[tuple[QueueData, WriteRule], ...]) -> bool:
     """Whether a producer finds a writable queue: clients ask only masters to store messages."""
-    groups = edit.tables.broker_addr_table
+    groups = transaction.tables.broker_addr_table
     return any(
         queue_data.is_writable_under(rule) and groups[queue_data.broker].has_master for queue_data, rule in queues
     )
