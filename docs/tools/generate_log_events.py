@@ -62,9 +62,9 @@ def events(tree: ast.AST) -> Iterator[Event]:
             case ast.Call(func=ast.Attribute(attr=level), args=[first, *_], keywords=keywords) if level in LEVELS:
                 fields = tuple(one.arg for one in keywords if one.arg and one.arg != "exc_info")
                 yield from (Event(name, LEVELS[level], fields) for name in texts(first))
-            case ast.Call(func=ast.Name(id="tell"), args=[_, _, ast.Constant(value=name), ast.Constant(value=level)]):
+            case ast.Call(func=ast.Name(id="report"), args=[_, _, ast.Constant(value=name), ast.Constant(value=level)]):
                 yield Event(str(name), str(level), ("text",))
-            case ast.Call(func=ast.Name(id="tell") | ast.Attribute(attr="_tell"), args=[ast.Constant(value=name), _]):
+            case ast.Call(func=ast.Name(id="logged"), args=[ast.Constant(value=name), _]):
                 yield Event(str(name), "info", ())
             case ast.keyword(arg="defect_event", value=ast.Constant(value=name)):
                 yield Event(str(name), "error", ("call", "error_id"))
