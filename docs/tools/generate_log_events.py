@@ -64,7 +64,7 @@ def events(tree: ast.AST) -> Iterator[Event]:
                 yield from (Event(name, LEVELS[level], fields) for name in texts(first))
             case ast.Call(func=ast.Name(id="report"), args=[_, _, ast.Constant(value=name), ast.Constant(value=level)]):
                 yield Event(str(name), str(level), ("text",))
-            case ast.Call(func=ast.Name(id="logged"), args=[ast.Constant(value=name), _]):
+            case ast.Call(func=ast.Name(id="logged") | ast.Attribute(attr="_tell"), args=[ast.Constant(value=name), _]):
                 yield Event(str(name), "info", ())
             case ast.keyword(arg="defect_event", value=ast.Constant(value=name)):
                 yield Event(str(name), "error", ("call", "error_id"))
