@@ -3,10 +3,12 @@ package routes
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	_ "embed"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -71,6 +73,34 @@ func (token bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[st
 
 // RequireTransportSecurity keeps the token off connections without TLS.
 func (bearer) RequireTransportSecurity() bool { return true }
+
+// SecurityFromEnvironment reads the files NAMESRV_CA, NAMESRV_CERT and NAMESRV_KEY, and the token NAMESRV_TOKEN. Without
+// NAMESRV_CA, connections are plain text.
+func SecurityFromEnvironment() (Security, error) {
+	ca := os.Getenv("NAMESRV_CA")
+	if ca == "" {
+		return Security{}, nil
+	}
+	authority, err := os.ReadFile(ca)
+	if err != nil {
+		return Security{}, err
+	}
+	security := Security{TLS: &tls.Config{RootCAs: x509.NewCertPool()}}
+	if !security.TLS.RootCAs.AppendCertsFromPEM(authority) {
+		return Security{}, fmt.Errorf("%s contains no certificate", ca)
+	}
+	if certificate := os.Getenv("NAMESRV_CERT"); certificate != "" {
+		pair, err := tls.LoadX509KeyPair(certificate, os.Getenv("NAMESRV_KEY"))
+		if err != nil {
+			return Security{}, err
+		}
+		security.TLS.Certificates = []tls.Certificate{pair}
+	}
+	if token := os.Getenv("NAMESRV_TOKEN"); token != "" {
+		security.Token = func(context.Context) (string, error) { return token, nil }
+	}
+	return security, nil
+}
 
 // Dial connects to a list of name servers as one target, with the service config and keepalive: lookups with the
 // generated stubs go to all of them in turn. Do not watch over it: a watch resumes at its own name server.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.interop.conftest import Built
 from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS, REPOSITORY, require, run
-from tests.support.programs.processes import NamesrvProcess
-from tests.support.registrations import register
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import registration
+from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
@@ -29,10 +31,28 @@ def test_the_module_has_the_service_config_of_the_page() -> None:
     assert (LIBRARY / "service_config.json").read_text() == (examples / "service_config.json").read_text()
 
 
-def test_the_example_prints_the_queue_of_a_key_and_each_change(built: Built, namesrv: NamesrvProcess) -> None:
-    with namesrv.connect() as broker:
-        register(broker, "TopicTest")
-        with built("go").start("example", str(namesrv.endpoint), "TopicTest", "order-1") as program:
+@pytest.mark.parametrize("kind", ["token", "mTLS"])
+def test_the_example_prints_the_queue_of_a_key_and_each_change(built: Built, tmp_path: Path, kind: str) -> None:
+    place = Place.make(tmp_path)
+    certificate, key = map(str, place.callers["client"])
+    shown = {
+        "token": {"NAMESRV_TOKEN": TOKENS["client"]},
+        "mTLS": {"NAMESRV_CERT": certificate, "NAMESRV_KEY": key},
+    }
+    authority = str(place.authority.path)
+    with with_its_broker(place, kind) as (namesrv, broker):
+        arguments = (str(namesrv.endpoint), "TopicTest", "order-1")
+        with built("go").start("example", *arguments, NAMESRV_CA=authority, **shown[kind]) as program:
             assert program.next_text() == "order-1: queue 2 of broker-a"
-            register(broker, "TopicTest", name="broker-b", port=10921)
-            assert program.next_text() == "TopicTest: 2 broker groups now "
+            read_only = registration(counter=2)
+            read_only.topic_configs[0].perm = 4
+            broker.registration.RegisterBroker(read_only, timeout=Client.TIMEOUT)
+            assert program.next_text() == "TopicTest: 1 broker groups now "
+
+
+def test_an_unknown_token_is_told_by_its_reason(built: Built, tmp_path: Path) -> None:
+    place = Place.make(tmp_path)
+    with NamesrvProcess(*place.flags("token")) as namesrv:
+        shown = {"NAMESRV_CA": str(place.authority.path), "NAMESRV_TOKEN": "unknown"}
+        done = built("go").run("example", str(namesrv.endpoint), "TopicTest", "key", **shown)
+    assert (done.returncode, "refused: " in done.stderr, " NOT_AUTHENTICATED: " in done.stderr) == (1, True, True)

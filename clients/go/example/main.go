@@ -14,7 +14,11 @@ func main() {
 	if len(os.Args) < 3 {
 		log.Fatal("usage: example HOST:PORT[;HOST:PORT...] TOPIC KEY...")
 	}
-	client, err := routes.Open(routes.Endpoints(os.Args[1]), routes.Settings{})
+	security, err := routes.SecurityFromEnvironment()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := routes.Open(routes.Endpoints(os.Args[1]), routes.Settings{Security: security})
 	if err != nil {
 		log.Fatal(err)
 	}
