@@ -283,6 +283,9 @@ class ConnectionSettings:
         return options
 
 
+LOOK_SECONDS = 0.2
+"""Longest that a call waits for a look at files: the call of a client's event loop, or with a lock held."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -331,7 +334,7 @@ class ClientFiles:
 class ClientSecurity:
     """Credentials of a client, for any number of connections. Thread-safe.
 
-    Files that cannot be used change nothing, which one log line says.
+    Files that cannot be used change nothing, which one log line says; files on a disk that hangs change nothing either.
     """
 
     def __init__(self, files: ClientFiles, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -360,16 +363,16 @@ class ClientSecurity:
 
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
         """The credentials as the files are now, and how often they have changed."""
-        generation, (credentials, _) = self._credentials.refreshed()
+        generation, (credentials, _) = self._credentials.refreshed_within(LOOK_SECONDS)
         return generation, credentials
 
     def token(self) -> str | None:
         """The token as its file is now; None if none is sent."""
-        return None if self._token is None else self._token.refreshed()[1]
+        return None if self._token is None else self._token.refreshed_within(LOOK_SECONDS)[1]
 
     def generation(self) -> int:
         """How often the credentials have changed, looked up in microseconds."""
-        return self._credentials.refreshed()[0]
+        return self._credentials.refreshed_within(LOOK_SECONDS)[0]
 
     def _load(self) -> tuple[grpc.ChannelCredentials, KeyPair | None]:
         files = self.files

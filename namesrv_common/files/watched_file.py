@@ -1,10 +1,11 @@
-"""Values that are read from files, and read again when these change. There is no thread: the user of a value looks."""
+"""Values that are read from files, and read again when these change. The user of a value looks."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -94,8 +95,19 @@ class WatchedFile(Generic[ValueT]):
 
     def refreshed(self) -> tuple[int, ValueT]:
         """Generation and value, after a look at the files if it is time for one. Costs microseconds otherwise."""
-        is_due = self._monotonic() - self._checked_at >= CHECK_SECONDS or self._requests_seen != _Requests.count
-        return self.look() if is_due else self._value
+        return self.look() if self._is_due() else self._value
+
+    def refreshed_within(self, seconds: float) -> tuple[int, ValueT]:
+        """Like ``refreshed``, but a look that takes longer ends in a thread of its own: a disk may hang.
+
+        Until it has ended, nobody waits for another.
+        """
+        if self._is_due() and not self._checking.locked():
+            looking = threading.Thread(target=self.look, name="watched-files", daemon=True)
+            with suppress(RuntimeError):  # at the end of the process there are no more threads
+                looking.start()
+                looking.join(seconds)
+        return self._value
 
     def look(self) -> tuple[int, ValueT]:
         """Generation and value, after a look at the files, unless another thread is looking."""
@@ -106,6 +118,9 @@ class WatchedFile(Generic[ValueT]):
             finally:
                 self._checking.release()
         return self._value
+
+    def _is_due(self) -> bool:
+        return self._monotonic() - self._checked_at >= CHECK_SECONDS or self._requests_seen != _Requests.count
 
     def _look(self) -> None:
         stamp, requests = self._stamp(), _Requests.count

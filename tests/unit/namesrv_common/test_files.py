@@ -22,6 +22,7 @@ from namesrv_common.files.regular_files import (
 )
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile, request_reload
 from tests.support.fakes.rot import rot, skip_without_checksums
+from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -146,6 +147,8 @@ class Follower:
         self.loads = 0
         self.writes: list[str] = []
         """What is written while the file is read, one after the other."""
+        self.hang: Callable[[], object] = lambda: None
+        """What a read waits for."""
         self.reloaded = self.made()
 
     def made(self, **more: Any) -> WatchedFile[int]:
@@ -160,6 +163,7 @@ class Follower:
 
     def _load(self) -> int:
         self.loads += 1
+        self.hang()
         try:
             number = int(self.path.read_text())
         except OSError as error:
@@ -276,6 +280,20 @@ def test_a_first_value_stands_in_for_files_that_cannot_be_used_yet(follower: Fol
 def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never"):
         WatchedFile([tmp_path], lambda: (_ for _ in ()).throw(ValueError("never")))
+
+
+def test_a_disk_that_hangs_holds_up_one_user_for_as_long_as_it_allows(follower: Follower) -> None:
+    disk, users = threading.Event(), threading.active_count()
+    follower.path.write_text("22")
+    follower.look()
+    follower.hang = disk.wait
+    follower.clock.advance(CHECK_SECONDS)
+    assert follower.reloaded.refreshed_within(0.01) == (1, 1)
+    follower.clock.advance(CHECK_SECONDS)
+    assert follower.reloaded.refreshed_within(60) == (1, 1), "it does not wait for a look under way"
+    assert threading.active_count() == users + 1
+    disk.set()
+    eventually(lambda: follower.reloaded.refreshed_within(0), lambda seen: seen == (2, 22))
 
 
 def test_a_requested_reload_loads_unchanged_files_at_the_next_look(follower: Follower) -> None:

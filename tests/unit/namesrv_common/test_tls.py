@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import ssl
 import sys
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from pydantic_settings import SettingsConfigDict
 
+from namesrv_common.client import channels
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, RenewedChannel
 from namesrv_common.process.settings_cli import ProgramSettings
 from namesrv_common.process.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
@@ -29,6 +32,7 @@ from namesrv_common.tls.certificates import (
     read_key_pair,
     read_token,
 )
+from tests.support.programs.processes import eventually
 from tests.support.secured.certificates import DAY, Authority, encrypt
 
 
@@ -219,6 +223,20 @@ class Connection:
     def _answer(self) -> str:
         assert not self.is_closed
         return self._name
+
+
+def test_files_on_a_disk_that_hangs_hold_up_no_calls(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    (token := authority.folder / "token").write_text("first")
+    looks, disk = itertools.count(0.0, 10.0), threading.Event()
+    security = ClientSecurity(ClientFiles(authority.path, token=token), lambda: next(looks))
+    for reader in (read_authorities, read_token):
+        monkeypatch.setattr(channels, reader.__name__, lambda path, read=reader: disk.wait() and read(path))
+    token.write_text("second")
+    authority.path.write_bytes(authority.path.read_bytes() * 2)
+    for _ in range(5):
+        assert (security.token(), security.generation()) == ("first", 1)
+    disk.set()
+    eventually(lambda: (security.token(), security.generation()), lambda seen: seen == ("second", 2))
 
 
 def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
