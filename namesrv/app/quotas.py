@@ -16,6 +16,25 @@ def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:
     return overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
 
 
+_KINDS: dict[str, tuple[str, int, Refusal, Refusal]] = {
+    "lookups": ("lookups under way", limits.MAX_LOOKUPS_UNDER_WAY, _too_much, _too_much),
+    "registrations": ("registrations under way", limits.MAX_REGISTRATIONS_UNDER_WAY, _too_much, _too_much),
+    "admin_calls": ("calls of AdminService under way", limits.MAX_ADMIN_CALLS_UNDER_WAY, _too_much, _too_much),
+    "streams": ("streams under way", limits.MAX_STREAMS_UNDER_WAY, _too_much, _too_much),
+    "probes": ("open calls of health", limits.MAX_PROBES_UNDER_WAY, _too_much, _too_much),
+    "reflections": ("open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY, _too_much, _too_much),
+    "request_bytes": ("bytes of requests under way", limits.MAX_REQUEST_BYTES_UNDER_WAY, _too_much, _too_much),
+    "registered_topics": ("topics of registrations under way", limits.MAX_TOPICS_UNDER_WAY, _too_much, _too_much),
+    "channels": ("open channels", limits.MAX_CHANNELS, limit_exceeded, limit_exceeded),
+    "watches": ("open watches", limits.MAX_WATCHERS, limit_exceeded, _too_much),
+    "watched_names": ("topics and prefixes watched", limits.MAX_WATCHED_NAMES, limit_exceeded, limit_exceeded),
+    "snapshot_streams": ("snapshot streams", limits.MAX_SNAPSHOT_STREAMS, limit_exceeded, _too_much),
+    "pins": ("pins", MAX_PINS, too_many_pins, too_many_pins),
+    "pinned_revisions": ("pinned revisions", MAX_PINNED_REVISIONS, too_many_pins, too_many_pins),
+}
+"""The name of each kind in errors, its bound, and the errors where one caller's share or that of all is used up."""
+
+
 @dataclass(frozen=True, slots=True)
 class FairShares:
     """All of them, by kind; one for a whole server."""
@@ -48,34 +67,11 @@ class FairShares:
     @classmethod
     def of(cls, rules: ShareRules | None = None, **most: int) -> FairShares:
         """Makes them with rules for one caller; ``most`` has other bounds than those of ``limits``, by kind."""
-
-        def passing(what: str, kind: str, usual: int) -> Shares:
-            return Shares(what, most.get(kind, usual), rules, own=_too_much, full=_too_much)
-
-        def lasting(what: str, kind: str, usual: int, full: Refusal = limit_exceeded) -> Shares:
-            return Shares(what, most.get(kind, usual), rules, full=full)
-
-        def of_pins(what: str, kind: str, usual: int) -> Shares:
-            return Shares(what, most.get(kind, usual), rules, own=too_many_pins, full=too_many_pins)
-
-        return cls(
-            lookups=passing("lookups under way", "lookups", limits.MAX_LOOKUPS_UNDER_WAY),
-            registrations=passing("registrations under way", "registrations", limits.MAX_REGISTRATIONS_UNDER_WAY),
-            admin_calls=passing("calls of AdminService under way", "admin_calls", limits.MAX_ADMIN_CALLS_UNDER_WAY),
-            streams=passing("streams under way", "streams", limits.MAX_STREAMS_UNDER_WAY),
-            probes=passing("open calls of health", "probes", limits.MAX_PROBES_UNDER_WAY),
-            reflections=passing("open calls of reflection", "reflections", limits.MAX_REFLECTIONS_UNDER_WAY),
-            request_bytes=passing("bytes of requests under way", "request_bytes", limits.MAX_REQUEST_BYTES_UNDER_WAY),
-            registered_topics=passing(
-                "topics of registrations under way", "registered_topics", limits.MAX_TOPICS_UNDER_WAY
-            ),
-            channels=lasting("open channels", "channels", limits.MAX_CHANNELS),
-            watches=lasting("open watches", "watches", limits.MAX_WATCHERS, _too_much),
-            watched_names=lasting("topics and prefixes watched", "watched_names", limits.MAX_WATCHED_NAMES),
-            snapshot_streams=lasting("snapshot streams", "snapshot_streams", limits.MAX_SNAPSHOT_STREAMS, _too_much),
-            pins=of_pins("pins", "pins", MAX_PINS),
-            pinned_revisions=of_pins("pinned revisions", "pinned_revisions", MAX_PINNED_REVISIONS),
-        )
+        made = {
+            kind: Shares(what, most.get(kind, usual), rules, own=own, full=full)
+            for kind, (what, usual, own, full) in _KINDS.items()
+        }
+        return cls(**made)
 
     def by_kind(self) -> Mapping[str, Shares]:
         return {kind.name: getattr(self, kind.name) for kind in fields(self)}

@@ -170,43 +170,31 @@ def _topic_removed(rest: bytes, topic: str) -> bytes:
 def _row(
     row: GroupChange | LiveChange | ClusterChange | FilterServersChange, applied_at_millis: int
 ) -> route_service_pb2.RouteChange:
+    """The row of a key that is put or removed; filter servers are put empty."""
+    reason = None if row.reason is None else _reason(row.reason)
     match row:
         case GroupChange(after=BrokerData() as group):
-            return _ROW(broker_put=encoding.broker_data(group))
+            made = _ROW(broker_put=encoding.broker_data(group))
+        case GroupChange(key=BrokerKey(cluster, name)):
+            gone = route_service_pb2.BrokerGroupRemoval(cluster_name=cluster, broker_name=name, reason=reason)
+            made = _ROW(group_removed=gone)
         case LiveChange(after=BrokerLiveInfo() as live):
-            return _ROW(live_put=encoding.broker_live_info(live, applied_at_millis))
+            made = _ROW(live_put=encoding.broker_live_info(live, applied_at_millis))
+        case LiveChange(live=BrokerLiveInfo(broker=BrokerKey(cluster, name), broker_id=number, broker_addr=address)):
+            left = route_service_pb2.BrokerRemoval(
+                cluster_name=cluster, broker_name=name, broker_id=number, broker_addr=address, reason=reason
+            )
+            made = _ROW(broker_removed=left)
         case ClusterChange(after=frozenset() as names):
-            return _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.key, broker_names=sorted(names)))
-        case FilterServersChange(key=LiveKey(cluster_name, broker_addr)):
-            filter_put = route_data_pb2.FilterServerData(
-                cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=row.after or ()
-            )
-            return _ROW(filter_put=filter_put)
-        case _:
-            return _removal(row)
-
-
-def _removal(row: GroupChange | LiveChange | ClusterChange) -> route_service_pb2.RouteChange:
-    assert row.reason is not None, "a row goes for a reason"
-    reason = _reason(row.reason)
-    match row:
-        case GroupChange(key=BrokerKey(cluster_name, broker_name)):
-            group_removed = route_service_pb2.BrokerGroupRemoval(
-                cluster_name=cluster_name, broker_name=broker_name, reason=reason
-            )
-            return _ROW(group_removed=group_removed)
-        case LiveChange(live=live):
-            broker_removed = route_service_pb2.BrokerRemoval(
-                cluster_name=live.broker.cluster_name,
-                broker_name=live.broker.broker_name,
-                broker_id=live.broker_id,
-                broker_addr=live.broker_addr,
-                reason=reason,
-            )
-            return _ROW(broker_removed=broker_removed)
+            made = _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.key, broker_names=sorted(names)))
         case ClusterChange():
-            cluster_removed = route_service_pb2.ClusterRemoval(cluster_name=row.key, reason=reason)
-            return _ROW(cluster_removed=cluster_removed)
+            made = _ROW(cluster_removed=route_service_pb2.ClusterRemoval(cluster_name=row.key, reason=reason))
+        case FilterServersChange(key=LiveKey(cluster, address), after=after):
+            servers = route_data_pb2.FilterServerData(
+                cluster_name=cluster, broker_addr=address, filter_servers=after or ()
+            )
+            made = _ROW(filter_put=servers)
+    return made
 
 
 def _reason(reason: RemovalReason) -> str:
@@ -217,6 +205,8 @@ def _reason(reason: RemovalReason) -> str:
 # Messages after a snapshot that is followed: each change, normalised, and bookmarks.
 
 _SNAPSHOT_RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
+
+assert _SNAPSHOT_RESPONSE.HEADER_FIELD_NUMBER == _RESPONSE.HEADER_FIELD_NUMBER, "both streams frame headers alike"
 
 
 def follow_messages(
@@ -235,7 +225,13 @@ def follow_messages(
         REVISION_COMPACTED: The change log does not reach back so far.
         Refused: The reader must end.
     """
-    while (change := _change_to_send(log, reader)) is not None:
+    while True:
+        if reader.failure is not None:
+            raise reader.failure
+        log.check_reaches(reader.revision)
+        change = log.after(reader.revision)
+        if change is None:
+            break
         revision, applied_at_millis, rows = change.revision, change.applied_at_millis, change.rows
         del change
         for changes in route_changes(rows, applied_at_millis, tables, normalised=True):
@@ -246,21 +242,5 @@ def follow_messages(
     yield _message(identity, reader.revision, b"")
 
 
-def _change_to_send(log: ChangeLog, reader: Follower) -> Change | None:
-    """The first change that a reader has not been sent; None if it has been sent all.
-
-    Raises:
-        REVISION_COMPACTED: The change log does not reach back so far.
-        Refused: The reader must end.
-    """
-    if reader.failure is not None:
-        raise reader.failure
-    log.check_reaches(reader.revision)
-    return log.after(reader.revision)
-
-
 def _message(identity: NamesrvIdentity, revision: int, changes: bytes) -> bytes:
-    header = route_data_pb2.NamesrvHeader(namesrv_name=identity.name, epoch=identity.epoch, revision=revision)
-    return frame(_SNAPSHOT_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString()) + frame(
-        _SNAPSHOT_RESPONSE.CHANGES_FIELD_NUMBER, changes
-    )
+    return _header(identity, revision) + frame(_SNAPSHOT_RESPONSE.CHANGES_FIELD_NUMBER, changes)
