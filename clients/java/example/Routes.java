@@ -1,6 +1,7 @@
 import dev.namesrv.client.KnownRoute;
 import dev.namesrv.client.RouteClient;
-import java.nio.file.Path;
+import io.grpc.TlsChannelCredentials;
+import java.io.File;
 import java.util.Map;
 
 /** Prints where a topic lives, and each change, until standard input ends: Routes HOST:PORT[,HOST:PORT...] TOPIC */
@@ -9,21 +10,18 @@ public final class Routes {
 
   public static void main(String[] arguments) throws Exception {
     String topic = arguments[1];
-    // snippet
     Map<String, String> environment = System.getenv();
     RouteClient.Builder builder = RouteClient.builder(arguments[0]);
-    if (environment.containsKey("NAMESRV_CERT")) {
-      builder.tls(
-          Path.of(environment.get("NAMESRV_CA")),
-          Path.of(environment.get("NAMESRV_CERT")),
-          Path.of(environment.get("NAMESRV_KEY")));
-    } else if (environment.containsKey("NAMESRV_CA")) {
-      builder.tls(Path.of(environment.get("NAMESRV_CA")));
+    if (environment.containsKey("NAMESRV_CA")) {
+      var tls = TlsChannelCredentials.newBuilder().trustManager(new File(environment.get("NAMESRV_CA")));
+      if (environment.containsKey("NAMESRV_CERT")) {
+        tls.keyManager(new File(environment.get("NAMESRV_CERT")), new File(environment.get("NAMESRV_KEY")));
+      }
+      builder.credentials(tls.build());
     }
     if (environment.containsKey("NAMESRV_TOKEN")) {
       builder.token(() -> environment.get("NAMESRV_TOKEN"));
     }
-    // end of snippet
     try (RouteClient client = builder.build()) {
       print(client.route(topic));
       System.out.println("the next message goes to " + client.selectQueue(topic, null).masterAddr());

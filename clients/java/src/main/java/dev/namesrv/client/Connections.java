@@ -10,10 +10,7 @@ import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
 import io.grpc.Metadata;
 import io.grpc.Status;
-import java.io.IOException;
 import java.io.InputStreamReader;
-import java.io.Reader;
-import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.List;
@@ -34,8 +31,6 @@ final class Connections {
 
   private static final long KEEPALIVE_TIMEOUT_SECONDS = 5;
 
-  private static final long END_SECONDS = 1;
-
   /** The largest answers: a name server limits them itself. */
   private static final int MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
 
@@ -47,8 +42,8 @@ final class Connections {
   Connections(List<Endpoint> endpoints, ChannelCredentials plain, Supplier<String> token, Executor loop) {
     this.credentials = token == null ? plain : CompositeChannelCredentials.create(plain, new BearerToken(token));
     this.loop = loop;
-    this.balanced =
-        configure(ListResolverProvider.targetOf(endpoints)).defaultServiceConfig(readServiceConfig()).build();
+    String all = ListResolverProvider.targetOf(endpoints);
+    this.balanced = configure(all).defaultServiceConfig(readServiceConfig()).build();
   }
 
   /** Returns the channel to all name servers, as the service config says. */
@@ -79,18 +74,6 @@ final class Connections {
     single.values().forEach(ManagedChannel::shutdownNow);
   }
 
-  /** Waits for the last callbacks. Any thread but the event loop's may call it, after {@link #close}. */
-  void awaitEnd() {
-    try {
-      balanced.awaitTermination(END_SECONDS, TimeUnit.SECONDS);
-      for (ManagedChannel channel : single.values()) {
-        channel.awaitTermination(END_SECONDS, TimeUnit.SECONDS);
-      }
-    } catch (InterruptedException interrupted) {
-      Thread.currentThread().interrupt();
-    }
-  }
-
   private ManagedChannelBuilder<?> configure(String target) {
     return Grpc.newChannelBuilder(target, credentials)
         .executor(loop)
@@ -101,13 +84,9 @@ final class Connections {
 
   /** Reads the documented service config. Gson reads numbers as Double, as gRPC requires. */
   private static Map<String, ?> readServiceConfig() {
-    try (Reader reader =
-        new InputStreamReader(
-            Connections.class.getResourceAsStream("service_config.json"), StandardCharsets.UTF_8)) {
-      return new Gson().fromJson(reader, new TypeToken<Map<String, Object>>() {}.getType());
-    } catch (IOException failure) {
-      throw new UncheckedIOException(failure);
-    }
+    var file = Connections.class.getResourceAsStream("service_config.json");
+    var reader = new InputStreamReader(file, StandardCharsets.UTF_8);
+    return new Gson().fromJson(reader, new TypeToken<Map<String, Object>>() {}.getType());
   }
 
   /** A token that each call sends. The supplier is asked for it each time, so that a token can be replaced. */

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.function.LongSupplier;
+import java.util.stream.IntStream;
 
 /**
  * The choice of the name server to watch. Pure; belongs to the event loop.
@@ -23,8 +24,6 @@ final class EndpointChooser {
 
   /** Bounds the time that a name server asks for: a slip there must not exclude it for good. */
   private static final long MAX_RETRY_AFTER_MILLIS = 60_000;
-
-  private static final int MAX_STEPS = 100;
 
   private final List<Endpoint> order;
   private final Random random;
@@ -72,26 +71,18 @@ final class EndpointChooser {
 
   /** Goes to any name server, the current one included, that does not want to be left alone. */
   void chooseAnew() {
-    List<Integer> free = new ArrayList<>();
-    for (int index = 0; index < order.size(); index++) {
-      if (waitMillis(index) == 0) {
-        free.add(index);
-      }
-    }
-    if (!free.isEmpty()) {
-      current = free.get(random.nextInt(free.size()));
-    }
+    int[] free = IntStream.range(0, order.size()).filter(index -> waitMillis(index) == 0).toArray();
+    current = free.length == 0 ? current : free[random.nextInt(free.length)];
   }
 
   /** Returns how long to wait before the current name server is called. */
   long delayMillis() {
-    double backoff = 0;
-    if (allFailed()) {
-      int rounds = Math.min(failures - order.size(), MAX_STEPS);
-      double step = Math.min(MAX_BACKOFF_MILLIS, FIRST_BACKOFF_MILLIS * Math.pow(BACKOFF_FACTOR, rounds));
-      backoff = step * (1 - JITTER + 2 * JITTER * random.nextDouble());
+    if (!allFailed()) {
+      return waitMillis(current);
     }
-    return Math.max((long) backoff, waitMillis(current));
+    double step = FIRST_BACKOFF_MILLIS * Math.pow(BACKOFF_FACTOR, failures - order.size());
+    double jitter = 1 - JITTER + 2 * JITTER * random.nextDouble();
+    return Math.max((long) (Math.min(MAX_BACKOFF_MILLIS, step) * jitter), waitMillis(current));
   }
 
   private long waitMillis(int index) {

@@ -3,6 +3,7 @@ package dev.namesrv.client;
 import dev.namesrv.api.v1.ResumePoint;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** The topics that a client keeps, and the point up to which a watch has reported them. Belongs to the event loop. */
 final class KeptTopics {
@@ -13,16 +14,15 @@ final class KeptTopics {
   record WatchedUpTo(Endpoint endpoint, Map<String, Long> topics, ResumePoint point) {}
 
   /** Each topic with the number of its addition: a topic that is dropped and added again begins anew. */
-  private Map<String, Long> additions = Map.of();
+  final Map<String, Long> additions = new ConcurrentHashMap<>();
+
+  /** The open watch; null if there is none. */
+  WatchStream stream;
+
+  /** Null if a watch has to begin anew. */
+  WatchedUpTo watched;
 
   private long lastAddition;
-  private WatchStream stream;
-  private WatchedUpTo watched;
-
-  /** An immutable map of the topics. */
-  Map<String, Long> additions() {
-    return additions;
-  }
 
   /** Keeps a topic. Reports whether it is new. */
   boolean add(String topic) {
@@ -32,35 +32,14 @@ final class KeptTopics {
     if (additions.size() >= MAX_TOPICS) {
       throw new IllegalStateException(MAX_TOPICS + " topics are kept already: forget one before '" + topic + "'");
     }
-    var changed = new HashMap<>(additions);
-    changed.put(topic, ++lastAddition);
-    additions = changed;
+    additions.put(topic, ++lastAddition);
     return true;
-  }
-
-  void drop(String topic) {
-    var changed = new HashMap<>(additions);
-    changed.remove(topic);
-    additions = changed;
-  }
-
-  boolean contains(String topic) {
-    return additions.containsKey(topic);
   }
 
   /** Whether the open watch has sent a topic's route, or the lack of one, and would send each change of it. */
   boolean isCurrent(String topic) {
     Long addition = additions.get(topic);
     return addition != null && stream != null && stream.hasSent(topic, addition);
-  }
-
-  /** Notes the open watch; null if there is none. */
-  void setStream(WatchStream open) {
-    stream = open;
-  }
-
-  void setWatched(WatchedUpTo point) {
-    watched = point;
   }
 
   /** Returns where a watch at a name server can resume; null if it has to begin anew. */

@@ -1,5 +1,7 @@
 package dev.namesrv.client;
 
+import static io.grpc.EquivalentAddressGroup.ATTR_AUTHORITY_OVERRIDE;
+
 import io.grpc.Attributes;
 import io.grpc.EquivalentAddressGroup;
 import io.grpc.NameResolver;
@@ -13,7 +15,6 @@ import java.net.URISyntaxException;
 import java.net.UnknownHostException;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.Executor;
 
 /**
  * The resolver of targets {@code list:///HOST:PORT,HOST:PORT...}: several name servers as one target.
@@ -57,59 +58,50 @@ public final class ListResolverProvider extends NameResolverProvider {
     if (!SCHEME.equals(target.getScheme())) {
       return null;
     }
-    return new ListResolver(Endpoint.parseList(target.getPath().substring(1)), args);
+    List<Endpoint> endpoints = Endpoint.parseList(target.getPath().substring(1));
+    return new NameResolver() {
+      private Listener2 listener;
+
+      /** Each address has an authority of its own, so nothing uses this one. */
+      @Override
+      public String getServiceAuthority() {
+        return endpoints.get(0).toString();
+      }
+
+      @Override
+      public void start(Listener2 starting) {
+        listener = starting;
+        refresh();
+      }
+
+      @Override
+      public void refresh() {
+        args.getOffloadExecutor().execute(this::resolve);
+      }
+
+      private void resolve() {
+        listener.onResult(ResolutionResult.newBuilder().setAddressesOrError(addressesOf(endpoints)).build());
+      }
+
+      @Override
+      public void shutdown() {}
+    };
   }
 
-  private static final class ListResolver extends NameResolver {
-    private final List<Endpoint> endpoints;
-    private final Executor executor;
-    private Listener2 listener;
-
-    private ListResolver(List<Endpoint> endpoints, Args args) {
-      this.endpoints = endpoints;
-      this.executor = args.getOffloadExecutor();
-    }
-
-    /** Only for connections of transports that ignore the authority of each address. */
-    @Override
-    public String getServiceAuthority() {
-      return endpoints.get(0).toString();
-    }
-
-    @Override
-    public void start(Listener2 listener) {
-      this.listener = listener;
-      refresh();
-    }
-
-    @Override
-    public void refresh() {
-      executor.execute(this::resolve);
-    }
-
-    @Override
-    public void shutdown() {}
-
-    private void resolve() {
-      List<EquivalentAddressGroup> found = new ArrayList<>();
-      List<String> unknown = new ArrayList<>();
-      for (Endpoint endpoint : endpoints) {
-        try {
-          var address = new InetSocketAddress(InetAddress.getByName(endpoint.host()), endpoint.port());
-          var authority =
-              Attributes.newBuilder()
-                  .set(EquivalentAddressGroup.ATTR_AUTHORITY_OVERRIDE, endpoint.toString())
-                  .build();
-          found.add(new EquivalentAddressGroup(address, authority));
-        } catch (UnknownHostException failure) {
-          unknown.add(endpoint.host());
-        }
+  /** Returns the addresses of the hosts that can be resolved, or an error if there are none. */
+  static StatusOr<List<EquivalentAddressGroup>> addressesOf(List<Endpoint> endpoints) {
+    List<EquivalentAddressGroup> found = new ArrayList<>();
+    for (Endpoint endpoint : endpoints) {
+      try {
+        var address = new InetSocketAddress(InetAddress.getByName(endpoint.host()), endpoint.port());
+        var attributes = Attributes.newBuilder().set(ATTR_AUTHORITY_OVERRIDE, endpoint.toString()).build();
+        found.add(new EquivalentAddressGroup(address, attributes));
+      } catch (UnknownHostException unknown) {
+        // The other name servers can be called.
       }
-      StatusOr<List<EquivalentAddressGroup>> result =
-          found.isEmpty()
-              ? StatusOr.fromStatus(Status.UNAVAILABLE.withDescription("unknown hosts: " + unknown))
-              : StatusOr.fromValue(found);
-      listener.onResult(ResolutionResult.newBuilder().setAddressesOrError(result).build());
     }
+    return found.isEmpty()
+        ? StatusOr.fromStatus(Status.UNAVAILABLE.withDescription("unknown hosts: " + endpoints))
+        : StatusOr.fromValue(found);
   }
 }

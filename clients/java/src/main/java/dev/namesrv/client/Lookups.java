@@ -2,7 +2,6 @@ package dev.namesrv.client;
 
 import com.google.common.util.concurrent.FutureCallback;
 import com.google.common.util.concurrent.Futures;
-import com.google.common.util.concurrent.ListenableFuture;
 import dev.namesrv.api.v1.BatchGetTopicRoutesRequest;
 import dev.namesrv.api.v1.BatchGetTopicRoutesResponse;
 import dev.namesrv.api.v1.RouteServiceGrpc;
@@ -15,7 +14,6 @@ import java.util.ArrayDeque;
 import java.util.Collection;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -42,6 +40,7 @@ final class Lookups {
   private final Executor loop;
   private final long timeoutMillis;
   private final Map<String, CompletableFuture<Void>> underWay = new HashMap<>();
+  private boolean isClosed;
 
   Lookups(
       Connections connections, List<Endpoint> endpoints, Consumer<Answer> sink, Executor loop, long timeoutMillis) {
@@ -54,7 +53,10 @@ final class Lookups {
 
   /** Asks for topics. The future of each topic completes once the sink has an answer, or with a RouteException. */
   Map<String, CompletableFuture<Void>> lookUp(Collection<String> topics) {
-    Map<String, CompletableFuture<Void>> results = new LinkedHashMap<>();
+    if (isClosed) {
+      throw new IllegalStateException("the client is closed");
+    }
+    Map<String, CompletableFuture<Void>> results = new HashMap<>();
     Set<String> batch = new LinkedHashSet<>();
     for (String topic : topics) {
       if (!underWay.containsKey(topic)) {
@@ -63,12 +65,12 @@ final class Lookups {
       }
       results.put(topic, underWay.get(topic));
       if (batch.size() == BATCH_TOPICS) {
-        new Lookup(batch).next();
+        new Lookup(batch).call(connections.toAll());
         batch = new LinkedHashSet<>();
       }
     }
     if (!batch.isEmpty()) {
-      new Lookup(batch).next();
+      new Lookup(batch).call(connections.toAll());
     }
     return results;
   }
@@ -85,6 +87,7 @@ final class Lookups {
     var closed = new RouteException(Status.Code.CANCELLED, "", "the client is closed");
     List.copyOf(underWay.values()).forEach(result -> result.completeExceptionally(closed));
     underWay.clear();
+    isClosed = true;
   }
 
   /** One batch of topics on its way from name server to name server. */
@@ -98,31 +101,24 @@ final class Lookups {
       this.topics = topics;
     }
 
-    private void next() {
-      call(connections.toAll());
-    }
-
     private void call(ManagedChannel channel) {
       var request = BatchGetTopicRoutesRequest.newBuilder().addAllTopics(topics).build();
       // Without the wait, a call fails at once if no name server is ready.
-      var options =
-          CallOptions.DEFAULT.withoutWaitForReady().withDeadlineAfter(timeoutMillis, TimeUnit.MILLISECONDS);
-      ListenableFuture<BatchGetTopicRoutesResponse> answer =
-          ClientCalls.futureUnaryCall(
-              channel.newCall(RouteServiceGrpc.getBatchGetTopicRoutesMethod(), options), request);
-      Futures.addCallback(answer, this, loop);
+      var options = CallOptions.DEFAULT.withoutWaitForReady().withDeadlineAfter(timeoutMillis, TimeUnit.MILLISECONDS);
+      var call = channel.newCall(RouteServiceGrpc.getBatchGetTopicRoutesMethod(), options);
+      Futures.addCallback(ClientCalls.futureUnaryCall(call, request), this, loop);
     }
 
     @Override
     public void onSuccess(BatchGetTopicRoutesResponse response) {
       boolean isPartial = response.getTopicsLeftOutCount() > 0 && response.getTopicsLeftOutCount() < topics.size();
       var header = response.getHeader();
-      response
-          .getRoutesList()
-          .forEach(named -> settle(Answer.of(named.getTopic(), named.getRoute(), header, List.of())));
+      for (var named : response.getRoutesList()) {
+        settle(Answer.of(named.getTopic(), named.getRoute(), header, List.of()));
+      }
       response.getTopicsNotFoundList().forEach(topic -> settle(Answer.of(topic, null, header, List.of())));
-      String namesrv = header.getNamesrvName();
-      problem = new RouteException(Status.Code.UNAVAILABLE, "REGISTRY_WARMING", namesrv + " does not know the topic yet");
+      String text = header.getNamesrvName() + " does not know the topic yet";
+      problem = new RouteException(Status.Code.UNAVAILABLE, "REGISTRY_WARMING", text);
       goOn(isPartial);
     }
 

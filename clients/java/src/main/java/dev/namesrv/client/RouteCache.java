@@ -1,5 +1,6 @@
 package dev.namesrv.client;
 
+import dev.namesrv.api.v1.BrokerAddr;
 import dev.namesrv.api.v1.BrokerData;
 import dev.namesrv.api.v1.BrokerRemoval;
 import dev.namesrv.api.v1.NamesrvHeader;
@@ -22,8 +23,8 @@ import java.util.function.LongSupplier;
 /**
  * The known routes by topic, and the policy that holds a loss of all brokers back.
  *
- * <p>Registries that pushed an empty list after a restart or behind a partition have stopped whole fleets. So the client
- * continues with the brokers that it knows, unless the name server gives a convincing reason for each of them.
+ * <p>Registries that pushed an empty list after a restart have stopped whole fleets. So the client continues with the
+ * brokers that it knows, unless the name server gives a convincing reason for each of them.
  *
  * <p>Pure: time comes from a clock. Any thread may call {@link #get}; everything else belongs to the event loop.
  */
@@ -65,6 +66,11 @@ final class RouteCache {
     private Answer last;
     private boolean held;
     private long heldUntilMillis;
+
+    private Entry(Answer first) {
+      known = first.known();
+      last = first;
+    }
   }
 
   private final long holdMillis;
@@ -91,11 +97,9 @@ final class RouteCache {
   RouteChange offer(Answer answer) {
     Entry entry = entries.get(answer.topic());
     if (entry == null) {
-      entry = new Entry();
-      entry.known = answer.known();
-      entry.last = answer;
-      entries.put(answer.topic(), entry);
-      return answer.route() == null ? null : new RouteChange(answer.topic(), null, get(answer.topic()), answer.removals());
+      entries.put(answer.topic(), new Entry(answer));
+      boolean isMissing = answer.route() == null;
+      return isMissing ? null : new RouteChange(answer.topic(), null, get(answer.topic()), answer.removals());
     }
     if (answer.isOlderThan(entry.last)) {
       return null;
@@ -118,14 +122,13 @@ final class RouteCache {
     if (isCutOff == cutOff) {
       return changes;
     }
+    cutOff = isCutOff;
     for (Entry entry : entries.values()) {
       if (entry.known.route() != null && entry.known.staleness() == Staleness.FRESH) {
-        KnownRoute cut = entry.known.with(Staleness.DISCONNECTED);
-        KnownRoute before = isCutOff ? entry.known : cut;
-        changes.add(new RouteChange(cut.topic(), before, isCutOff ? cut : entry.known, List.of()));
+        KnownRoute before = entry.known.with(isCutOff ? Staleness.FRESH : Staleness.DISCONNECTED);
+        changes.add(new RouteChange(before.topic(), before, shown(entry.known), List.of()));
       }
     }
-    cutOff = isCutOff;
     return changes;
   }
 
@@ -182,19 +185,22 @@ final class RouteCache {
   }
 
   private static boolean allReallyLeft(TopicRouteData old, List<BrokerRemoval> removals) {
-    List<BrokerRemoval> real = removals.stream().filter(gone -> REALLY_LEFT.contains(gone.getReason())).toList();
-    return old.getBrokerDatasList().stream()
-        .allMatch(
-            group ->
-                group.getBrokerAddrsList().stream()
-                    .allMatch(addr -> real.stream().anyMatch(gone -> covers(gone, group, addr.getBrokerId()))));
+    for (BrokerData group : old.getBrokerDatasList()) {
+      for (BrokerAddr addr : group.getBrokerAddrsList()) {
+        if (removals.stream().noneMatch(gone -> reallyLeft(gone, group, addr.getBrokerId()))) {
+          return false;
+        }
+      }
+    }
+    return true;
   }
 
-  /** Whether a removal is of a broker: of this one, of its whole group, or without a name of the whole topic. */
-  private static boolean covers(BrokerRemoval gone, BrokerData group, long brokerId) {
-    boolean sameGroup =
+  /** Whether a removal is of this broker, of its whole group, or without a name of the whole topic. */
+  private static boolean reallyLeft(BrokerRemoval gone, BrokerData group, long brokerId) {
+    boolean isGroup =
         gone.getBrokerName().equals(group.getBrokerName()) && gone.getClusterName().equals(group.getClusterName());
-    return gone.getBrokerName().isEmpty() || (sameGroup && (!gone.hasBrokerId() || gone.getBrokerId() == brokerId));
+    boolean isBroker = isGroup && (!gone.hasBrokerId() || gone.getBrokerId() == brokerId);
+    return REALLY_LEFT.contains(gone.getReason()) && (gone.getBrokerName().isEmpty() || isBroker);
   }
 
   /** Equal routes of two name servers must be equal messages. */

@@ -5,26 +5,21 @@ import dev.namesrv.client.RouteCache.Answer;
 import io.grpc.ChannelCredentials;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.Status;
-import io.grpc.TlsChannelCredentials;
-import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Random;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
-import java.util.function.LongSupplier;
 import java.util.function.Supplier;
+import java.util.regex.Pattern;
 
 /**
  * A client of name servers: the routes of topics, kept up to date by whichever name server answers.
@@ -35,43 +30,29 @@ public final class RouteClient implements AutoCloseable {
   private static final System.Logger LOG = System.getLogger(RouteClient.class.getName());
   private static final int MAX_TOPIC_BYTES = 400;
 
-  /** Kinds of characters that are not printable; of the separators, only the space is. */
-  private static final Set<Byte> NOT_PRINTABLE =
-      Set.of(
-          Character.CONTROL,
-          Character.FORMAT,
-          Character.SURROGATE,
-          Character.PRIVATE_USE,
-          Character.UNASSIGNED,
-          Character.LINE_SEPARATOR,
-          Character.PARAGRAPH_SEPARATOR,
-          Character.SPACE_SEPARATOR);
+  /** How long the event loop lives on for the callbacks of calls that a close has ended. */
+  private static final long LAST_CALLBACKS_MILLIS = 1_000;
 
-  /** The event loop: one thread, to which everything but the cache and the listeners belongs. */
-  private final ScheduledThreadPoolExecutor loop;
+  /** Control characters and the like; of the separators, only the space is printable. */
+  private static final Pattern NOT_PRINTABLE = Pattern.compile("[\\p{C}\\p{Z}&&[^ ]]");
 
+  private final EventLoop loop = new EventLoop();
   private final Connections connections;
   private final RouteCache cache;
   private final KeptTopics topics = new KeptTopics();
   private final Lookups lookups;
   private final RouteKeeper keeper;
-  private final LongSupplier clockMillis;
   private final Subscriptions subscriptions = new Subscriptions();
   private final QueueSelector selector = new QueueSelector();
   private ScheduledFuture<?> holdTimer;
 
   private RouteClient(Builder builder) {
-    loop = new ScheduledThreadPoolExecutor(1, RouteClient::newThread);
-    loop.setRemoveOnCancelPolicy(true);
-    loop.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
-    long startNanos = System.nanoTime();
-    clockMillis = () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startNanos);
-    cache = new RouteCache(builder.hold.toMillis(), clockMillis);
+    cache = new RouteCache(builder.hold.toMillis(), loop::nowMillis);
     connections = new Connections(builder.endpoints, builder.credentials, builder.token, loop);
     long timeoutMillis = builder.timeout.toMillis();
     lookups = new Lookups(connections, builder.endpoints, this::takeLookedUp, loop, timeoutMillis);
-    var chooser = new EndpointChooser(builder.endpoints, new Random(), clockMillis);
-    keeper = new RouteKeeper(connections, chooser, topics, new CacheSink(), loop, clockMillis, timeoutMillis);
+    var chooser = new EndpointChooser(builder.endpoints, new Random(), loop::nowMillis);
+    keeper = new RouteKeeper(connections, chooser, topics, this::take, this::setCutOff, loop, timeoutMillis);
     loop.execute(keeper::start);
   }
 
@@ -99,23 +80,21 @@ public final class RouteClient implements AutoCloseable {
   /** Keeps topics: a watch brings their routes and each change. */
   public void watch(Collection<String> added) {
     added.forEach(RouteClient::checked);
-    await(
+    run(
         () -> {
           added.forEach(this::keep);
           lookups.lookUp(added.stream().filter(topic -> cache.get(topic) == null).toList());
-          return CompletableFuture.completedFuture(null);
         });
   }
 
   /** Keeps a topic no longer, until it is asked for again. */
   public void forget(String topic) {
-    await(
+    run(
         () -> {
           lookups.forget(topic);
-          topics.drop(topic);
+          topics.additions.remove(topic);
           cache.forget(topic);
           keeper.topicsChanged();
-          return CompletableFuture.completedFuture(null);
         });
   }
 
@@ -153,10 +132,8 @@ public final class RouteClient implements AutoCloseable {
 
   /** Returns the status of the client. */
   public ClientStatus status() {
-    Endpoint namesrv = keeper.connectedTo();
-    String address = namesrv == null ? null : namesrv.toString();
-    return new ClientStatus(
-        address, keeper.lastError(), keeper.sessions(), topics.additions().size(), cache.heldTopics());
+    String namesrv = Objects.toString(keeper.connectedTo(), null);
+    return new ClientStatus(namesrv, keeper.lastError(), topics.additions.size(), cache.heldTopics());
   }
 
   /** Ends all calls and threads. A listener's call that is under way continues. */
@@ -165,15 +142,13 @@ public final class RouteClient implements AutoCloseable {
     if (loop.isShutdown()) {
       return;
     }
-    await(
+    run(
         () -> {
           keeper.close();
           lookups.close();
           connections.close();
-          return CompletableFuture.completedFuture(null);
         });
-    connections.awaitEnd();
-    loop.shutdownNow();
+    loop.after(LAST_CALLBACKS_MILLIS, loop::shutdown);
     subscriptions.close();
   }
 
@@ -210,15 +185,22 @@ public final class RouteClient implements AutoCloseable {
     tell(cache.offer(answer));
   }
 
+  private void take(Answer answer) {
+    if (topics.additions.containsKey(answer.topic())) {
+      tell(cache.offer(answer));
+    }
+  }
+
+  private void setCutOff(boolean isCutOff) {
+    cache.setCutOff(isCutOff).forEach(subscriptions::put);
+  }
+
   private void tell(RouteChange change) {
     if (change == null) {
       return;
     }
     if (change.after().staleness() == Staleness.HELD) {
-      LOG.log(
-          System.Logger.Level.WARNING,
-          "topic {0} lost all brokers without a convincing reason: its route stays for now",
-          change.topic());
+      LOG.log(System.Logger.Level.WARNING, "topic {0} lost all brokers: its route stays for now", change.topic());
       armHoldTimer();
     }
     subscriptions.put(change);
@@ -228,8 +210,7 @@ public final class RouteClient implements AutoCloseable {
   private void armHoldTimer() {
     OptionalLong ends = cache.nextHoldEndMillis();
     if (holdTimer == null && ends.isPresent()) {
-      long delay = Math.max(0, ends.getAsLong() - clockMillis.getAsLong());
-      holdTimer = loop.schedule(this::expireHolds, delay, TimeUnit.MILLISECONDS);
+      holdTimer = loop.after(ends.getAsLong() - loop.nowMillis(), this::expireHolds);
     }
   }
 
@@ -253,6 +234,14 @@ public final class RouteClient implements AutoCloseable {
     }
   }
 
+  private void run(Runnable work) {
+    await(
+        () -> {
+          work.run();
+          return CompletableFuture.completedFuture(null);
+        });
+  }
+
   private static KnownRoute found(KnownRoute known) {
     if (known.route() == null) {
       throw new TopicNotFoundException(known.topic(), known.namesrv());
@@ -262,65 +251,27 @@ public final class RouteClient implements AutoCloseable {
 
   /** Checks a name as name servers do: one refused name would end the watch of all topics. */
   private static String checked(String topic) {
-    boolean printable = topic.codePoints().allMatch(at -> at == ' ' || !NOT_PRINTABLE.contains((byte) Character.getType(at)));
     int size = topic.getBytes(StandardCharsets.UTF_8).length;
-    if (!printable || size == 0 || size > MAX_TOPIC_BYTES) {
+    if (NOT_PRINTABLE.matcher(topic).find() || size == 0 || size > MAX_TOPIC_BYTES) {
       throw new IllegalArgumentException(
           "a topic has 1 to " + MAX_TOPIC_BYTES + " bytes of printable characters, this one has " + size);
     }
     return topic;
   }
 
-  private static Thread newThread(Runnable task) {
-    var thread = new Thread(task, "route-client");
-    thread.setDaemon(true);
-    return thread;
-  }
-
-  private final class CacheSink implements RouteKeeper.Sink {
-    @Override
-    public void take(Answer answer) {
-      if (topics.contains(answer.topic())) {
-        tell(cache.offer(answer));
-      }
-    }
-
-    @Override
-    public void setCutOff(boolean isCutOff) {
-      cache.setCutOff(isCutOff).forEach(subscriptions::put);
-    }
-  }
-
   /** The settings of a client. */
   public static final class Builder {
-    private static final Duration DEFAULT_HOLD = Duration.ofSeconds(120);
-    private static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(3);
-
     private final List<Endpoint> endpoints;
     private ChannelCredentials credentials = InsecureChannelCredentials.create();
     private Supplier<String> token;
-    private Duration hold = DEFAULT_HOLD;
-    private Duration timeout = DEFAULT_TIMEOUT;
+    private Duration hold = Duration.ofSeconds(120);
+    private Duration timeout = Duration.ofSeconds(3);
 
     private Builder(List<Endpoint> endpoints) {
       this.endpoints = endpoints;
     }
 
-    /** Uses TLS with the authority's certificate (PEM), which must have issued the name servers' certificates. */
-    public Builder tls(Path authority) throws IOException {
-      return credentials(TlsChannelCredentials.newBuilder().trustManager(authority.toFile()).build());
-    }
-
-    /** Uses TLS, and shows a certificate with its key (PEM, PKCS #8, not encrypted). */
-    public Builder tls(Path authority, Path certificate, Path key) throws IOException {
-      return credentials(
-          TlsChannelCredentials.newBuilder()
-              .trustManager(authority.toFile())
-              .keyManager(certificate.toFile(), key.toFile())
-              .build());
-    }
-
-    /** Uses any credentials of gRPC. */
+    /** Uses credentials, as of gRPC's TlsChannelCredentials. */
     public Builder credentials(ChannelCredentials chosen) {
       credentials = chosen;
       return this;

@@ -7,9 +7,7 @@ import com.google.rpc.RetryInfo;
 import io.grpc.Status;
 import io.grpc.protobuf.StatusProto;
 import java.time.Duration;
-import java.util.EnumSet;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
@@ -20,36 +18,22 @@ public class RouteException extends RuntimeException {
   private static final String DOMAIN = "namesrv.dev";
 
   /** Codes that say something about the name server, and not about the request. */
-  private static final Set<Status.Code> ELSEWHERE =
-      EnumSet.of(
-          Status.Code.UNAVAILABLE,
-          Status.Code.DEADLINE_EXCEEDED,
-          Status.Code.RESOURCE_EXHAUSTED,
-          Status.Code.UNIMPLEMENTED,
-          Status.Code.INTERNAL,
-          Status.Code.UNKNOWN,
-          Status.Code.CANCELLED);
+  private static final Set<String> ELSEWHERE =
+      Set.of(
+          "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL", "UNKNOWN", "CANCELLED");
 
   private final Status.Code code;
   private final String reason;
-  private final transient Map<String, String> metadata;
   private final Duration retryAfter;
 
   RouteException(Status.Code code, String reason, String message) {
-    this(code, reason, message, Map.of(), null, null);
+    this(code, reason, message, null, null);
   }
 
-  private RouteException(
-      Status.Code code,
-      String reason,
-      String message,
-      Map<String, String> metadata,
-      Duration retryAfter,
-      Throwable cause) {
+  private RouteException(Status.Code code, String reason, String message, Duration retryAfter, Throwable cause) {
     super(code + (reason.isEmpty() ? "" : " " + reason) + ": " + message, cause);
     this.code = code;
     this.reason = reason;
-    this.metadata = metadata;
     this.retryAfter = retryAfter;
   }
 
@@ -57,13 +41,11 @@ public class RouteException extends RuntimeException {
   static RouteException of(Object namesrv, Throwable failure) {
     Status status = Status.fromThrowable(failure);
     String reason = "";
-    Map<String, String> metadata = Map.of();
     Duration retryAfter = null;
     for (Any detail : detailsOf(failure)) {
       try {
         if (detail.is(ErrorInfo.class) && detail.unpack(ErrorInfo.class).getDomain().equals(DOMAIN)) {
           reason = detail.unpack(ErrorInfo.class).getReason();
-          metadata = detail.unpack(ErrorInfo.class).getMetadataMap();
         } else if (detail.is(RetryInfo.class)) {
           var delay = detail.unpack(RetryInfo.class).getRetryDelay();
           retryAfter = Duration.ofSeconds(delay.getSeconds(), delay.getNanos());
@@ -72,8 +54,8 @@ public class RouteException extends RuntimeException {
         // The detail of something between here and the name server: the code decides alone.
       }
     }
-    String message = namesrv + ": " + status.getDescription();
-    return new RouteException(status.getCode(), reason, message, metadata, retryAfter, failure);
+    String text = namesrv + ": " + status.getDescription();
+    return new RouteException(status.getCode(), reason, text, retryAfter, failure);
   }
 
   private static List<Any> detailsOf(Throwable failure) {
@@ -94,11 +76,6 @@ public class RouteException extends RuntimeException {
     return reason;
   }
 
-  /** What the reason refers to, by the name server's table. */
-  public Map<String, String> metadata() {
-    return metadata;
-  }
-
   /** When the name server wants to be asked again, if it says so. */
   public Optional<Duration> retryAfter() {
     return Optional.ofNullable(retryAfter);
@@ -106,6 +83,6 @@ public class RouteException extends RuntimeException {
 
   /** Whether another name server may answer the same request. */
   boolean isElsewhere() {
-    return ELSEWHERE.contains(code);
+    return ELSEWHERE.contains(code.name());
   }
 }

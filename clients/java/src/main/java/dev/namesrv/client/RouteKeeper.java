@@ -1,5 +1,7 @@
 package dev.namesrv.client;
 
+import com.google.common.util.concurrent.FutureCallback;
+import com.google.common.util.concurrent.Futures;
 import dev.namesrv.api.v1.RouteServiceGrpc;
 import dev.namesrv.api.v1.WatchTopicRoutesRequest;
 import dev.namesrv.api.v1.WatchTopicRoutesResponse;
@@ -12,14 +14,12 @@ import io.grpc.health.v1.HealthCheckResponse.ServingStatus;
 import io.grpc.health.v1.HealthGrpc;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
-import io.grpc.stub.StreamObserver;
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.function.LongSupplier;
+import java.util.function.Consumer;
 
 /**
  * The keeper of the cache: one session after the other, each with one name server for as long as that works.
@@ -27,18 +27,8 @@ import java.util.function.LongSupplier;
  * <p>Belongs to the client's event loop, except for its getters.
  */
 final class RouteKeeper {
-  /** Takes what the name servers say. */
-  interface Sink {
-    void take(Answer answer);
-
-    void setCutOff(boolean isCutOff);
-  }
-
-  /** A session that lasts so long counts as a success. Sessions that end earlier must lead to a backoff. */
+  /** A session that lasts so long counts as a success. With a name server that is not ready, it ends then. */
   private static final long STEADY_MILLIS = 5_000;
-
-  /** How long a session lasts with a name server that says it is not ready. */
-  private static final long UNREADY_MILLIS = 5_000;
 
   /** Shortest time from one request of a watch to the next: many additions cost few requests. */
   private static final long UPDATE_MILLIS = 50;
@@ -51,30 +41,29 @@ final class RouteKeeper {
   private final Connections connections;
   private final EndpointChooser chooser;
   private final KeptTopics topics;
-  private final Sink sink;
-  private final ScheduledExecutorService loop;
-  private final LongSupplier clockMillis;
+  private final Consumer<Answer> sink;
+  private final Consumer<Boolean> cutOff;
+  private final EventLoop loop;
   private final long timeoutMillis;
   private Session session;
   private boolean isClosed;
   private volatile Endpoint connectedTo;
   private volatile String lastError = "";
-  private volatile long sessions;
 
   RouteKeeper(
       Connections connections,
       EndpointChooser chooser,
       KeptTopics topics,
-      Sink sink,
-      ScheduledExecutorService loop,
-      LongSupplier clockMillis,
+      Consumer<Answer> sink,
+      Consumer<Boolean> cutOff,
+      EventLoop loop,
       long timeoutMillis) {
     this.connections = connections;
     this.chooser = chooser;
     this.topics = topics;
     this.sink = sink;
+    this.cutOff = cutOff;
     this.loop = loop;
-    this.clockMillis = clockMillis;
     this.timeoutMillis = timeoutMillis;
   }
 
@@ -85,10 +74,6 @@ final class RouteKeeper {
 
   String lastError() {
     return lastError;
-  }
-
-  long sessions() {
-    return sessions;
   }
 
   void start() {
@@ -111,7 +96,7 @@ final class RouteKeeper {
 
   private void startLater() {
     connectedTo = null;
-    loop.schedule(this::start, chooser.delayMillis(), TimeUnit.MILLISECONDS);
+    loop.after(chooser.delayMillis(), this::start);
   }
 
   /** One session with one name server: its health, then a watch of all kept topics. */
@@ -134,28 +119,25 @@ final class RouteKeeper {
 
     private void checkHealth() {
       var request = HealthCheckRequest.newBuilder().setService(RouteServiceGrpc.SERVICE_NAME).build();
-      HealthGrpc.newStub(connections.to(endpoint))
-          .withDeadlineAfter(timeoutMillis, TimeUnit.MILLISECONDS)
-          .check(
-              request,
-              new StreamObserver<>() {
-                @Override
-                public void onNext(HealthCheckResponse response) {
-                  begin(response.getStatus() == ServingStatus.SERVING);
-                }
+      var health = HealthGrpc.newFutureStub(connections.to(endpoint));
+      Futures.addCallback(
+          health.withDeadlineAfter(timeoutMillis, TimeUnit.MILLISECONDS).check(request),
+          new FutureCallback<>() {
+            @Override
+            public void onSuccess(HealthCheckResponse response) {
+              begin(response.getStatus() == ServingStatus.SERVING);
+            }
 
-                @Override
-                public void onError(Throwable failure) {
-                  if (HAS_NO_HEALTH.contains(Status.fromThrowable(failure).getCode())) {
-                    begin(true);
-                  } else {
-                    fail(RouteException.of(endpoint, failure));
-                  }
-                }
-
-                @Override
-                public void onCompleted() {}
-              });
+            @Override
+            public void onFailure(Throwable failure) {
+              if (HAS_NO_HEALTH.contains(Status.fromThrowable(failure).getCode())) {
+                begin(true);
+              } else {
+                fail(RouteException.of(endpoint, failure));
+              }
+            }
+          },
+          loop);
     }
 
     /** Watches at a name server that is not ready only if there is no other one. */
@@ -167,11 +149,9 @@ final class RouteKeeper {
         leave(unavailable("says that it is not ready"));
         return;
       }
-      sessions++;
       isHealthy = true;
-      steadyTimer =
-          isReady ? schedule(this::becomeSteady, STEADY_MILLIS) : schedule(this::lookForBetter, UNREADY_MILLIS);
-      if (topics.additions().isEmpty()) {
+      steadyTimer = loop.after(STEADY_MILLIS, isReady ? this::becomeSteady : this::lookForBetter);
+      if (topics.additions.isEmpty()) {
         connected();
       }
       update();
@@ -193,7 +173,7 @@ final class RouteKeeper {
         connections.hurry();
       }
       connectedTo = endpoint;
-      sink.setCutOff(false);
+      cutOff.accept(false);
     }
 
     /** Opens the watch, sends a changed list of topics, or ends the session because a request has no answer. */
@@ -201,61 +181,56 @@ final class RouteKeeper {
       if (hasEnded || !isHealthy) {
         return;
       }
-      if (updateTimer != null) {
-        updateTimer.cancel(false);
-      }
-      long now = clockMillis.getAsLong();
+      cancel(updateTimer);
+      long now = loop.nowMillis();
       if (stream == null) {
-        if (!topics.additions().isEmpty()) {
+        if (!topics.additions.isEmpty()) {
           open(topics.resumeAt(endpoint));
         }
       } else if (stream.isWaiting()) {
         long left = heardAtMillis + timeoutMillis - now;
         if (left <= 0) {
-          String text = endpoint + ": did not answer a request of the watch in time";
-          fail(new RouteException(Status.Code.DEADLINE_EXCEEDED, "", text));
+          fail(unavailable("did not answer a request of the watch in time"));
         } else {
-          updateTimer = schedule(this::update, left);
+          updateTimer = loop.after(left, this::update);
         }
       } else if (now < askedAtMillis + UPDATE_MILLIS) {
-        updateTimer = schedule(this::update, askedAtMillis + UPDATE_MILLIS - now);
+        updateTimer = loop.after(askedAtMillis + UPDATE_MILLIS - now, this::update);
       } else {
-        WatchTopicRoutesRequest request = stream.update(topics.additions());
+        WatchTopicRoutesRequest request = stream.update(topics.additions);
         if (request != null) {
           send(request);
         }
       }
     }
 
-    private void open(WatchedUpTo resume) {
-      WatchStream opened =
-          resume == null ? new WatchStream(topics.additions(), null) : new WatchStream(resume.topics(), resume.point());
-      stream = opened;
-      topics.setStream(opened);
-      RouteServiceGrpc.newStub(connections.to(endpoint)).watchTopicRoutes(new Reader(opened));
-      send(opened.opening());
+    private void open(WatchedUpTo from) {
+      stream = from == null ? new WatchStream(topics.additions, null) : new WatchStream(from.topics(), from.point());
+      topics.stream = stream;
+      RouteServiceGrpc.newStub(connections.to(endpoint)).watchTopicRoutes(new Reader(stream));
+      send(stream.opening());
     }
 
     private void send(WatchTopicRoutesRequest request) {
-      askedAtMillis = heardAtMillis = clockMillis.getAsLong();
+      askedAtMillis = heardAtMillis = loop.nowMillis();
       call.onNext(request);
-      updateTimer = schedule(this::update, timeoutMillis);
+      updateTimer = loop.after(timeoutMillis, this::update);
     }
 
     private void take(WatchTopicRoutesResponse response) {
-      heardAtMillis = clockMillis.getAsLong();
+      heardAtMillis = loop.nowMillis();
       boolean wasWaiting = stream.isWaiting();
       List<Answer> answers;
       try {
         answers = stream.take(response);
       } catch (WatchStream.BrokenException broken) {
-        topics.setWatched(null);
+        topics.watched = null;
         fail(unavailable(broken.getMessage()));
         return;
       }
       var point = stream.resumePoint();
-      topics.setWatched(point == null ? null : new WatchedUpTo(endpoint, stream.counted(), point));
-      answers.forEach(sink::take);
+      topics.watched = point == null ? null : new WatchedUpTo(endpoint, stream.counted(), point);
+      answers.forEach(sink);
       if (stream.stands()) {
         connected();
       }
@@ -265,10 +240,10 @@ final class RouteKeeper {
     }
 
     private void watchEnded(RouteException failure) {
-      boolean resumed = stream.resumePoint() != null && !topics.additions().isEmpty();
+      boolean resumed = stream.resumePoint() != null && !topics.additions.isEmpty();
       if (FROM_THE_BEGINNING.contains(failure.reason()) && resumed && !hasBegunAnew) {
         hasBegunAnew = true;
-        topics.setWatched(null);
+        topics.watched = null;
         open(null);
       } else if (failure.reason().equals("WATCH_EXPIRED") && isSteady) {
         lookForBetter();
@@ -283,7 +258,7 @@ final class RouteKeeper {
       }
       leave(failure);
       if (chooser.allFailed()) {
-        sink.setCutOff(true);
+        cutOff.accept(true);
       }
     }
 
@@ -298,19 +273,18 @@ final class RouteKeeper {
 
     private void close() {
       hasEnded = true;
-      topics.setStream(null);
-      for (ScheduledFuture<?> timer : new ScheduledFuture<?>[] {steadyTimer, updateTimer}) {
-        if (timer != null) {
-          timer.cancel(false);
-        }
-      }
+      topics.stream = null;
+      cancel(steadyTimer);
+      cancel(updateTimer);
       if (call != null) {
         call.cancel("the session has ended", null);
       }
     }
 
-    private ScheduledFuture<?> schedule(Runnable task, long millis) {
-      return loop.schedule(task, millis, TimeUnit.MILLISECONDS);
+    private static void cancel(ScheduledFuture<?> timer) {
+      if (timer != null) {
+        timer.cancel(false);
+      }
     }
 
     private RouteException unavailable(String text) {

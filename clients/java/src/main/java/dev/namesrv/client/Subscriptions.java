@@ -1,11 +1,12 @@
 package dev.namesrv.client;
 
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.function.Consumer;
 
 /** The listeners to changes, each on a thread of its own: a listener that throws or blocks delays nobody else. */
@@ -18,80 +19,69 @@ final class Subscriptions {
   Runnable add(Consumer<RouteChange> listener) {
     var added = new Subscription(listener);
     all.add(added);
-    added.thread.start();
     return () -> {
       all.remove(added);
       added.close();
     };
   }
 
-  /** Passes a change on; null means none. */
   void put(RouteChange change) {
-    if (change != null) {
-      all.forEach(one -> one.put(change));
-    }
+    all.forEach(one -> one.put(change));
   }
 
   void close() {
     all.forEach(Subscription::close);
   }
 
-  /**
-   * One listener. Waiting changes of a topic are merged, so that a slow listener costs at most one change per topic.
-   */
+  /** One listener. Waiting changes of a topic are merged, so at most one change per topic waits for a slow listener. */
   private static final class Subscription {
     private final Consumer<RouteChange> listener;
-    private final Map<String, RouteChange> waiting = new LinkedHashMap<>();
-    private final Thread thread = new Thread(this::run, "route-client-listener");
-    private boolean closed;
+    private final Map<String, RouteChange> waiting = new HashMap<>();
+    private final ExecutorService thread = Executors.newSingleThreadExecutor(Subscription::newThread);
 
     private Subscription(Consumer<RouteChange> listener) {
       this.listener = listener;
-      thread.setDaemon(true);
     }
 
     private synchronized void put(RouteChange change) {
+      if (thread.isShutdown()) {
+        return;
+      }
+      if (!waiting.containsKey(change.topic())) {
+        thread.execute(() -> deliver(change.topic()));
+      }
       waiting.merge(change.topic(), change, Subscription::merge);
-      notifyAll();
     }
 
     private synchronized void close() {
-      closed = true;
-      notifyAll();
+      waiting.clear();
+      thread.shutdown();
     }
 
-    private void run() {
+    private void deliver(String topic) {
+      RouteChange change;
+      synchronized (this) {
+        change = waiting.remove(topic);
+      }
       try {
-        for (RouteChange change = next(); change != null; change = next()) {
-          try {
-            listener.accept(change);
-          } catch (RuntimeException failure) {
-            LOG.log(System.Logger.Level.ERROR, "a listener failed; it continues with the next change", failure);
-          }
+        if (change != null) { // the subscription is open
+          listener.accept(change);
         }
-      } catch (InterruptedException interrupted) {
-        Thread.currentThread().interrupt();
+      } catch (RuntimeException failure) {
+        LOG.log(System.Logger.Level.ERROR, "a listener failed; it continues with the next change", failure);
       }
     }
 
-    private synchronized RouteChange next() throws InterruptedException {
-      while (!closed && waiting.isEmpty()) {
-        wait();
-      }
-      return closed ? null : waiting.remove(waiting.keySet().iterator().next());
-    }
-
-    /** Returns one change for two, or null if the later one undoes the earlier one. */
     private static RouteChange merge(RouteChange earlier, RouteChange later) {
-      KnownRoute before = earlier.before();
-      KnownRoute after = later.after();
-      boolean sameRoute = Objects.equals(before == null ? null : before.route(), after.route());
-      if (before != null && sameRoute && before.staleness() == after.staleness()) {
-        return null;
-      }
       var removals = new ArrayList<>(earlier.removals());
       removals.addAll(later.removals());
-      return new RouteChange(later.topic(), before, after, removals);
+      return new RouteChange(later.topic(), earlier.before(), later.after(), removals);
+    }
+
+    private static Thread newThread(Runnable task) {
+      var thread = new Thread(task, "route-client-listener");
+      thread.setDaemon(true);
+      return thread;
     }
   }
 }

@@ -36,18 +36,19 @@ final class WatchStream {
   private long requests = 1;
   private long answered;
   private ResumePoint resume;
-  private NamesrvHeader last;
+  private NamesrvHeader last = NamesrvHeader.getDefaultInstance();
 
   /**
    * @param topics the topics of the first request with the numbers of their additions; at least one
    * @param resume where an earlier watch of these topics at this name server ended; null if there was none
    */
   WatchStream(Map<String, Long> topics, ResumePoint resume) {
-    this.asked = topics;
+    this.asked = Map.copyOf(topics);
     this.resume = resume;
-    this.counted = resume == null ? Map.of() : topics;
+    this.counted = resume == null ? Map.of() : asked;
     if (resume != null) {
       sinceBookmark.addAll(topics.keySet());
+      last = NamesrvHeader.newBuilder().setEpoch(resume.getEpoch()).setRevision(resume.getRevision()).build();
     }
   }
 
@@ -134,7 +135,7 @@ final class WatchStream {
 
   private void count(long counting) throws BrokenException {
     if (counting < Math.max(1, answered) || counting > requests) {
-      throw broken("a bookmark of the watch counts " + counting + " requests of " + requests);
+      throw broken("a bookmark counts " + counting + " requests of " + requests);
     }
     answered = counting;
     if (!isWaiting()) {
@@ -143,14 +144,10 @@ final class WatchStream {
   }
 
   private void check(NamesrvHeader header) throws BrokenException {
-    String epoch = last != null ? last.getEpoch() : resume != null ? resume.getEpoch() : header.getEpoch();
-    long revision = last != null ? last.getRevision() : resume != null ? resume.getRevision() : 0;
-    boolean sameName = last == null || last.getNamesrvName().equals(header.getNamesrvName());
-    if (!sameName || !epoch.equals(header.getEpoch())) {
-      throw broken("the watch changed from epoch " + epoch + " to " + header.getEpoch());
-    }
-    if (header.getRevision() < revision) {
-      throw broken("the watch went back from revision " + revision + " to " + header.getRevision());
+    boolean isSame = last.getEpoch().equals(header.getEpoch());
+    boolean isBack = isSame ? header.getRevision() < last.getRevision() : !last.getEpoch().isEmpty();
+    if (isBack) {
+      throw broken("the watch went from " + last.getEpoch() + " " + last.getRevision() + " back to " + header);
     }
     last = header;
   }
@@ -162,13 +159,8 @@ final class WatchStream {
 
   /** Returns the topics of one map that the other does not have with the same addition. */
   private static Set<String> missing(Map<String, Long> topics, Map<String, Long> others) {
-    Set<String> found = new TreeSet<>();
-    topics.forEach(
-        (topic, addition) -> {
-          if (!addition.equals(others.get(topic))) {
-            found.add(topic);
-          }
-        });
+    Set<String> found = new TreeSet<>(topics.keySet());
+    found.removeIf(topic -> topics.get(topic).equals(others.get(topic)));
     return found;
   }
 }

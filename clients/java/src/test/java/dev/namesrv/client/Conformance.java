@@ -8,7 +8,7 @@ import dev.namesrv.api.v1.BrokerData;
 import dev.namesrv.client.KnownRoute.Staleness;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -39,20 +39,16 @@ public final class Conformance {
 
   private static Map<String, Object> run(RouteClient client, String command, String topic) {
     try {
-      switch (command) {
-        case "route":
-          return shown(command, topic, client.route(topic));
-        case "cached":
-          return shown(command, topic, client.cached(topic).orElse(null));
-        case "queues":
-          var queues = client.writableQueues(topic).stream();
-          return Map.of("queues", queues.map(queue -> queue.brokerName() + ":" + queue.queueId()).toList());
-        case "forget":
-          client.forget(topic);
-          return Map.of();
-        default:
-          throw new IllegalArgumentException(command);
+      if (command.equals("forget")) {
+        client.forget(topic);
+        return Map.of();
       }
+      return switch (command) {
+        case "route" -> shown(command, topic, client.route(topic));
+        case "cached" -> shown(command, topic, client.cached(topic).orElse(null));
+        case "queues" -> Map.of("queues", client.writableQueues(topic).stream().map(Conformance::text).toList());
+        default -> throw new IllegalArgumentException(command);
+      };
     } catch (TopicNotFoundException notFound) {
       return Map.of("error", "NOT_FOUND");
     } catch (RouteException failure) {
@@ -61,12 +57,15 @@ public final class Conformance {
   }
 
   private static Map<String, Object> shown(String key, String topic, KnownRoute known) {
-    Map<String, Object> line = new LinkedHashMap<>();
-    line.put(key, topic);
+    Map<String, Object> line = new HashMap<>(Map.of(key, topic));
     line.put("brokers", known == null || known.route() == null ? null : brokers(known));
     boolean isFresh = known == null || known.staleness() == Staleness.FRESH;
     line.put("stale", isFresh ? null : known.staleness().name().toLowerCase(Locale.ROOT));
     return line;
+  }
+
+  private static String text(MessageQueue queue) {
+    return queue.brokerName() + ":" + queue.queueId();
   }
 
   private static List<String> brokers(KnownRoute known) {

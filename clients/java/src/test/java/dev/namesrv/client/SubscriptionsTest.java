@@ -19,7 +19,8 @@ class SubscriptionsTest {
   private final LinkedBlockingQueue<RouteChange> seen = new LinkedBlockingQueue<>();
   private final CountDownLatch goOn = new CountDownLatch(1);
 
-  private void begin() throws InterruptedException {
+  @Test
+  void changesThatWaitAreMergedAndAFailureEndsNothing() throws InterruptedException {
     subscriptions.add(
         change -> {
           seen.add(change);
@@ -32,29 +33,12 @@ class SubscriptionsTest {
         });
     subscriptions.put(cache.offer(answer(1, "A")));
     assertNull(seen.take().before());
-  }
-
-  @Test
-  void changesThatWaitAreMergedAndAFailureEndsNothing() throws InterruptedException {
-    begin();
     subscriptions.put(cache.offer(answer(2, "B")));
     subscriptions.put(cache.offer(answer(3, "C")));
     goOn.countDown();
     RouteChange merged = seen.take();
     assertEquals(route("A"), merged.before().route());
     assertEquals(route("C"), merged.after().route());
-    subscriptions.close();
-  }
-
-  @Test
-  void changesThatUndoEachOtherAreDropped() throws InterruptedException {
-    begin();
-    subscriptions.put(cache.offer(answer(2, "B")));
-    subscriptions.put(cache.offer(answer(3, "A")));
-    subscriptions.put(cache.offer(answer(4, "D")));
-    goOn.countDown();
-    assertEquals(route("D"), seen.take().after().route());
-    assertNull(seen.poll());
     subscriptions.close();
   }
 }

@@ -1,7 +1,6 @@
 package dev.namesrv.client;
 
 import static dev.namesrv.client.Routes.header;
-import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -10,7 +9,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import dev.namesrv.api.v1.TopicRouteChange;
 import dev.namesrv.api.v1.WatchTopicRoutesResponse;
 import dev.namesrv.client.WatchStream.BrokenException;
-import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
@@ -53,27 +51,11 @@ class WatchStreamTest {
   }
 
   @Test
-  void topicsThatWereNotAskedForAreNoAnswers() throws BrokenException {
-    assertEquals(List.of(), stream.take(bookmark("e", 5, 1, "U")));
-  }
-
-  @Test
   void aTopicIsCurrentOnceABookmarkFollowsIt() throws BrokenException {
     stream.take(bookmark("e", 5, 1));
     assertFalse(stream.hasSent("T", 1));
     stream.take(bookmark("e", 6, 1, "T"));
     assertTrue(stream.hasSent("T", 1));
     assertFalse(stream.hasSent("T", 2));
-  }
-
-  @Test
-  void removalsGoBeforeAdditionsAndWaitForEachOther() throws BrokenException {
-    assertNull(stream.update(Map.of("U", 2L)));
-    stream.take(bookmark("e", 5, 1));
-    assertEquals(List.of("T"), stream.update(Map.of("U", 2L)).getRemovedTopicsList());
-    assertNull(stream.update(Map.of("U", 2L)));
-    stream.take(bookmark("e", 6, 2));
-    assertEquals(List.of("U"), stream.update(Map.of("U", 2L)).getTopicsList());
-    assertEquals(Map.of(), stream.counted());
   }
 }

@@ -1,0 +1,31 @@
+package dev.namesrv.client;
+
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/** The one thread of a client, to which everything but the cache's readers and the listeners belongs; and its clock. */
+final class EventLoop extends ScheduledThreadPoolExecutor {
+  private final long startNanos = System.nanoTime();
+
+  EventLoop() {
+    super(
+        1,
+        task -> {
+          var thread = new Thread(task, "route-client");
+          thread.setDaemon(true);
+          return thread;
+        });
+    setRemoveOnCancelPolicy(true);
+    setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+  }
+
+  /** Milliseconds since the start; monotonic. */
+  long nowMillis() {
+    return TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startNanos);
+  }
+
+  ScheduledFuture<?> after(long millis, Runnable task) {
+    return schedule(task, millis, TimeUnit.MILLISECONDS);
+  }
+}
