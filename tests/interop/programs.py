@@ -196,13 +196,12 @@ def build_java(folder: Path) -> Programs:
     run([mvn, *MAVEN_OPTIONS, "test-compile"], module, maven_environment())
     target = module / "target"
     class_path = os.pathsep.join(map(str, (target / "classes", target / "test-classes", target / "lib" / "*")))
-    sources = [*(INTEROP / "java").glob("*.java"), WATCHING / "Watch.java", module / "example" / "Routes.java"]
+    sources = [*(INTEROP / "java").glob("*.java"), module / "example" / "Routes.java"]
     run([javac, "-proc:none", "-cp", class_path, "-d", str(target / "classes"), *map(str, sources)], module, os.environ)
     # The faster compiler alone: these programs live for seconds.
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]
     classes = {
         "balanced": "interop.Balanced",
-        "watching": "Watch",
         "routes": "Routes",
         "conformance": "dev.namesrv.client.Conformance",
     }
