@@ -9,8 +9,8 @@ import pytest
 
 from tests.interop.conftest import Built
 from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS, REPOSITORY, require, run
-from tests.support.programs.processes import Client, NamesrvProcess
-from tests.support.registrations import registration
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import make_read_only
 from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
@@ -44,9 +44,7 @@ def test_the_example_prints_the_queue_of_a_key_and_each_change(built: Built, tmp
         arguments = (str(namesrv.endpoint), "TopicTest", "order-1")
         with built("go").start("example", *arguments, NAMESRV_CA=authority, **shown[kind]) as program:
             assert program.next_text() == "order-1: queue 2 of broker-a"
-            read_only = registration(counter=2)
-            read_only.topic_configs[0].perm = 4
-            broker.registration.RegisterBroker(read_only, timeout=Client.TIMEOUT)
+            make_read_only(broker)
             assert program.next_text() == "TopicTest: 1 broker groups now "
 
 

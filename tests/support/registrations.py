@@ -55,6 +55,13 @@ def register(
     return client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
 
 
+def make_read_only(client: Client) -> None:
+    """Registers the broker of ``registration`` again, with a topic that can only be read."""
+    request = registration(counter=2)
+    request.topic_configs[0].perm = 4
+    client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
+
+
 def unregister(client: Client, name: str = "broker-a", port: int = 10911) -> None:
     """Unregisters the master of a group, which is there."""
     request = pb.UnregisterBrokerRequest(broker=identity(f"127.0.0.1:{port}", name=name))
