@@ -1,4 +1,4 @@
-"""The quickstart, and the programs and commands of pages, do what the pages say."""
+"""The quickstart, and the backup of the page for operators, do what the pages say."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,41 +13,15 @@ import pytest
 from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest, PutKvConfigRequest
 
 from tests.support.pages import ROOT, code_blocks
-from tests.support.programs.agents import Agent, held_port
-from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.programs.agents import held_port
+from tests.support.programs.processes import BIN, NamesrvProcess
 
 ADDRESS = "127.0.0.1:9876"
 """Where the README's name server is."""
-MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:11011"
 INSTALLATION = "$ make install\n$ . .venv/bin/activate\n"
 STARTED = "until nsctl route TopicTest >/dev/null 2>&1; do sleep 0.1; done"
 """A reader waits a second or two before the first question."""
 LEFT = "while nsctl route TopicTest >/dev/null 2>&1; do sleep 0.1; done"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[NamesrvProcess]:
-    """A name server with a data directory, and the master and the slave of the demo."""
-    with (
-        NamesrvProcess("--data-dir", str(tmp_path)) as namesrv,
-        Agent(str(namesrv.endpoint), broker_addr=MASTER) as master,
-        namesrv.connect() as client,
-    ):
-        master.wait_for("agent_started")
-        eventually(client.addrs, lambda found: found == {0: MASTER})
-        with Agent(str(namesrv.endpoint), broker_id=1, broker_addr=SLAVE) as slave:
-            slave.wait_for("agent_started")
-            eventually(client.addrs, lambda found: found == {0: MASTER, 1: SLAVE})
-            yield namesrv
-
-
-def run(program: str, namesrv: NamesrvProcess) -> str:
-    """Runs a program of a page against the given name server; returns its output."""
-    assert ADDRESS in program
-    command = [sys.executable, "-W", "error", "-c", program.replace(ADDRESS, str(namesrv.endpoint))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 def masked(text: str) -> str:
@@ -119,11 +91,6 @@ def run_quickstart(script: str, address: str, folder: Path) -> subprocess.Comple
         for pid in (folder / "pids").read_text().split():
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-
-
-def test_program_of_the_grpc_page_prints_the_queues_of_a_topic(fleet: NamesrvProcess) -> None:
-    (asking,) = code_blocks("docs/grpc.md", "python")
-    assert run(asking, fleet) == "broker-a 4 4\n"
 
 
 def put(namesrv: NamesrvProcess, value: str) -> None:

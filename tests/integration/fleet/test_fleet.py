@@ -14,38 +14,6 @@ DEBUG = ("--log-level", "debug")
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 
 
-def test_an_agent_that_is_terminated_unregisters_everywhere_and_exits_0() -> None:
-    with contextlib.ExitStack() as resources:
-        servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN)) for _ in range(2)]
-        agent = resources.enter_context(Agent(";".join(str(server.endpoint) for server in servers)))
-        clients = [resources.enter_context(server.connect()) for server in servers]
-        for client in clients:
-            eventually(client.addrs)
-        assert agent.terminate() == 0
-        for server, client in zip(servers, clients, strict=True):
-            assert client.route() is None
-            assert server.wait_for("broker_removed")["reason"] == "UNREGISTERED"
-
-
-def test_a_slave_stays_when_its_master_dies_and_the_master_comes_back(namesrv: NamesrvProcess) -> None:
-    master, slave = "127.0.0.1:10911", "127.0.0.1:10921"
-    endpoint = str(namesrv.endpoint)
-    with (
-        namesrv.connect() as client,
-        Agent(endpoint, broker_addr=master) as first,
-        Agent(endpoint, broker_id=1, broker_addr=slave) as second,
-    ):
-        eventually(client.addrs, lambda addrs: addrs == {0: master, 1: slave})
-        first.kill()
-        eventually(client.addrs, lambda addrs: addrs == {1: slave})
-        route = client.route()
-        assert route is not None
-        assert [queue.write_queue_nums for queue in route.queue_datas] == [4]
-        with Agent(endpoint, broker_addr=master):
-            eventually(client.addrs, lambda addrs: addrs == {0: master, 1: slave})
-        assert second.terminate() == 0
-
-
 def test_a_name_server_that_is_killed_and_restarted_has_the_whole_table_and_the_other_is_never_late() -> None:
     with contextlib.ExitStack() as resources:
         steady = resources.enter_context(NamesrvProcess(*NEVER_SCAN))

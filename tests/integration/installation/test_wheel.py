@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,9 +76,3 @@ def test_what_a_release_has_beside_its_wheels_is_whole_and_readable(tmp_path: Pa
     listed = {component["name"] for component in bill["components"] if component["purl"]}
     assert {"grpcio", "tenacity", "tokio", "rustls"} <= listed
     assert (tmp_path / f"release-notes-{__version__}.md").read_text().startswith("## ")
-
-
-def test_the_page_installs_each_program_in_this_way() -> None:
-    commands = "\n".join(code_blocks("docs/install.md", "console"))
-    for extra in PROGRAMS:
-        assert re.search(rf"pip install './{re.escape(WHEEL)}\[([a-z-]+,)*{extra}\b", commands), extra

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import AsyncExitStack
-
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -20,18 +17,13 @@ from namesrv.core.errors import Reason
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.request_memory import RequestMemory
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
-from namesrv_common.server.shares import MACHINE, Shares
+from namesrv_common.server.shares import MACHINE
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.support.registrations import identity, registration
 
 ENTERED = Entered(None, MACHINE)
-
-
-def channel_streams(fleet: Fleet, shares: Shares | None = None) -> ChannelStreams:
-    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
-    return ChannelStreams(fleet.state, TableWriter(), detector, shares)
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
@@ -45,7 +37,9 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_LIVE_BROKERS", 2)
-    servicer = RegistrationServicer(fleet.state, TableWriter(), channel_streams(fleet), 120_000)
+    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    channels = ChannelStreams(fleet.state, TableWriter(), detector)
+    servicer = RegistrationServicer(fleet.state, TableWriter(), channels, 120_000)
     brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
     for broker in (*brokers[:2], *brokers[:2]):
         await servicer.RegisterBroker(registration(broker=broker), CONTEXT)
@@ -54,25 +48,6 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
         await servicer.RegisterBroker(registration(broker=brokers[2]), CONTEXT)
     assert caught.value.metadata == {"name": "live brokers", "value": "3", "limit": "2"}
     assert fleet.state.revision == before
-
-
-async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet: Fleet) -> None:
-    shares = FairShares.of(channels=2).channels
-    channels = channel_streams(fleet, shares)
-    async with asyncio.timeout(20), AsyncExitStack() as opened:
-        await opened.enter_async_context(channels.open("first"))
-        async with channels.open("second"):
-            with refuses(Reason.LIMIT_EXCEEDED) as caught:
-                await opened.enter_async_context(channels.open("third"))
-            expected = {"name": "open channels", "value": "3", "limit": "2", "caller": "all"}
-            assert caught.value.metadata == expected
-        with refuses(Reason.LIMIT_EXCEEDED):  # the brokers of the second are still to be removed
-            await opened.enter_async_context(channels.open("third"))
-        removing = asyncio.create_task(channels.remove_brokers_of_ended())
-        while shares.used == 2:  # noqa: ASYNC110 - the removal sets no event
-            await asyncio.sleep(0)
-        await opened.enter_async_context(channels.open("third"))
-        removing.cancel()
 
 
 def test_large_requests_are_taken_up_to_a_limit_and_small_ones_always() -> None:
