@@ -350,10 +350,6 @@ class BrokerController:
         self._outer_api.resume()
         self._register_changes()
 
-    def reload_files(self) -> None:
-        """Reads the listeners' certificates and the permits again if a reload was requested."""
-        self._security.look()
-
     def _look_at_files(self) -> float:
         self._security.look()
         return CHECK_SECONDS

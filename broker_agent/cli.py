@@ -35,7 +35,7 @@ from namesrv_common.tls.certificates import CertificateError
 
 
 class Signals:
-    """Waits for SIGTERM, SIGINT and SIGHUP; one that comes before the wait ends it at once.
+    """Waits for SIGTERM or SIGINT; one that comes before the wait ends it at once.
 
     The interpreter writes each signal to a socket, so none is lost in the moment before the wait. Only a Python handler
     could wake a lock or an event, and it cannot run while the main thread waits.
@@ -50,8 +50,10 @@ class Signals:
             signal.signal(number, lambda _number, _frame: None)
         reload_on_hangup()
 
-    def wait(self) -> int:
-        return self._signals.recv(1)[0]
+    def wait_for_end(self) -> None:
+        """Returns at SIGTERM or SIGINT. The main thread reads no files: on a disk that hangs it would miss both."""
+        while self._signals.recv(1)[0] == signal.SIGHUP:
+            pass
 
 
 # The command line: ``broker-agent serve`` and ``broker-agent healthcheck``.
@@ -88,8 +90,7 @@ def serve(settings: AgentSettings) -> None:
     signals = Signals()
     controller.start()
     tell_systemd("READY=1")
-    while signals.wait() == signal.SIGHUP:
-        controller.reload_files()
+    signals.wait_for_end()
     tell_systemd("STOPPING=1")
     controller.stop()
 
