@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import boto3
 import pytest
 
 from tests.support.programs.processes import eventually
@@ -77,8 +77,15 @@ def bucket(s3_server: str) -> str:
 def make_bucket(endpoint: str) -> str:
     """Makes a bucket; its name."""
     name = f"bucket-{os.getpid()}-{next(_numbers)}"
-    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
+    s3_client(endpoint).create_bucket(Bucket=name)
     return name
+
+
+def s3_client(endpoint: str) -> Any:
+    """A client of a server."""
+    import boto3  # noqa: PLC0415 - each worker of the tests would pay the half a second that this takes
+
+    return boto3.client("s3", endpoint_url=endpoint)
 
 
 def _gateway(program: str, port: str, folder: Path) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import boto3
 import pytest
 
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from tests.support.programs.s3_proxy import s3_proxy
+from tests.support.programs.s3_server import s3_client
 from tests.support.routes.log_rows import append, revisions_of
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def test_a_writer_ends_whose_commit_the_bucket_let_another_overwrite(s3_server: 
     append(log, 1)
     append(other, 2)
     commit = f"changes/_delta_log/{log.table.version():020}.json"
-    store = boto3.client("s3", endpoint_url=s3_server)
+    store = s3_client(s3_server)
     store.copy_object(Bucket=bucket, Key=f"log/{commit}", CopySource=f"{bucket}/other/{commit}")
     with pytest.raises(ConflictError, match=r"the bucket must refuse that \(If-None-Match\)$"):
         append(log, 3)
