@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +24,7 @@ from bench.workload import Profile
 from namesrv_common.endpoints import Endpoint
 from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
 from route_pipeline.questions import Questions, questions
 from route_pipeline.report_data import collect_report
 from route_pipeline.session import spark_session
@@ -31,6 +32,7 @@ from tests.support.programs.pipeline_process import PipelineProcess
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.s3_server import make_bucket, running_s3_server
 from tests.support.registrations import identity, registration
+from tests.support.routes.log_rows import read, staged
 from tests.support.spark_session import QUICK_START
 
 ResultT = TypeVar("ResultT")
@@ -62,13 +64,21 @@ def bulk_s3(rounds: int, *, smoke: bool) -> Iterator[Sample]:
 
 def _bulk(workload: str, store: str, rounds: int, *, smoke: bool) -> Iterator[Sample]:
     profile = SMOKE_PROFILE if smoke else PROFILE
-    with NamesrvProcess("--name", "ns-a") as namesrv, namesrv.connect() as client:
-        register = client.connection.unary_unary(_REGISTER, None, None)
-        for request in profile.registrations():
-            register(request, timeout=60)
+    with _filled(profile) as namesrv:
         for _ in range(rounds):
             for name, unit, value in _in_a_process(_ingests, namesrv.endpoint, store, profile.topics * profile.width):
                 yield Sample(workload, name, unit, value)
+
+
+@contextmanager
+def _filled(profile: Profile) -> Iterator[NamesrvProcess]:
+    """A name server that has the tables of a profile."""
+    with NamesrvProcess("--name", "ns-a") as namesrv:
+        with namesrv.connect() as client:
+            register = client.connection.unary_unary(_REGISTER, None, None)
+            for request in profile.registrations():
+                register(request, timeout=60)
+        yield namesrv
 
 
 def _ingests(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, float]]:
@@ -90,6 +100,74 @@ def _ingests(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, 
     ):
         found.append((f"{name} of one log", "s", _timed(lambda query=query: _asked(place, query))))  # type: ignore[misc]
     return found
+
+
+def memory(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """The memory of an ingest of 1,000,000 and of 10,000,000 queue rows into a log on a disk."""
+    for topics in (60, 600) if smoke else (62_500, 625_000):
+        profile = (SMOKE_PROFILE if smoke else PROFILE)._replace(topics=topics)
+        with _filled(profile) as namesrv, tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
+            for _ in range(rounds):
+                rows = profile.topics * profile.width
+                for name, unit, value in _in_a_process(_ingest_once, namesrv.endpoint, folder, rows):
+                    yield Sample(f"{rows:,} queue rows", name, unit, value)
+
+
+def _ingest_once(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, float]]:
+    ingester = Ingester(ingest_options([endpoint]), RouteLog(Place(f"{store}/{secrets.token_hex(4)}")))
+    seconds = _timed(ingester.once)
+    return [("ingest", "rows/s", rows / seconds), ("ingest: most memory", "MiB", _peak_mebibytes())]
+
+
+def start(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """Starts of a writer on a new log, and on one of 10,000 commits that was compacted as ``follow`` does it."""
+    commits = 200 if smoke else 10_000
+    with tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
+        old = RouteLog(Place(f"{folder}/old"))
+        for number in range(1, commits + 1):
+            old.append([], staged(old.place, read(number, "snapshot" if number == 1 else "changes")).reads)
+            if number % COMPACT_EVERY == 0:
+                old.compact()
+        for _ in range(_ATTEMPTS * rounds):
+            for name, url in (("new log", f"{folder}/{secrets.token_hex(4)}"), (f"{commits:,} commits", old.place.url)):
+                (seconds,) = _in_a_process(_opens, url)
+                yield Sample("start of a writer", name, "s", seconds)
+
+
+def _opens(url: str) -> list[float]:
+    return [_timed(lambda: RouteLog(Place(url)))]
+
+
+def followed(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """Questions about 1,600,000 queue rows and 1,000 batches of changes, which ``follow`` compacts."""
+    profile, batches = (SMOKE_PROFILE, 120) if smoke else (PROFILE, 1_000)
+    with _filled(profile) as namesrv, tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
+        place = Place(f"{folder}/log")
+        ingester = Ingester(ingest_options([namesrv.endpoint], follows=True), RouteLog(place), follows=True)
+        ingester.once()
+        with namesrv.connect() as client:
+            for number in range(batches):
+                request = registration([f"Late{number}"], identity(), counter=number + 1)
+                client.registration.RegisterBroker(request, timeout=20)
+                ingester.once()
+        for _ in range(rounds):
+            for name, unit, value in _in_a_process(_questions, place.url):
+                yield Sample(f"{BULK}, {batches:,} batches", name, unit, value)
+
+
+def _questions(url: str) -> list[tuple[str, str, float]]:
+    """Seconds of questions, each with the opening of the log."""
+    place = Place(url)
+    with questions(place) as asked:
+        (found,) = asked.ask("select min(topic) as topic, (select max(known_to) from known) as until from log")
+    topic, until = found["topic"], found["until"]
+    asks: dict[str, Callable[[Questions], object]] = {
+        "as-of of one topic": lambda asked: asked.route_at(topic, until),
+        "who-changed of one topic": lambda asked: asked.who_changed(topic),
+        "divergence": lambda asked: asked.divergence("ingest"),
+        "report": collect_report,
+    }
+    return [(name, "s", _timed(lambda ask=ask: _asked(place, ask))) for name, ask in asks.items()]  # type: ignore[misc]
 
 
 def _asked(place: Place, query: Callable[[Questions], object]) -> None:
@@ -132,7 +210,8 @@ def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
         log = Path(folder) / "followed"
         arguments = ("follow", "--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1")
         with PipelineProcess(Path(os.devnull), *arguments):
-            eventually(lambda: list(log.glob("changes/_delta_log/*.json")), within_seconds=180)
+            # The table is the first commit, and the first batch the second one.
+            eventually(lambda: len(list(log.glob("changes/_delta_log/*.json"))) > 1, within_seconds=180)
             for number in range(3 if smoke else rounds * _CHANGES):
                 topic = f"Late{number}"
                 request = registration([topic], identity(), counter=number + 1)
@@ -159,7 +238,15 @@ def _in_a_process(work: Callable[..., list[ResultT]], *arguments: object) -> lis
         return process.submit(work, *arguments).result(_SECONDS)
 
 
-WORKLOADS = {"bulk-posix": bulk_posix, "bulk-s3": bulk_s3, "small-read": small_read, "change-to-row": change_to_row}
+WORKLOADS = {
+    "bulk-posix": bulk_posix,
+    "bulk-s3": bulk_s3,
+    "memory": memory,
+    "start": start,
+    "followed": followed,
+    "small-read": small_read,
+    "change-to-row": change_to_row,
+}
 
 
 def measure(names: Iterable[str], rounds: int, *, smoke: bool = False) -> Iterator[Sample]:
@@ -174,7 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser("pipeline", __doc__)
     options.add_argument("--only", nargs="+", choices=WORKLOADS, default=[*WORKLOADS], metavar="NAME")
     given = options.parse_args(arguments)
-    names, rounds = (["bulk-posix"], 1) if given.smoke else (given.only, given.rounds)
+    names = ["bulk-posix"] if given.smoke and given.only == [*WORKLOADS] else given.only
+    rounds = 1 if given.smoke else given.rounds
     report(given, summarise(measure(names, rounds, smoke=given.smoke)))
 
 
