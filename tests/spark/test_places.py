@@ -119,20 +119,15 @@ def test_the_submit_script_runs_the_job_on_a_cluster_and_goes_on_where_it_was(
     assert topics(tmp_path) == ["Other", "TopicTest"]
 
 
-def test_the_submit_script_says_where_spark_is_missing(tmp_path: Path) -> None:
+def test_the_submit_script_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "python").touch(0o755)
-    variables = {**os.environ, "MASTER": "spark://localhost:1", "PYTHON": str(tmp_path / "python")}
-    done = subprocess.run(
-        ["sh", SUBMIT, "ingest"], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"no spark-submit beside {tmp_path / 'python'}: pip install" in done.stderr
-
-
-def test_the_submit_script_says_what_it_misses(tmp_path: Path) -> None:
-    variables = {name: value for name, value in os.environ.items() if name != "MASTER"}
-    done = subprocess.run(
-        ["sh", SUBMIT, "ingest"], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode != 0
-    assert "MASTER is the URL of the cluster" in done.stderr
+    without_master = {name: value for name, value in os.environ.items() if name != "MASTER"}
+    without_spark = without_master | {"MASTER": "spark://localhost:1", "PYTHON": str(tmp_path / "python")}
+    for variables, problem in (
+        (without_spark, f"no spark-submit beside {tmp_path / 'python'}: pip install"),
+        (without_master, "MASTER is the URL of the cluster"),
+    ):
+        command: list[str | Path] = ["sh", SUBMIT, "ingest"]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert problem in done.stderr

@@ -84,15 +84,3 @@ def test_a_snapshot_newer_than_its_plan_is_one_history_with_changes(log: RouteLo
     for moment in namesrv.moments:
         if moment.revision >= taken.revision:
             assert state_at(versions, "ns-a", moment) == moment.state, moment.revision
-
-
-def test_a_snapshot_that_comes_again_changes_nothing(log: RouteLog, namesrv: LivingNamesrv) -> None:
-    ingest(log, namesrv)
-    register(namesrv, A, "Base", "More")
-    ingest(log, namesrv)
-    before = sorted(versions_of(log.place), key=repr)
-
-    again = ingest(log, namesrv, restart=True)
-
-    assert [batch.reads[0].partition(",")[0] for batch in again] == ["ns-a: snapshot"]
-    assert sorted(versions_of(log.place), key=repr) == before

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -132,25 +131,19 @@ def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path:
     assert "may not look routes up" in told
 
 
-@contextmanager
-def http_server() -> Iterator[str]:
-    class Quiet(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join(10)
-
-
 def test_what_is_no_name_server_is_told_with_the_option_or_given_up() -> None:
-    with http_server() as address:
-        told = problem(address)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with listener.accept()[0] as client:
+                        client.recv(4_096)
+                        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        pool.submit(answer)
+        told = problem(f"127.0.0.1:{listener.getsockname()[1]}")
+        listener.shutdown(socket.SHUT_RDWR)
     assert told.endswith("something else than a name server listens there: look at the port in option 'endpoints'")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "UNAVAILABLE" in problem(f"127.0.0.1:{silent.getsockname()[1]}")

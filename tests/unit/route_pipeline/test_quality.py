@@ -12,38 +12,15 @@ from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.quality import problems_of
 from route_pipeline.schemas import CHANGES
 
-COMMON: dict[str, Any] = {
-    "namesrv": "ns-a",
-    "epoch": "0001",
-    "revision": 7,
-    "changed_at": datetime(2026, 1, 1, tzinfo=UTC),
-    "op": "put",
-    "from_snapshot": False,
-}
-QUEUE = COMMON | {
-    "table_name": "topic_queues",
-    "key": "T/c/b",
-    "topic": "T",
-    "cluster_name": "c",
-    "broker_name": "b",
-    "read_queue_nums": 65_535,
-    "write_queue_nums": 0,
-    "perm": 7,
-}
-GROUP = COMMON | {
-    "table_name": "broker_groups",
-    "key": "c/b",
-    "cluster_name": "c",
-    "broker_name": "b",
-    "broker_addrs": [{"broker_id": 0, "broker_addr": "10.0.0.1:10911"}],
-}
-BROKER = COMMON | {
-    "table_name": "brokers",
-    "key": "c/10.0.0.1:10911",
-    "cluster_name": "c",
-    "broker_addr": "10.0.0.1:10911",
-    "broker_id": 0,
-}
+SEEN = {"revision": 7, "changed_at": datetime(2026, 1, 1, tzinfo=UTC), "op": "put", "from_snapshot": False}
+COMMON: dict[str, Any] = {"namesrv": "ns-a", "epoch": "0001", **SEEN}
+GROUP_NAMES = {"cluster_name": "c", "broker_name": "b"}
+NUMBERS = {"read_queue_nums": 65_535, "write_queue_nums": 0, "perm": 7}
+QUEUE = COMMON | GROUP_NAMES | NUMBERS | {"table_name": "topic_queues", "key": "T/c/b", "topic": "T"}
+ADDRESSES = [{"broker_id": 0, "broker_addr": "10.0.0.1:10911"}]
+GROUP = COMMON | GROUP_NAMES | {"table_name": "broker_groups", "key": "c/b", "broker_addrs": ADDRESSES}
+BROKER_NAMES = {"cluster_name": "c", "broker_addr": "10.0.0.1:10911"}
+BROKER = COMMON | BROKER_NAMES | {"table_name": "brokers", "key": "c/10.0.0.1:10911", "broker_id": 0}
 CLUSTER = COMMON | {"table_name": "clusters", "key": "c", "cluster_name": "c"}
 FILTERS = COMMON | {"table_name": "filter_servers", "key": "c/10.0.0.1:10911", "op": "remove"}
 LOST = COMMON | {"table_name": "reads", "key": "10.0.0.1:9876", "op": "lost", "epoch": "", "revision": 0}

@@ -81,17 +81,6 @@ def test_a_cold_name_server_is_read_where_that_was_asked_for(fake: FakeNamesrv) 
     assert rows_of(batch(fake, onCold="read", table="changes"))
 
 
-def test_reads_say_whether_a_snapshot_is_of_a_warm_name_server(fake: FakeNamesrv) -> None:
-    told = []
-    for fake.warm in (True, False, None):
-        reader = stream(fake, onCold="read")
-        (part,) = reader.partitions(INITIAL, reader.latestOffset(INITIAL, ALL))
-        rows = pa.Table.from_batches(list(reader.read(part))).to_pylist()
-        assert {row["warm"] for row in rows[:-1]} == {None}
-        told.append(rows[-1]["warm"])
-    assert told == [True, False, None]
-
-
 def test_a_stream_waits_for_a_cold_name_server_and_reads_the_others(
     fake: FakeNamesrv, caplog: pytest.LogCaptureFixture
 ) -> None:

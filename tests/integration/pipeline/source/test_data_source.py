@@ -5,32 +5,20 @@ from __future__ import annotations
 import io
 
 import pyarrow as pa
-import pyspark_namesrv
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 from pyspark.util import handle_worker_exception
 
-from route_pipeline import name_server, schemas, spark_errors
-from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline import name_server, spark_errors
 from route_pipeline.change_rows import SnapshotPart
 from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.name_server import NamesrvError
-from route_pipeline.options import ReadRequest
-from tests.support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
+from tests.support.fakes.snapshot_name_server import gone, put, queue, serving, snapshot, topics_chunk
 
 
 def data_source(**options: str) -> NamesrvDataSource:
     return NamesrvDataSource(CaseInsensitiveDict(options))
-
-
-def test_the_format_is_called_namesrv() -> None:
-    assert NamesrvDataSource.name() == "namesrv"
-
-
-def test_spark_finds_the_format_in_the_package_that_it_looks_through() -> None:
-    assert pyspark_namesrv.DefaultSource is NamesrvDataSource
 
 
 def test_a_plan_pins_each_name_server_and_reads_it_by_one_task() -> None:
@@ -59,16 +47,6 @@ def test_two_name_servers_of_one_name_are_refused() -> None:
             reader.partitions()
 
 
-def test_a_reader_and_its_partitions_travel_by_pickle_and_read_there() -> None:
-    chunks = [fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")])]
-    with serving(snapshot(*chunks)) as fake:
-        planned = data_source(endpoints=str(fake.endpoint)).reader(StructType())
-        pickled = cloudpickle.dumps((planned, planned.partitions()))  # type: ignore[no-untyped-call]
-        reader, partitions = cloudpickle.loads(pickled)
-        table = pa.Table.from_batches(reader.read(partitions[0]))
-    assert table.column("topic").to_pylist() == ["TopicTest"]
-
-
 def test_the_table_of_changes_is_read_from_the_oldest_one_that_is_left() -> None:
     with serving(snapshot()) as fake:
         fake.compacted_revision = 5
@@ -81,17 +59,6 @@ def test_the_table_of_changes_is_read_from_the_oldest_one_that_is_left() -> None
         (7, "remove", "New", "NOT_IN_REGISTRATION"),
         (7, "changes", None, None),
     ]
-
-
-def test_options_are_read_whatever_their_case() -> None:
-    request = ReadRequest.of(
-        CaseInsensitiveDict(
-            {"ENDPOINTS": "a:1", "Table": "brokers", "timeoutseconds": "2.5", "connectTimeoutSeconds": "1"}
-        )
-    )
-
-    connecting = request.connecting
-    assert (request.options.table, connecting.total_seconds, connecting.connect_seconds) == ("brokers", 2.5, 1.0)
 
 
 TLS = {"endpoints": "a:1", "tls": "true"}
@@ -161,7 +128,13 @@ def test_a_stream_is_of_the_table_of_changes() -> None:
         data_source(endpoints="a:1").streamReader(StructType())
 
 
-@pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
-def test_every_table_starts_with_the_origin_of_its_rows(table: str) -> None:
-    assert arrow_schema(table).names[:4] == ["namesrv", "epoch", "revision", "taken_at"]
-    assert data_source(endpoints="a:1", table=table).schema().startswith("namesrv STRING NOT NULL COMMENT")
+def test_of_three_name_servers_the_one_that_answers_is_read_where_that_was_asked_for() -> None:
+    with serving(snapshot(topics_chunk(TopicTest=[queue("broker-a")]))) as fake:
+        endpoints = {"endpoints": f"127.0.0.1:1,{fake.endpoint},127.0.0.1:2", "connectTimeoutSeconds": "1"}
+        with pytest.raises(NamesrvError, match=r"^name server 127\.0\.0\.1:1: UNAVAILABLE.*refused"):
+            data_source(**endpoints).reader(StructType()).partitions()
+        going_on = data_source(**endpoints, onLost="continue").reader(StructType())
+        (part,) = going_on.partitions()
+        assert sum(batch.num_rows for batch in going_on.read(part)) == 1
+    with pytest.raises(NamesrvError, match=r"no name server answers: name server 127.0.0.1:1: .*127.0.0.1:2: "):
+        data_source(**endpoints, onLost="continue").reader(StructType()).partitions()

@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
-from namesrv_api.v1 import route_data_pb2
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -107,7 +106,9 @@ def test_the_pins_of_a_batch_are_released_when_it_is_done(fakes: tuple[FakeNames
 
 def test_later_batches_are_the_changes_in_between(fake: FakeNamesrv) -> None:
     reader = reader_of(fake)
-    fake.changes = {7: [put("Old", queue("broker-a"))], 8: [put("New", queue("broker-a", 3)), gone("TopicTest")]}
+    static = queue("broker-a", 3)
+    static.mapping.scope = "s"
+    fake.changes = {7: [put("Old", queue("broker-a"))], 8: [put("New", static), gone("TopicTest")]}
     fake.revision = 9
     end = latest(reader, offset(fake, 7))
     (part,) = reader.partitions(offset(fake, 7), end)
@@ -119,19 +120,7 @@ def test_later_batches_are_the_changes_in_between(fake: FakeNamesrv) -> None:
         (9, "changes", None, None, None),
     ]
     assert rows[-1]["after_revision"] == 7
-
-
-def test_the_mapping_of_a_static_topic_is_in_its_row(fake: FakeNamesrv) -> None:
-    reader, queues = reader_of(fake), queue("broker-a")
-    mapping = route_data_pb2.StaticTopicMapping(
-        scope="s", total_queue_nums=2, topic_queue_ids=[1], broker_queue_ids=[0]
-    )
-    queues.mapping.CopyFrom(mapping)
-    fake.changes, fake.revision = {8: [put("Static", queues), put("Other", queue("broker-a"))]}, 8
-    (part,) = reader.partitions(offset(fake, 7), latest(reader, offset(fake, 7)))
-    found = {row["topic"]: row["static_mapping"] for row in rows_of(reader, [part])}
-    assert found["Static"] == '{"currIdMap":{"1":0},"dirty":false,"epoch":0,"scope":"s","totalQueues":2}'
-    assert found["Other"] is None
+    assert rows[0]["static_mapping"] == '{"currIdMap":{},"dirty":false,"epoch":0,"scope":"s","totalQueues":0}'
 
 
 def test_available_now_stops_where_the_name_server_was_at_the_start(fake: FakeNamesrv) -> None:
@@ -214,16 +203,6 @@ def test_a_name_server_that_is_back_goes_on_with_its_changes(fakes: tuple[FakeNa
     assert changes.value == changes_part(fakes[0], 7, 9)
 
 
-def test_a_name_server_that_was_never_reached_is_named_by_its_address(
-    fakes: tuple[FakeNamesrv, FakeNamesrv],
-) -> None:
-    fakes[1].refusal = DEAD
-    reader = reader_of(*fakes)
-    start = reader.initialOffset()
-    loss = reader.partitions(start, latest(reader, start))[-1]
-    assert rows_of(reader, [loss])[0]["namesrv"] == str(fakes[1].endpoint)
-
-
 def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
     fakes: tuple[FakeNamesrv, FakeNamesrv],
 ) -> None:
@@ -260,21 +239,19 @@ def test_available_now_comes_to_its_end_though_a_name_server_is_lost_in_the_midd
     assert start["namesrvs"][str(fakes[1].endpoint)]["state"] == "hole"
 
 
-def test_nobody_answering_is_an_error(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+def test_nobody_answering_is_an_error_and_a_refusal_is_no_loss(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
     for fake in fakes:
         fake.refusal = DEAD
     reader = reader_of(*fakes)
     with pytest.raises(NamesrvError, match=r"no name server answers: .*; .*"):
         latest(reader, reader.initialOffset())
-    with pytest.raises(NamesrvError, match="no name server answers"):
-        reader.prepareForTriggerAvailableNow()
-
-
-def test_a_refusal_is_no_loss(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    fakes[0].refusal = None
+    start = reader.initialOffset()
+    loss = reader.partitions(start, latest(reader, start))[-1]
+    assert rows_of(reader, [loss])[0]["namesrv"] == str(fakes[1].endpoint), "it never said its name"
     fakes[1].refusal = RichError(grpc.StatusCode.UNAUTHENTICATED, "who are you", reason="X", domain="namesrv.dev")
-    reader = reader_of(*fakes)
     with pytest.raises(NamesrvError, match="UNAUTHENTICATED X: who are you"):
-        latest(reader, reader.initialOffset())
+        latest(reader, start)
 
 
 def test_a_change_of_a_kind_that_is_not_known_is_kept_and_put_aside_in_the_log(fake: FakeNamesrv) -> None:

@@ -43,20 +43,19 @@ def test_names_of_others_are_text() -> None:
     assert "&lt;script&gt;$x_1$ (lost)" in page()
 
 
-def test_pictures_are_inside_the_page_and_well_formed() -> None:
+def test_the_page_is_whole_fetches_nothing_and_fits_a_phone() -> None:
     assert page().count("<svg") == 5
     assert "http" not in page()
     assert not re.search(r"(?:src|href)=", page())
+    assert "name=viewport content='width=device-width" in page()
+    assert page().count("<table>") == page().count("<div class=wide><table>")
+    assert "<td class=number>8,000</td>" in page()
 
 
 def test_a_line_has_its_points_where_they_are() -> None:
     """It begins at a third of the height, keeps that to the right edge, and ends on top."""
     (path, *_) = re.findall("d='([^']*)' fill", page())
     assert path == "M70.0,153.3H800.0V28.0H800"
-
-
-def test_numbers_are_told_with_separators() -> None:
-    assert "<td class=number>8,000</td>" in page()
 
 
 def test_a_page_without_anything_says_so() -> None:
@@ -79,8 +78,3 @@ def test_it_opens_with_what_a_person_asks_first() -> None:
     assert "x, y, not all the same" in opening
     assert "And 5 more." in opening
     assert "nothing to compare it with" in page()
-
-
-def test_it_fits_a_phone() -> None:
-    assert "name=viewport content='width=device-width" in page()
-    assert page().count("<table>") == page().count("<div class=wide><table>")

@@ -25,21 +25,11 @@ def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
         from_json(offset)
 
 
+WRONG = {"revision": 1.5, "snapshot": -1, "read_at": "now", "epoch": None, "namesrv": ["ns"], "state": "elsewhere"}
+
+
 @pytest.mark.parametrize(
-    "fields",
-    [
-        None,
-        [],
-        {**FIELDS, "revision": float("inf")},
-        {**FIELDS, "revision": 1.5},
-        {**FIELDS, "revision": True},
-        {**FIELDS, "revision": -1},
-        {**FIELDS, "snapshot": -1},
-        {**FIELDS, "read_at": "now"},
-        {**FIELDS, "epoch": None},
-        {**FIELDS, "namesrv": ["ns"]},
-        {**FIELDS, "state": "elsewhere"},
-    ],
+    "fields", [None, [], FIELDS | {"revision": True}, *(FIELDS | {key: WRONG[key]} for key in WRONG)]
 )
 def test_a_damaged_position_is_refused(fields: Any) -> None:
     with pytest.raises(ValueError, match="damaged: start a new checkpoint"):

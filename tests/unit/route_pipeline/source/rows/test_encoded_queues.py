@@ -7,9 +7,9 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from route_pipeline import snapshot_rows
 from route_pipeline.name_server import SnapshotResponse
-from route_pipeline.options import EVERYTHING, RowFilter
+from route_pipeline.options import EVERYTHING
 from route_pipeline.snapshot_rows import COLUMNS, QueueColumns
-from tests.support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics_chunk
+from tests.support.fakes.snapshot_name_server import Chunk, queue, topics_chunk
 
 Topics = list[route_service_pb2.TopicQueues]
 
@@ -55,18 +55,6 @@ def test_each_queue_has_its_topic_and_its_own_numbers() -> None:
     assert len(queues) == 3, "equal ones are decoded once"
 
 
-def test_a_filter_takes_topics_and_clusters() -> None:
-    other = route_data_pb2.QueueData(cluster_name="c2", broker_name="b")
-    topics = encoded(topics_chunk(A=[queue("broker-a"), other], B=[other], Other=[other]))
-
-    taken = QueueColumns().of(topics, RowFilter.of(("A", "B*"), ("c2",)))
-
-    assert list(zip(taken["topic"].to_pylist(), taken["cluster_name"].to_pylist(), strict=True)) == [
-        ("A", "c2"),
-        ("B", "c2"),
-    ]
-
-
 def test_what_is_kept_is_bounded_and_what_was_forgotten_is_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_rows, "MAX_DIFFERENT_QUEUES", 2)
     queues = QueueColumns()
@@ -83,9 +71,3 @@ def test_bytes_that_are_no_queue_are_named_by_their_topic() -> None:
     topics[1].queue_datas.append(b"\x0a\x05abc")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a queue of topic 'Broken' that cannot be decoded"):
         QueueColumns().of(topics, EVERYTHING)
-
-
-def test_all_else_of_a_message_is_as_in_the_contract() -> None:
-    message = route_service_pb2.StreamRouteSnapshotResponse(chunk=fleet_chunk(id0="10.0.0.1:10911"))
-    read = SnapshotResponse.FromString(message.SerializeToString())
-    assert str(read) == str(message)
