@@ -88,8 +88,3 @@ def test_a_stream_is_read(spark: SparkSession, namesrv: NamesrvProcess, tmp_path
     writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
     rows = spark.read.parquet(str(tmp_path / "rows")).where("table_name = 'topic_queues'").collect()
     assert sorted(row["topic"] for row in rows) == ["Other", "TopicTest"]
-
-
-def test_a_misspelt_option_is_named(spark: SparkSession) -> None:
-    with pytest.raises(Exception, match="did you mean 'table'"):
-        spark.read.format("namesrv").option("endpoints", "a:1").option("tabel", "brokers").load().collect()

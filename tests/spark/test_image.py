@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
+from deploy.release.engine import CONTAINER_SECONDS, Engine, NoEngineError
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
 from tests.containers.conftest import engine
@@ -80,8 +80,3 @@ def test_the_image_is_driver_master_and_worker_of_a_cluster(image: Engine, share
         for name in ("spark-worker", "spark-master"):
             image.podman("rm", "--force", "--time=0", name)
     assert reads(shared) == ["snapshot"]
-
-
-def test_the_image_says_in_one_line_what_is_wrong(image: Engine, shared: Path) -> None:
-    with pytest.raises(CommandError, match="route-pipeline: --namesrv: "):
-        image.podman("run", "--rm", *ON_LOOPBACK, IMAGE, "ingest", "--namesrv=nowhere", "--out=/shared/log")

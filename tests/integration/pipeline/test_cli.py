@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from route_pipeline.spark_errors import one_line
 from tests.properties import examples
 from tests.support.programs.processes import BIN
 from tests.support.routes.log_rows import append, cluster, read, staged
+
+PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 
 
 def run(*arguments: str | Path) -> Result:
@@ -145,8 +148,9 @@ def test_the_printed_views_answer_in_duckdb_with_its_delta_extension(tmp_path: P
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
         connection.execute(f"load '{extension}'")
         connection.execute(run("sql", tmp_path / "log").stdout)
-        query = "select namesrv, answer from route_at('T', timestamptz '2026-01-02 12:00:00.000005+00')"
-        assert connection.sql(query).fetchall() == [("ns-a", "no route")]
+        documented = re.findall(r'duckdb -init views\.sql -c "(from route_at.*)"', PAGE.read_text())
+        query = documented[0].replace("2026-11-27 10:00", "2026-01-02 12:00:00.000005")
+        assert [row[:2] for row in connection.sql(query).fetchall()] == [("ns-a", "no route")]
         assert connection.sql("select count(*) from history").fetchall() == [(1,)]
 
 

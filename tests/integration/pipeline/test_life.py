@@ -75,14 +75,6 @@ def files(log: RouteLog) -> list[Path]:
     return sorted(Path(log.place.url).rglob("*.parquet"))
 
 
-def test_nobody_answering_fails_the_ingest_in_one_line_and_nothing_is_left(log: RouteLog) -> None:
-    with pytest.raises(NamesrvError) as caught:
-        Ingester(ingest_options([Endpoint("127.0.0.1", 1)], QUICK), log).once()
-    assert str(caught.value).startswith("no name server answers: name server 127.0.0.1:1: UNAVAILABLE")
-    assert "\n" not in str(caught.value)
-    assert files(log) == []
-
-
 def test_a_cold_name_server_is_refused_in_one_line_and_waited_for_by_follow(
     log: RouteLog, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,12 +254,6 @@ def test_each_batch_says_what_it_brought(life: Life) -> None:
     read = [re.sub(r",.*", "", read) for batch in life.batches for read in batch.reads]
     assert read == ["ns-a: snapshot", "ns-b: snapshot", "ns-a: changes", "ns-b: snapshot", "ns-b: lost"]
     assert not any(batch.aside for batch in life.batches)
-
-
-def test_each_row_is_there_once(asked: Questions) -> None:
-    key = "namesrv, epoch, revision, table_name, key, op, from_snapshot"
-    assert asked.ask(f"select {key} from log where op <> 'kept' group by all having count(*) > 1") == []
-    assert asked.ask("from log where changed_at > ingested_at and kind = 'changes'") == []
 
 
 def test_the_history_has_each_version_with_the_reason_of_its_end(asked: Questions) -> None:

@@ -116,12 +116,6 @@ def test_a_certificate_that_is_missing_or_not_trusted_is_told_with_its_options(
         assert told.endswith("look at the options 'tlsCertFile' and 'tlsKeyFile'")
 
 
-def test_a_key_of_another_certificate_is_refused_before_anything_is_called(place: Place) -> None:
-    pair = Files(place.callers["client"].certificate, place.callers["broker"].key)
-    with pytest.raises(ValueError, match=r"options 'tlsCertFile' and 'tlsKeyFile': .* does not belong to the cert"):
-        ReadRequest.of({"endpoints": "a:1", **tls(place), **showing(pair)})
-
-
 def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path: Path) -> None:
     permits = tmp_path / "permits.json"
     permits.write_text(place.permits.read_text().replace('"look_up": true', '"look_up": false'))

@@ -146,7 +146,6 @@ def test_a_batch_that_spark_hands_over_again_is_in_the_log_once(
     [
         ({"path": ""}, "option 'path' is missing"),
         ({"schema": "namesrv string, epoch string"}, "the stream has no column"),
-        ({"path": "ftp://host/log"}, "is no path and no URL of a bucket"),
     ],
 )
 def test_a_stream_that_cannot_be_a_log_is_refused_in_its_first_line(

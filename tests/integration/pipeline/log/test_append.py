@@ -7,9 +7,7 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -107,32 +105,6 @@ def test_a_commit_that_is_refused_is_one_line_and_the_next_try_goes_on(
     assert str(caught.value) == f"batch 0 is not in {place.url}: Generic S3 error: 403"
     assert append(log, 1) == 0
     assert revisions_of(place) == [1]
-
-
-STEPS = ("before the commit", "after the commit")
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_beside_its_commit_a_writer_leaves_the_batch_whole_or_not_at_all(tmp_path: Path, step: str) -> None:
-    place = Place(str(tmp_path / "log"))
-    append(RouteLog(place), 1)
-    program = (
-        "import sys; from tests.support.routes.log_rows import append, die_at; "
-        "from route_pipeline.log.place import Place; from route_pipeline.log.route_log import RouteLog; "
-        "die_at(sys.argv[2]); append(RouteLog(Place(sys.argv[1])), 2, 3)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, place.url, step], timeout=60, check=False, env=_environment())
-    assert done.returncode == -signal.SIGKILL
-    found = revisions_of(place)
-    assert found == ([1] if step == STEPS[0] else [1, 2, 3])
-    log = RouteLog(place)
-    assert log.reads["ns-a"].position.revision == found[-1]
-    append(log, 4)
-    assert revisions_of(place) == [*found, 4]
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), Path.cwd() / "gen")))}
 
 
 @pytest.mark.parametrize(

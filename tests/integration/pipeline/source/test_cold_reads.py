@@ -81,24 +81,6 @@ def test_a_cold_name_server_is_read_where_that_was_asked_for(fake: FakeNamesrv) 
     assert rows_of(batch(fake, onCold="read", table="changes"))
 
 
-def test_a_stream_waits_for_a_cold_name_server_and_reads_the_others(
-    fake: FakeNamesrv, caplog: pytest.LogCaptureFixture
-) -> None:
-    with serving(snapshot(namesrv="ns-b"), namesrv="ns-b") as other:
-        reader = stream(fake, other)
-        first = reader.latestOffset(INITIAL, ALL)
-        assert list(first["namesrvs"]) == [str(other.endpoint)]
-        assert len(reader.partitions(INITIAL, first)) == 1
-        other.revision += 1
-        second = reader.latestOffset(first, ALL)
-        assert second["namesrvs"][str(other.endpoint)]["revision"] == 8
-        fake.warm = True
-        third = reader.latestOffset(second, ALL)
-        assert len(reader.partitions(second, third)) == 1
-        assert third["namesrvs"][str(fake.endpoint)]["revision"] == 7
-    assert caplog.messages == [f"waiting: name server ns-a at {fake.endpoint} is warming up"]
-
-
 def test_the_position_of_a_restarted_name_server_stands_still_until_it_is_warm(fake: FakeNamesrv) -> None:
     fake.warm = True
     reader = stream(fake)
@@ -110,11 +92,6 @@ def test_the_position_of_a_restarted_name_server_stands_still_until_it_is_warm(f
     assert reader.latestOffset(before, ALL)["namesrvs"][str(fake.endpoint)]["epoch"] == "0002"
 
 
-def test_a_stream_of_a_cold_name_server_fails_where_it_is_told_to(fake: FakeNamesrv) -> None:
-    with pytest.raises(ColdError):
-        stream(fake, onCold="fail").latestOffset(INITIAL, ALL)
-
-
 def test_available_now_waits_for_all_or_leaves_out_those_that_are_cold(fake: FakeNamesrv) -> None:
     following = Planner(request(fake), waits_for_all=False)
     following.fix_end()
@@ -123,19 +100,3 @@ def test_available_now_waits_for_all_or_leaves_out_those_that_are_cold(fake: Fak
     reader = stream(fake)
     reader.prepareForTriggerAvailableNow()
     assert reader.latestOffset(INITIAL, ALL) != INITIAL
-
-
-def test_a_restart_after_the_plan_leaves_a_hole_until_the_name_server_is_warm(fake: FakeNamesrv) -> None:
-    fake.warm = True
-    reader = stream(fake)
-    before = reader.latestOffset(INITIAL, ALL)
-    fake.revision = 9
-    planned = reader.latestOffset(before, ALL)
-    fake.epoch, fake.revision, fake.warm = "0002", 1, False
-    (hole,) = reader.partitions(before, planned)
-    (row,) = pa.Table.from_batches(list(reader.read(hole))).to_pylist()
-    assert (row["op"], "was restarted" in row["reason"]) == ("hole", True)
-    noted = reader.latestOffset(planned, ALL)
-    assert reader.latestOffset(noted, ALL) == noted
-    fake.warm = True
-    assert len(reader.partitions(noted, reader.latestOffset(noted, ALL))) == 2

@@ -193,16 +193,6 @@ def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_
     assert latest(reader, end) == end, "it is told once"
 
 
-def test_a_name_server_that_is_back_goes_on_with_its_changes(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
-    reader = reader_of(*fakes)
-    fakes[0].revision = 9
-    end = latest(reader, offset(fakes[0], 7, state="lost") | {})
-    back, changes = reader.partitions(offset(fakes[0], 7, state="lost"), end)[:2]
-
-    assert rows_of(reader, [back])[0]["op"] == "back"
-    assert changes.value == changes_part(fakes[0], 7, 9)
-
-
 def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
     fakes: tuple[FakeNamesrv, FakeNamesrv],
 ) -> None:

@@ -18,7 +18,7 @@ from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Connecting, RowFilter
-from route_pipeline.snapshot_rows import MAX_BROKER_ROWS, read_table
+from route_pipeline.snapshot_rows import read_table
 from tests.support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
     Chunk,
@@ -98,10 +98,6 @@ def test_clusters_has_a_row_for_each_pair_of_cluster_and_group() -> None:
     assert [(row["cluster_name"], row["broker_name"]) for row in rows] == [("c1", "a"), ("c1", "b")]
 
 
-def test_an_empty_name_server_has_no_rows() -> None:
-    assert [read(snapshot(), table).num_rows for table in schemas.ROW_COLUMNS] == [0, 0, 0]
-
-
 def test_a_filter_leaves_rows_of_other_topics_and_clusters_out() -> None:
     other = queue("broker-b")
     other.cluster_name = "c2"
@@ -160,15 +156,6 @@ def test_all_reads_of_a_process_share_one_connection() -> None:
         for _ in range(3):
             list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK))
     assert len(peers) == 1
-
-
-def test_brokers_come_in_bounded_batches() -> None:
-    chunk = fleet_chunk()
-    for number in range(MAX_BROKER_ROWS + 1):
-        chunk.broker_datas[0].broker_addrs.add(broker_id=number, broker_addr=f"10.0.0.1:{number % 65535 + 1}")
-    with serving(snapshot(chunk)) as fake:
-        sizes = [batch.num_rows for batch in read_table(fake.endpoint, schemas.BROKERS, QUICK)]
-    assert sizes == [MAX_BROKER_ROWS, 1]
 
 
 @pytest.mark.parametrize(
