@@ -69,14 +69,9 @@ TLS = {"endpoints": "a:1", "tls": "true"}
     [
         ({}, "option 'endpoints' is missing"),
         ({"endpoints": "a:1", "tabel": "brokers"}, "option 'tabel' is unknown to namesrv: did you mean 'table'?"),
-        ({"endpoints": "a:1", "path": "/x"}, "option 'path' is unknown"),
         ({"endpoints": "a:1", "table": "broker"}, "option 'table' is 'broker': .*'topic_queues', 'brokers',"),
-        (
-            {"endpoints": "a:1", "pinSeconds": "3601"},
-            "option 'pinSeconds' is '3601': .* less than or equal to 3600",
-        ),
+        ({"endpoints": "a:1", "pinSeconds": "3601"}, "option 'pinSeconds' is '3601': .* less than or equal to 3600"),
         ({"endpoints": "a:1", "topics": " , "}, "option 'topics': empty"),
-        ({"endpoints": "a:1", "onCold": "ignore"}, "option 'onCold' is 'ignore': .* 'fail', 'wait' or 'read'"),
         ({"endpoints": "a:1", "tlsCaFile": "/none"}, "option 'tls' is not 'true', but one of tlsCaFile"),
         ({**TLS, "tlsCaFile": "/none"}, "option 'tlsCaFile': /none: No such file"),
         ({**TLS, "tlsCaFile": __file__}, "option 'tlsCaFile': .* holds no certificates in PEM"),
