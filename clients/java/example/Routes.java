@@ -6,8 +6,6 @@ import java.util.Map;
 
 /** Prints where a topic lives, and each change, until standard input ends: Routes HOST:PORT[,HOST:PORT...] TOPIC */
 public final class Routes {
-  private Routes() {}
-
   public static void main(String[] arguments) throws Exception {
     String topic = arguments[1];
     Map<String, String> environment = System.getenv();

@@ -20,7 +20,7 @@ public final class QueueSelector {
   /**
    * Returns the queues that a producer may send to: the writable ones of groups with a master, by name and number.
    *
-   * <p>A static topic has none, as its queues can move between groups. An ordered configuration is not looked at.
+   * <p>A static topic and a topic with an ordered configuration have none: their queues follow other rules.
    */
   public static List<MessageQueue> writableQueues(String topic, TopicRouteData route) {
     List<MessageQueue> queues = new ArrayList<>();
@@ -28,7 +28,8 @@ public final class QueueSelector {
       for (BrokerData group : route.getBrokerDatasList()) {
         boolean sameGroup =
             group.getBrokerName().equals(data.getBrokerName()) && group.getClusterName().equals(data.getClusterName());
-        if (sameGroup && (data.getPerm() & PERM_WRITE) != 0 && !data.hasMapping()) {
+        boolean isPlain = !data.hasMapping() && route.getOrderTopicConf().isEmpty();
+        if (sameGroup && isPlain && (data.getPerm() & PERM_WRITE) != 0) {
           addQueues(queues, topic, data, group);
         }
       }

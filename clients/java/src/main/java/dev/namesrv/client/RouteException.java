@@ -20,7 +20,8 @@ public class RouteException extends RuntimeException {
   /** Codes that say something about the name server, and not about the request. */
   private static final Set<String> ELSEWHERE =
       Set.of(
-          "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL", "UNKNOWN", "CANCELLED");
+          "UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL",
+          "UNKNOWN");
 
   private final Status.Code code;
   private final String reason;

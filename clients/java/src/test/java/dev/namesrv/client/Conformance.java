@@ -18,8 +18,6 @@ import java.util.Scanner;
 public final class Conformance {
   private static final Gson GSON = new GsonBuilder().serializeNulls().create();
 
-  private Conformance() {}
-
   public static void main(String[] arguments) {
     var lines = new Scanner(System.in);
     JsonObject first = JsonParser.parseString(lines.nextLine()).getAsJsonObject();

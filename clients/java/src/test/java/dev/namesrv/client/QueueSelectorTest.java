@@ -42,6 +42,8 @@ class QueueSelectorTest {
     var found = QueueSelector.writableQueues(TOPIC, route);
     assertEquals(List.of("X0", "X1"), found.stream().map(queue -> queue.brokerName() + queue.queueId()).toList());
     assertEquals("X:10911", found.get(0).masterAddr());
+    var ordered = route.toBuilder().setOrderTopicConf("X:1").build();
+    assertEquals(List.of(), QueueSelector.writableQueues(TOPIC, ordered));
   }
 
   @Test
