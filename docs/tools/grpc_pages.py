@@ -80,7 +80,6 @@ _SCALAR_TYPES = {
 }
 _PROGRAMS = {
     "Python": ("watch/watch.py", "python"),
-    "Go": ("watch/main.go", "go"),
     "Node": ("watch/watch.mjs", "js"),
     "Rust": ("watch/watch.rs", "rust"),
     "Service config": ("service_config.json", "json"),

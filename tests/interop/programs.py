@@ -38,7 +38,7 @@ OLDEST_JAVA = (17,)
 
 MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
 NODE_PROGRAMS = ("balanced", "lookup", "watching")
-GO_PROGRAMS = ("broker", "conformance", "example", "lookup", "watching")
+GO_PROGRAMS = ("broker", "conformance", "example", "lookup")
 
 # A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
 # the locale's encoding.
@@ -176,8 +176,6 @@ def build_go(folder: Path) -> Programs:
     client, tools = copy_client("go", folder), folder / "bin"
     library = folder / "clients" / "go"
     shutil.copytree(REPOSITORY / "clients" / "go", library)
-    (client / "watching").mkdir()
-    shutil.copy(WATCHING / "main.go", client / "watching")
     environment = GO_ENVIRONMENT | {"GOBIN": str(tools), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     run([go, "install", "tool"], library, environment)
     run([buf, "generate", "contract"], library, environment)

@@ -23,8 +23,8 @@ from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
 WAY = ("program", "namesrv")
-LANGUAGES = tuple(language for language in BUILDERS if language != "java")
-"""Java has the client module instead."""
+LANGUAGES = tuple(language for language in BUILDERS if language not in {"go", "java"})
+"""Go and Java have client modules instead."""
 TOPIC = "TopicTest"
 ADDRESS = "127.0.0.1:10911"
 ROUTE = f"{TOPIC}: broker-a 0={ADDRESS}"
