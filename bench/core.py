@@ -37,7 +37,7 @@ from namesrv.core.registrations import BrokerRegistration, UnreadTopics
 from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.slices import run_steps
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState
-from namesrv.core.state_change import StateChange, apply_now
+from namesrv.core.state_change import StateChange
 from namesrv.core.watch.hub import RouteWatch, WatchHub
 from namesrv.core.watch.subscription import Subscription
 from namesrv.grpc_api import registration as registration_module
@@ -45,6 +45,7 @@ from namesrv.remoting.bodies import read_registration
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv_common.process.logs import configure_logs
+from tests.support.state_changes import apply_now
 from tests.support.virtual_clock import VirtualClock
 
 ResultT = TypeVar("ResultT")

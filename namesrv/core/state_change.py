@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 from namesrv.core.state import RouteState
@@ -10,7 +9,6 @@ from namesrv.core.state import RouteState
 ANY_NUMBER = 1_000_000
 """Stands for the number of topics of a change where that is not known before its preparation."""
 
-ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
@@ -47,14 +45,3 @@ class ReadingChange(StateChange[ResultT_co], Protocol[ResultT_co]):
 
     def read(self) -> None:
         """Does that part, with yield points. Raises Refused if what it reads breaks a rule."""
-
-
-def apply_now(change: StateChange[ResultT]) -> ResultT:
-    """Makes a change where nobody else runs: at a start, in tests and benches."""
-    change.prepare()
-    return change.commit()
-
-
-def apply_all_now(changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
-    """The same with changes that follow from each other. Returns all their results."""
-    return [result for change in changes for result in apply_now(change)]

@@ -25,7 +25,7 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import REGISTER_BROKER, BrokerRegistration, TopicRegistration, UnreadTopics
 from namesrv.core.removals import on_channel_destroy, scan_not_active_broker, unregister_broker
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.core.state_change import apply_all_now, apply_now
+from tests.support.state_changes import apply_all_now, apply_now
 from tests.support.virtual_clock import VirtualClock
 
 CLUSTER = "DefaultCluster"

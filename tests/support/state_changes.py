@@ -1,17 +1,32 @@
-"""Changes of the tables that change nothing, and work that a test blocks, for tests of what happens around."""
+"""Changes made at once, changes of nothing, and work that a test blocks."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from typing import TypeVar
 
 from namesrv.core.pace import yield_point
 from namesrv.core.state import RouteState
-from namesrv.core.state_change import ANY_NUMBER
+from namesrv.core.state_change import ANY_NUMBER, StateChange
 from tests.support.patience import TIMEOUT
+
+ResultT = TypeVar("ResultT")
 
 LOOK_SECONDS = 0.001
 """Time between two yield points of work that is held."""
+
+
+def apply_now(change: StateChange[ResultT]) -> ResultT:
+    """Makes a change where nobody else runs."""
+    change.prepare()
+    return change.commit()
+
+
+def apply_all_now(changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
+    """The same with changes that follow from each other. Returns all their results."""
+    return [result for change in changes for result in apply_now(change)]
 
 
 class Nothing:

@@ -22,7 +22,6 @@ from namesrv.core.changes import Cause, Change, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
 from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
-from namesrv.core.state_change import apply_now
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.engines.api import FrameService
@@ -38,6 +37,7 @@ from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
 from tests.support.programs.rocketmq import RemotingClient
+from tests.support.state_changes import apply_now
 from tests.unit.namesrv.servicers import route_servicer
 from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
 

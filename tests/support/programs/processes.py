@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -54,12 +53,6 @@ def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_seconds} s; last seen: {value!r}")
         threading.Event().wait(0.01)  # a pause between two questions, not a wait for their answer
-
-
-def seconds_between(earlier: dict[str, Any], later: dict[str, Any]) -> float:
-    """The time between two log lines, however late a test reads them."""
-    begun, ended = (datetime.fromisoformat(line["timestamp"]) for line in (earlier, later))
-    return (ended - begun).total_seconds()
 
 
 def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:

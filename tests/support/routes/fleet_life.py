@@ -21,11 +21,11 @@ from namesrv.core.model import DataVersion
 from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.core.state_change import apply_now
 from namesrv_common.grpc_errors import RichError
 from tests.support.core_fleet import Fleet
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 from tests.support.routes.route_rows import RouteRows
+from tests.support.state_changes import apply_now
 from tests.support.virtual_clock import VirtualClock
 
 Row = tuple[Any, ...]

@@ -33,11 +33,11 @@ from namesrv.core.model import (
 from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import confirm_broker_loss, on_channel_destroy, preview_broker_loss
-from namesrv.core.state_change import apply_all_now, apply_now
 from namesrv_common.errors import Refused
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.routes.route_rows import RouteRows, key_of
+from tests.support.state_changes import apply_all_now, apply_now
 from tests.unit.namesrv.reference_change_log import (
     BY_OPERATORS,
     GUARDED,

@@ -8,8 +8,8 @@ from namesrv.core.changes import Cause
 from namesrv.core.explain import CurrentState, Explanation, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.operator_changes import IntentsChange
-from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, Fleet
+from tests.support.state_changes import apply_now
 
 CAUSE = Cause("test", "an operator", "because")
 GROUP = BrokerKey(CLUSTER, "broker-a")

@@ -52,9 +52,10 @@ from namesrv.core.removals import (
     scan_not_active_broker,
     unregister_broker,
 )
-from namesrv.core.state_change import StateChange, apply_now
+from namesrv.core.state_change import StateChange
 from tests.properties import machine_test
 from tests.support.refusals import refuses
+from tests.support.state_changes import apply_now
 from tests.unit.namesrv.reference_change_log import GUARDED
 from tests.unit.namesrv.reference_guard import bound_to, forget_topic, lose, overdue, remove_the_rest
 from tests.unit.namesrv.reference_inputs import (

@@ -18,8 +18,8 @@ from namesrv.core.model import (
 )
 from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, TopicDeletion
 from namesrv.core.policy import Behaviour
-from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from tests.support.state_changes import apply_now
 
 OTHER_CLUSTER = "other-cluster"
 GROUP = BrokerKey(CLUSTER, "broker-a")

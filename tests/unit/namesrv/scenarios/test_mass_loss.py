@@ -19,9 +19,9 @@ from namesrv.core.removals import (
     preview_broker_loss,
     scan_not_active_broker,
 )
-from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet, addrs_of
 from tests.support.refusals import refuses
+from tests.support.state_changes import apply_all_now, apply_now
 from tests.unit.namesrv.scenarios.groups import (
     TEST,
     delete_topic,

@@ -9,9 +9,9 @@ from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import on_channel_destroy
-from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
+from tests.support.state_changes import apply_all_now
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,

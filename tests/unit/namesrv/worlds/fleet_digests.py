@@ -14,10 +14,10 @@ from namesrv.core.changes import Cause
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
 from namesrv.core.operator_changes import IntentsChange
-from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.route import DigestCalls
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, Fleet
+from tests.support.state_changes import apply_now
 
 CAUSE = Cause("test", "an operator", "because")
 

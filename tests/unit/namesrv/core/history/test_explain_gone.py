@@ -9,8 +9,8 @@ from namesrv.core.model import EMPTY, BrokerKey, DataVersion, Intent, IntentKind
 from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.pace import FEW
 from namesrv.core.removals import confirm_broker_loss, unregister_broker
-from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.state_changes import apply_all_now, apply_now
 from tests.support.yield_points import AtYieldPoint, yielding
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, T0, T10, T10_MILLIS, explain, only
 

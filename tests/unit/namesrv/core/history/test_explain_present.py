@@ -9,8 +9,8 @@ from namesrv.core.explain import Condition, Explanation, GroupState
 from namesrv.core.model import Doubt, IntentKind, RemovalReason
 from namesrv.core.operator_changes import TopicDeletion
 from namesrv.core.policy import Behaviour
-from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, B, Fleet
+from tests.support.state_changes import apply_now
 from tests.unit.namesrv.explaining import (
     CAUSE,
     GROUP,

@@ -14,10 +14,10 @@ from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import on_channel_destroy
-from namesrv.core.state_change import apply_all_now
 from namesrv_common.server.permits import NamedBroker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
+from tests.support.state_changes import apply_all_now
 from tests.unit.namesrv.scenarios.groups import version
 
 SLAVE = "127.0.0.1:30911"

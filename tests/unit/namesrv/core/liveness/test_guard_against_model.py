@@ -12,9 +12,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import on_channel_destroy
-from namesrv.core.state_change import apply_all_now
 from tests.properties import Machine, machine_test
 from tests.support.core_fleet import Fleet
+from tests.support.state_changes import apply_all_now
 
 NUMBERS = Behaviour(mass_loss_percent=50, mass_loss_min_brokers=3)
 WINDOW, HOLD = NUMBERS.mass_loss_window_seconds, NUMBERS.mass_loss_hold_seconds

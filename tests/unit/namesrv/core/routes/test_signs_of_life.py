@@ -8,8 +8,8 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.model import BrokerKey, Doubt, LiveKey
 from namesrv.core.removals import on_channel_destroy
-from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.state_changes import apply_all_now
 
 
 def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from namesrv.core.changes import Cause
 from namesrv.core.model import RemovalReason
 from namesrv.core.removals import confirm_broker_loss
-from namesrv.core.state_change import apply_all_now
 from namesrv.core.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
 from tests.support.core_fleet import A, B, Fleet
+from tests.support.state_changes import apply_all_now
 
 WARM_UP = 45.0
 

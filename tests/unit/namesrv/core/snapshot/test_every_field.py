@@ -10,8 +10,8 @@ import pytest
 from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, Registration, StaticMapping
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.snapshot import RouteSnapshot
-from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from tests.support.state_changes import apply_now
 
 FIRST = Registration(
     BrokerKey(CLUSTER, "broker-a"), 2, A, VERSION, {"T": (4, 4, 6, 0)}, topic_by_topic=True, enable_acting_master=False

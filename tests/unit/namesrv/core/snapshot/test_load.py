@@ -27,8 +27,8 @@ from namesrv.core.operator_changes import IntentsChange
 from namesrv.core.policy import Behaviour
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
-from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from tests.support.state_changes import apply_now
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test")

@@ -12,9 +12,9 @@ from namesrv.core.changes import Cause
 from namesrv.core.model import EMPTY, DataVersion, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.operator_changes import IntentsChange, publish_kv_config
 from namesrv.core.snapshot import CHUNK_BYTES
-from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, A, Fleet
 from tests.support.routes.route_rows import key_of
+from tests.support.state_changes import apply_now
 
 CAUSE = Cause("test")
 

@@ -8,9 +8,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.core.encoding import mapping_field
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.core.state_change import apply_now
 from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
 from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.state_changes import apply_now
 
 LARGE = 2_501
 

@@ -10,9 +10,9 @@ from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_steps
-from namesrv.core.state_change import apply_now
 from namesrv.core.watch import affected, messages
 from tests.support.core_fleet import A, B
+from tests.support.state_changes import apply_now
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 CAUSE = Cause("test")

@@ -20,13 +20,13 @@ from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind
 from namesrv.core.operator_changes import IntentsChange, TopicDeletion
 from namesrv.core.state import NamesrvIdentity
-from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.admin import HistoryCalls
 from namesrv.storage.database import DATABASE_FILE, Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.support.refusals import refuses
+from tests.support.state_changes import apply_now
 from tests.unit.namesrv.explaining import NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, decide, only
 
 
