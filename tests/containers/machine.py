@@ -1,4 +1,4 @@
-"""A machine that systemd has started, on which the programs are installed as docs/operating.md says.
+"""A machine that systemd has started, with the programs installed as docs/operating.md says.
 
 Its files are those of this machine: what it changes is in a layer over them, which goes with it. It has none of this
 machine's services and disks.

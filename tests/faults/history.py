@@ -17,7 +17,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 Record = dict[str, Any]
-"""``at``: second of the run; ``what``: kind of record; and what this kind has, see who adds it."""
+"""``at`` is a second of the run, ``what`` the kind of record. The callers that add it know its other fields."""
 
 
 class History:

@@ -37,7 +37,7 @@ class World:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """And brokers that speak RocketMQ's own protocol, each of which stands for its own agent."""
+        """And brokers that speak RocketMQ's own protocol. Each stands for its own agent."""
         return tuple(broker.name for broker in self.fleet.brokers)
 
     @property

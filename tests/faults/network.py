@@ -263,7 +263,7 @@ class Network:
             self._do(connection.reset)
 
     def half_open(self, client: str, server: str, *, server_knows: bool) -> None:
-        """Loses the connections for one side; the other one hears nothing any more, not even of the loss."""
+        """Loses the connections for one side; from then on the other one receives nothing, not even the loss."""
         for connection in tuple(self._note(client, server, "half open", server_knows=server_knows).connections):
             self._do(partial(connection.half_open, server_knows=server_knows))
 

@@ -227,7 +227,7 @@ def _remoting_frames(data: bytes, _: Path) -> None:
 
 
 def _sound(fields: Mapping[str, str]) -> dict[str, str]:
-    """Fields without halves of characters, of which an answer has none."""
+    """Fields without halves of characters, as in answers."""
     texts = json.dumps(fields, ensure_ascii=False).encode(errors="replace")
     return cast("dict[str, str]", json.loads(texts))
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to a call: it answers, or an error of ours says why; a refusal changes nothing."""
+"""For any input, a call answers or fails with one of its errors. A refusal changes nothing."""
 
 from __future__ import annotations
 

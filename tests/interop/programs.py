@@ -155,7 +155,7 @@ def build_node(folder: Path) -> Programs:
     client = copy_client("node", folder)
     # No package of ours needs its install script to run, so none may.
     run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], client, os.environ)
-    # The page's program stands beside its packages and protos/.
+    # The page's program stands next to its packages and protos/.
     shutil.copy(WATCHING / "watch.mjs", client / "watching.mjs")
     shutil.copytree(folder / "protos", client / "protos")
     return Programs(client, {name: [node, f"{name}.mjs"] for name in NODE_PROGRAMS})
@@ -240,7 +240,7 @@ def copy_client(language: str, folder: Path) -> Path:
 
 
 def require(tool: str) -> str:
-    """Finds a tool beside the interpreter or on the path; skips the test, naming it, where there is none."""
+    """Finds a tool next to the interpreter or on the path; skips the test, naming it, where there is none."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     return shutil.which(tool, path=path) or pytest.skip(f"{tool} is not installed")
 

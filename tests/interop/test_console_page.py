@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
-    """In front of two name servers, one of which lacks all brokers; a group is drained, another has no master."""
+    """In front of two name servers. One lacks all brokers; a group is drained, another has no master."""
     data: Path = tmp_path_factory.mktemp("data")
     with (
         NamesrvProcess(*NEVER_SCAN, "--name", "ns-a", "--data-dir", str(data)) as namesrv,

@@ -68,7 +68,7 @@ class OneAnswer(ScriptedNamesrv):
 
 @pytest.fixture(scope="module")
 def registered() -> Iterator[NamesrvProcess]:
-    """A real name server, in a process of its own, on which one broker has registered."""
+    """A real name server with one broker, in a process of its own."""
     with NamesrvProcess() as namesrv:
         with namesrv.connect() as client:
             client.registration.RegisterBroker(REGISTRATION, timeout=Client.TIMEOUT)

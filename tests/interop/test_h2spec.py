@@ -1,4 +1,4 @@
-"""The native engine beside RFC 9113 and RFC 7541, by h2spec."""
+"""The native engine compared with RFC 9113 and RFC 7541, by h2spec."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def unregister(client: Client) -> None:
 
 
 def expect(program: RunningProgram, *lines: str) -> None:
-    """Reads lines, each of which is as given."""
+    """Reads lines and compares them with the given ones."""
     assert [program.next_text() for _ in lines] == list(lines)
 
 

@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 class Pair:
-    """Two name servers of ours, each of which can be replaced by another at the same place."""
+    """Two name servers of this project. Each can be replaced by another at the same place."""
 
     def __init__(self, home: Path) -> None:
         """Starts both."""

@@ -1,4 +1,4 @@
-"""What goes: a topic that its broker deletes, a master by SIGKILL, for which its slave acts, the slave by SIGTERM."""
+"""What goes: a topic that its broker deletes, a master by SIGKILL, whose slave then acts, the slave by SIGTERM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = ("--support-acting-master", "--delete-topic-with-broker-registration")
 SETTINGS = (
     "enableSlaveActingMaster=true",
     "slaveReadEnable=true",
-    # A new topic is registered alone by a call of its own: a registration is the whole table, so what it lacks is gone.
+    # A new topic is registered alone by its own call: a registration is the whole table, so it removes other topics.
     "enableSingleTopicRegister=true",
 )
 GET_BROKER_RUNTIME_INFO, GET_TOPIC_CONFIG, DELETE_TOPIC_IN_BROKER = 28, 351, 215
@@ -55,7 +55,7 @@ def group(home: Path) -> Iterator[Group]:
 
 
 class Beside(NamedTuple):
-    """An agent of ours beside the master, and a name server that hears of it from that agent alone."""
+    """An agent of this project next to the master, and a name server that hears of it from that agent alone."""
 
     namesrv: NamesrvProcess
     agent: Agent

@@ -1,4 +1,4 @@
-"""nsctl beside real programs: Apache's own name server, and a broker that has nothing wrong with it."""
+"""nsctl with real programs: Apache's own name server, and a broker that has nothing wrong with it."""
 
 from __future__ import annotations
 

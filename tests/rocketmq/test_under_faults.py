@@ -1,4 +1,4 @@
-"""RocketMQ's own brokers in the fleet of the fault suite, beside agents: killed, stopped and cut off."""
+"""RocketMQ's own brokers in the fleet of the fault suite, next to agents: killed, stopped and cut off."""
 
 from __future__ import annotations
 

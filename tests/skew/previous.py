@@ -1,4 +1,4 @@
-"""The version before this one, built from history: its programs and its library, beside those of this tree."""
+"""The version before this one, built from history: its programs and its library, next to those of this tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This version beside the one before: agents, clients, name servers and data directories, mixed as in an upgrade."""
+"""This version with the one before: agents, clients, name servers and data directories, mixed as in an upgrade."""
 
 from __future__ import annotations
 

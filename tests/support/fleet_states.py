@@ -47,7 +47,7 @@ class Scene:
     """Addresses of this run, each with the one that a page shows."""
     agent: str = NOWHERE
     flags: tuple[str, ...] = ()
-    """Of nsctl, beside the name servers or agents."""
+    """Of nsctl, in addition to the name servers or agents."""
     words: Mapping[str, str] = field(default_factory=dict)
     """What the runbook's words in capitals stand for here, where it is not the usual."""
 

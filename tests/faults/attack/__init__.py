@@ -1,4 +1,4 @@
-"""Each attack on each listener, beside an honest client; a table, and whether all was withstood.
+"""Each attack on each listener, next to an honest client; a table, and whether all was withstood.
 
 Begin reading in ``runner``.
 """

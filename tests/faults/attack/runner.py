@@ -88,7 +88,7 @@ class Attack(NamedTuple):
     bound: str
     """What holds it."""
     command: Sequence[str]
-    """Attacks, and ends by itself or is ended; exit code 1: a client of its own, which was honest, has failed."""
+    """Attacks, and ends by itself or is ended. With exit code 1, an honest client of its own has failed."""
     most_seconds: float
     """After which it is ended; ``MOST_SECONDS`` if that is less."""
     environment: Mapping[str, str] = {}

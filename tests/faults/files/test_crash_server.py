@@ -58,7 +58,7 @@ def crash_at_the_end(server: OperatedServer, point: str, rng: random.Random) -> 
 
 
 def call_until_it_ends(call: Callable[[], object]) -> None:
-    """Calls again and again, until the server is gone."""
+    """Calls again and again, until the server has ended."""
     try:
         while True:
             call()

@@ -15,7 +15,7 @@ from typing import Any
 from route_client import ClientSettings, KnownRoute, RouteChange, RouteClient
 
 LONGEST_LIFE_SECONDS = 4 * 3600.0
-"""It ends by then even if whoever started it is gone."""
+"""It ends by then even if the program that started it has ended."""
 SETTINGS = ClientSettings(hold_seconds=5.0, poll_seconds=5.0)
 
 

@@ -173,7 +173,7 @@ class Timeline:
         return any(begin <= at <= end for at in self._asked_to_end[process])
 
     def end_was_told(self, client: str, server: str, at: float) -> bool:
-        """Whether the server could hear how the client's process ended, after which it has not come back by a time.
+        """Whether the server could hear how the client's process ended, and it has not come back by a time.
 
         The way has to have been sound ever since the end before that one: who is cut off may leave a connection behind,
         of which nobody tells.

@@ -44,7 +44,7 @@ def life(spark: SparkSession, tmp_path: Path) -> Iterator[Life]:
 
 
 def kill_at(life: Life, step: str) -> None:
-    """Kills an ingest beside its commit."""
+    """Kills an ingest next to its commit."""
     command = [sys.executable, "-m", "tests.faults.pipeline.life", life.addresses(), life.place.url, step]
     done = subprocess.run(command, cwd=ROOT, timeout=FIND_SECONDS, check=False)
     assert done.returncode == -signal.SIGKILL

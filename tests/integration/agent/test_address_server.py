@@ -1,4 +1,4 @@
-"""An address server: asked after 10 s, then every 120 s; an invalid answer is ignored."""
+"""An address server: asked after 10 s, then every 120 s. An invalid answer is ignored."""
 
 from __future__ import annotations
 

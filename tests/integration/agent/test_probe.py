@@ -1,4 +1,4 @@
-"""BrokerProbe: three failed looks, a second apart, are a dead broker; one that succeeds is a living one."""
+"""BrokerProbe: three failed looks, a second apart, are a dead broker. One that succeeds is a living one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native engine in this process: bad events end their own calls, a failed engine all; large requests in pieces."""
+"""The native engine in this process: bad events end their own calls, a failed engine all. Large requests in pieces."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def moment() -> datetime:
 
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
-    """Both know two brokers; a loses one and gets it back; b is restarted without it; then b is killed."""
+    """Both know two brokers. Name server a loses one and gets it back, b is restarted without it and killed."""
     told = Life(RouteLog(Place(str(tmp_path_factory.mktemp("life")))))
     quiet = ("--scan-not-active-broker-interval-millis", "0")
     with ExitStack() as stack:

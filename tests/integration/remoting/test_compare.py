@@ -1,4 +1,4 @@
-"""``nsctl compare-rocketmq`` beside another name server, over RocketMQ's protocol."""
+"""``nsctl compare-rocketmq`` with another name server, over RocketMQ's protocol."""
 
 from __future__ import annotations
 

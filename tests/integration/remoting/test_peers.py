@@ -37,7 +37,7 @@ def task_count(client: Client) -> int:
 
 
 def sent_until_it_is_not_read(connection: socket.socket, data: bytes, most: int) -> int:
-    """How often something can be sent before the other end does not read any more."""
+    """How often something can be sent before the other end stops reading."""
     for count in range(most):
         try:
             connection.sendall(data)
@@ -202,7 +202,7 @@ def test_many_registrations_that_come_at_once_wait_for_memory_and_are_all_taken(
     clients = [RemotingClient(address) for _ in range(12)]
     body = b'{"topicConfigSerializeWrapper":{}}' + b" " * 15_000_000
     rests: list[bytes] = []
-    for number, client in enumerate(clients):  # 180 MB announced, of which 134 fit
+    for number, client in enumerate(clients):  # 180 MB announced; 134 MB fit
         fields = {"brokerName": f"b{number}", "brokerAddr": f"127.0.0.1:{number + 1}", "clusterName": "c"}
         whole = frame(103, {**fields, "brokerId": "0"}, body)
         client.send_bytes(whole[:100_000])

@@ -168,7 +168,7 @@ def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NamesrvPr
 
 
 def shown(place: Place, who: str) -> tuple[ClientFiles, str, str, str]:
-    """What a client shows; the event and a word of the problem in the log; a word that the client reads."""
+    """What a client shows, the event and a word of the problem in the log, and a word that the client reads."""
     ca = place.authority.path
     other = Authority(place.authority.folder / "other", "Other CA")
     if who == "no certificate":

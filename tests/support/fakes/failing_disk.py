@@ -51,7 +51,7 @@ class FailingDisk:
 
 
 class _Stream:
-    """An open file of which each write counts as an operation."""
+    """An open file. Each write counts as an operation."""
 
     def __init__(self, stream: Any, disk: FailingDisk) -> None:
         self._stream = stream

@@ -107,7 +107,7 @@ class ScriptedNamesrv:
         return route_data_pb2.NamesrvHeader(namesrv_name=self.name, epoch=self.epoch, revision=revision)
 
     def behaviour_of(self, method: MethodDescriptor) -> Callable[..., Any] | None:
-        """What answers a call; None: it is UNIMPLEMENTED."""
+        """The function that answers a call, or None: it is UNIMPLEMENTED."""
         return getattr(self, method.name, None)
 
     def add_services(self, server: grpc.Server) -> None:

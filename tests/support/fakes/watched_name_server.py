@@ -41,7 +41,7 @@ class _Watch:
     """An open watch."""
 
     sent: dict[str, int]
-    """Its topics, each with the revision that it was told at; -1: not yet."""
+    """Its topics, each with the revision that it was sent at, or -1 before that."""
     request_count: int = 1
     refusal: Refusal | None = None
     """What is wrong with its last request."""

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 """For a name server: whatever leaves does so for another reason than its expiry."""
 EXACTLY = ("--delete-topic-with-broker-registration",)
-"""For a name server: a topic that a whole table no longer has is gone."""
+"""For a name server: a topic that a whole table no longer has is removed."""
 
 
 class StandInBroker(Process):
@@ -132,7 +132,7 @@ def topics_of(client: Client) -> dict[str, tuple[int, int, int]]:
 
 @contextmanager
 def asking_all_the_time(ask: Callable[[], object]) -> Iterator[list[object]]:
-    """Asks every 10 ms, beside the test, and collects the answers. At the end there is at least one more."""
+    """Asks every 10 ms, parallel to the test, and collects the answers. At the end there is at least one more."""
     answers: list[object] = []
     ending = threading.Event()
 

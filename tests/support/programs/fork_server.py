@@ -38,7 +38,7 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 def serve(requests: socket.socket) -> Callable[[], None] | None:
-    """Forks programs until nobody can ask any more.
+    """Forks programs until its input ends.
 
     Returns:
         In a forked process: its program's ``main``, to be called last, so that the interpreter ends as it always does.

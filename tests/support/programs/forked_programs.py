@@ -39,8 +39,8 @@ class ForkedProgram:
         Args:
             arguments: The program and its arguments.
             environment: All its variables.
-            folder: Where it runs; None: where the tests do.
-            output: A descriptor for its standard output; None: that of the tests.
+            folder: Where it runs, or None for where the tests do.
+            output: A descriptor for its standard output, or None for that of the tests.
         """
         read, write = os.pipe()
         self.stderr: TextIO = os.fdopen(read)
@@ -79,7 +79,7 @@ class ForkedProgram:
     def send_signal(self, number: int) -> None:
         """Sends a signal, unless it has ended."""
         if self.poll() is None:
-            # Its end is told a moment after the process is gone.
+            # Its end is told a moment after the process has ended.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 

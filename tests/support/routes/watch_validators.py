@@ -30,7 +30,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 Route = route_data_pb2.TopicRouteData | None
-"""A route; None: the topic is not there."""
+"""A route, or None if the topic is not there."""
 
 Routes = Mapping[str, Route]
 
@@ -120,7 +120,7 @@ def held_at_bookmarks(client: Client) -> Iterator[Held]:
 
 
 def last_bookmark(client: Client) -> tuple[str, int] | None:
-    """Where a client that lost its stream continues; None: it starts anew."""
+    """Where a client that lost its stream continues, or None if it starts anew."""
     last = None
     for held in held_at_bookmarks(client):
         last = held.epoch, held.revision

@@ -1,4 +1,4 @@
-"""What brokers and operators may send, few enough that they often meet: drawn for machines beside a model."""
+"""What brokers and operators may send, few enough that they often meet: drawn for machines with a model."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class WatchBesideANameServer(Machine):
         self.at_bookmark: set[str] = set()
         """What the name server watched when it sent its last bookmark."""
         self.told_since: set[str] = set()
-        """Topics of which something came since the last bookmark."""
+        """Topics with messages since the last bookmark."""
 
     @rule(events=st.lists(EVENTS, min_size=1, max_size=10))
     def some_events(self, events: list[tuple[Any, ...]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 CLOCK, VERSION = "ODD_MACHINE_CLOCK", "ODD_MACHINE_VERSION"
-"""Variables: a file with the seconds by which the wall clock is wrong; a version that the program takes for its own."""
+"""Variables: a file with the seconds by which the wall clock is wrong, and the version that the program reports."""
 
 
 class OddClock:

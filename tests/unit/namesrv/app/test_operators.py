@@ -1,4 +1,4 @@
-"""Operators: changes are durable first, then in force; one at a time, in order, also without their callers."""
+"""Operators: changes are durable first, then in force. They run one at a time, in order, also without their callers."""
 
 from __future__ import annotations
 

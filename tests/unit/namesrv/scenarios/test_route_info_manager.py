@@ -76,7 +76,7 @@ def test_an_unknown_topic_has_no_route(fleet: Fleet) -> None:
 
 
 def test_a_slave_that_registers_as_master_is_the_master(static: Fleet) -> None:
-    """Scenario 41. The master before it has lost its place and is gone from all tables."""
+    """Scenario 41. The master before it has lost its place and has left all tables."""
     promoted = addr_of("broker-0", 1)
     static.register(promoted, 0, TOPICS, name="broker-0")
     assert static.addrs("topic-0") == {0: promoted, 2: addr_of("broker-0", 2)}

@@ -143,7 +143,7 @@ def test_a_slave_that_unregisters_leaves_its_master(fleet: ReplicatedFleet) -> N
 
 
 def test_a_slave_stands_in_for_a_lost_master_for_reading(fleet: ReplicatedFleet) -> None:
-    """Scenario 15. The permission that the group reported is shown beside the one in force."""
+    """Scenario 15. The permission that the group reported is shown next to the one in force."""
     fleet.master("TopicTest")
     fleet.slave("TopicTest")
     fleet.unregister(A)

@@ -377,7 +377,7 @@ def test_each_change_is_told_once_or_counted_once_whatever_the_disk_does(
                 await write(meanwhile, is_cancelled=outcome == "cancelled")
         await kept.journal.write_last()
         kept.append()
-        kept.append(wide(27))  # nothing waits any more, so that both just fit
+        kept.append(wide(27))  # the queue is empty, so that both just fit
         await kept.journal.write_last()
 
     asyncio.run(run())

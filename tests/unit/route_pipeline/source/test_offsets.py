@@ -1,4 +1,4 @@
-"""Offsets: what Spark kept is read back; what is damaged or of another version is refused with one line."""
+"""Offsets: those that Spark kept are read back. Damaged ones and other versions are refused with one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why broker groups are not in a topic's route any more, or never were."""
+"""Why broker groups have left a topic's route, or never were in it."""
 
 from __future__ import annotations
 

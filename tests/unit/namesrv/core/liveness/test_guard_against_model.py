@@ -24,7 +24,7 @@ BROKERS = st.integers(0, 9)
 
 @dataclass
 class Broker:
-    """A broker that came, until nothing counts of it any more."""
+    """A broker that registered, for as long as it counts."""
 
     principal: str
     lost_at: float | None = None

@@ -1,4 +1,4 @@
-"""Following a snapshot: normalised changes lead to what a snapshot has; bookmarks, resuming, ends."""
+"""Following a snapshot: normalised changes lead to the rows of a snapshot. Bookmarks, resuming, ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open watches: when they are woken, from where they resume, and what bounds them; without streams and a loop."""
+"""Open watches, without streams and a loop: when they are woken, from where they resume, and what bounds them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["operator"]  # pytest finds the fixture by its name in this module
 
 @pytest.fixture
 def lossy(operator: Operator) -> Operator:
-    """Four groups, three of which the guard holds; one more that only a snapshot file knows."""
+    """Four groups. The guard holds three of them; one is known only from a snapshot file."""
     channels = [operator.fleet.heartbeats.open_channel() for _ in range(4)]
     for number, channel_id in enumerate(channels):
         operator.fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)

@@ -1,4 +1,4 @@
-"""RouteServicer: batches are joined as generated code encodes them, and bounded; the status counts what is there."""
+"""RouteServicer: batches are joined as generated code encodes them, and bounded. The status counts what is there."""
 
 from __future__ import annotations
 
