@@ -72,10 +72,10 @@ pub struct FrameInfo {
 }
 
 impl FrameInfo {
-    /// The key by which a repeated request is known, over the same connection.
-    pub(crate) fn known_key(&self, request: &[u8]) -> Option<Bytes> {
+    /// The key by which a repeated request is known, over the same connection, and its body.
+    pub(crate) fn known_key<'a>(&self, request: &'a [u8]) -> Option<(Bytes, &'a [u8])> {
         let (header, body) = request.split_at_checked(self.header)?;
-        known_key(self.connection, self.encoding, header, body)
+        Some((known_key(self.connection, self.encoding, header)?, body))
     }
 }
 
@@ -99,12 +99,6 @@ impl CallInfo {
         let Some(frame) = &self.frame else { return Some(request) };
         let (header, body) = request.split_at_checked(frame.header)?;
         body.is_empty().then(|| frame_key(frame.encoding, header)).flatten()
-    }
-
-    /// The key by which a repeated request is known.
-    pub(crate) fn known_key(&self) -> Option<Bytes> {
-        let request = self.request()?;
-        self.frame.as_ref().map_or(Some(request.clone()), |frame| frame.known_key(&request))
     }
 
     /// Releases the request of a stream that Python has admitted: it has a copy, and limits streams. The metadata stays.

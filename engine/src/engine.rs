@@ -214,8 +214,9 @@ impl Engine {
 
     /// Has Python get a number instead of calls like this one, from the same caller. Whether it is short enough.
     pub fn know(&self, call: &CallInfo, number: u64) -> bool {
-        let Some(request) = call.known_key() else { return false };
-        self.shared.known.put(call, &request, number)
+        let Some(request) = call.request() else { return false };
+        let Some(frame) = &call.frame else { return self.shared.known.put(call, &request, &[], number) };
+        frame.known_key(&request).is_some_and(|(key, body)| self.shared.known.put(call, &key, body, number))
     }
 
     /// Forgets the numbers of all requests.

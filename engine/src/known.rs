@@ -2,11 +2,15 @@
 //!
 //! Nothing of an answer is here. Python gets the number instead of the call, and decides what the answer is, or wants
 //! to see the call after all. Known requests are forgotten when permits or tokens are read anew.
+//!
+//! A registration in `RocketMQ`'s protocol has a header and a large body. Its key is the header, which has the
+//! body's checksum, and its body is compared by a digest. So bodies of unknown headers are not read.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
+use ring::digest::{Digest, SHA256, digest};
 
 use crate::bridge::CallInfo;
 
@@ -25,7 +29,7 @@ pub(crate) struct Known {
 struct Numbers {
     /// The generation of permits under which these were given.
     generation: u64,
-    by_key: HashMap<Box<[u8]>, u64>,
+    by_key: HashMap<Box<[u8]>, (u64, Option<Digest>)>,
 }
 
 impl Known {
@@ -40,12 +44,15 @@ impl Known {
         method: u16,
         credentials: Option<&Bytes>,
         request: &[u8],
+        body: &[u8],
     ) -> Option<u64> {
         let numbers = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
         if numbers.by_key.is_empty() || !self.key_into(buffer, method, credentials, request) {
             return None;
         }
-        numbers.by_key.get(buffer.as_slice()).copied()
+        let (number, expected) = *numbers.by_key.get(buffer.as_slice())?;
+        drop(numbers); // a digest takes a millisecond
+        (expected.as_ref().map(Digest::as_ref) == digest_of(body).as_ref().map(Digest::as_ref)).then_some(number)
     }
 
     /// Whether there is none.
@@ -55,16 +62,17 @@ impl Known {
 
     /// Gives the request of a call a number instead of the one that it had. False if the request is too long, the caller
     /// is not identified, or the call is of older permits.
-    pub(crate) fn put(&self, call: &CallInfo, request: &[u8], number: u64) -> bool {
+    pub(crate) fn put(&self, call: &CallInfo, request: &[u8], body: &[u8], number: u64) -> bool {
         let mut key = Vec::new();
         if !self.key_into(&mut key, call.method, call.credentials.as_ref(), request) {
             return false;
         }
+        let digest = digest_of(body);
         let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
         if call.generation < numbers.generation {
             return false;
         }
-        numbers.by_key.insert(key.into_boxed_slice(), number);
+        numbers.by_key.insert(key.into_boxed_slice(), (number, digest));
         true
     }
 
@@ -99,12 +107,16 @@ impl Known {
     }
 }
 
+fn digest_of(body: &[u8]) -> Option<Digest> {
+    (!body.is_empty()).then(|| digest(&SHA256, body))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn number(known: &Known, method: u16, credentials: Option<&Bytes>, request: &[u8]) -> Option<u64> {
-        known.number_of(&mut vec![1, 2, 3], method, credentials, request)
+        known.number_of(&mut vec![1, 2, 3], method, credentials, request, &[])
     }
 
     fn put(known: &Known, credentials: Option<&Bytes>, request: &[u8], number: u64) -> bool {
@@ -113,7 +125,7 @@ mod tests {
 
     fn put_of(known: &Known, credentials: Option<&Bytes>, request: &[u8], number: u64, generation: u64) -> bool {
         let call = CallInfo { method: 1, credentials: credentials.cloned(), generation, ..CallInfo::unknown() };
-        known.put(&call, request, number)
+        known.put(&call, request, &[], number)
     }
 
     #[test]
@@ -127,6 +139,16 @@ mod tests {
         assert_eq!(number(&known, 1, None, b"request"), Some(8));
         known.forget();
         assert_eq!(number(&known, 1, None, b"request"), None);
+    }
+
+    #[test]
+    fn a_request_with_another_body_is_not_known() {
+        let (known, header, buffer) = (Known::new(false), &b"header"[..], &mut Vec::new());
+        let call = CallInfo { method: 1, ..CallInfo::unknown() };
+        assert!(known.put(&call, header, b"body", 7));
+        assert_eq!(known.number_of(buffer, 1, None, header, b"body"), Some(7));
+        assert_eq!(known.number_of(buffer, 1, None, header, b"bodz"), None);
+        assert_eq!(known.number_of(buffer, 1, None, header, &[]), None);
     }
 
     #[test]

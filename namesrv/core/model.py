@@ -114,9 +114,9 @@ class TopicTableFingerprint(NamedTuple):
     """Size and digest of a topic table that was read. An equal table is not read again."""
 
     size: int
-    """Of the text that the table is, so that it is found within a longer one."""
+    """Bytes of the table, so that it is found within a body."""
     digest: bytes
-    """Of that text; nobody can make another one with the same."""
+    """SHA-256 of these bytes: nobody can make another table with the same."""
     topics: int
     """How many it has."""
 

@@ -280,7 +280,7 @@ BYTES_AT_ONCE = 256 * 1024
 
 _ZLIB = b"\x78"
 _CRC32_MASK = 0x7FFF_FFFF
-_TABLE = '"topicConfigTable":'
+_TABLE = b'"topicConfigTable":'
 """The key before a topic table, as RocketMQ writes it. No text within JSON has these quotes."""
 
 
@@ -311,14 +311,13 @@ def read_registration(
         raise crc32_not_match(crc32, actual & _CRC32_MASK)
     if is_compressed(data):
         return _read_compressed(data, RegistrationBody(known_topics))
-    text = data.decode(errors="replace").removeprefix("\ufeff")
-    begin = text.find(_TABLE) + len(_TABLE)
-    if held is not None and _digest(text, begin, end := begin + held.size) == held.digest:
-        body = _read_text(f"{text[:begin]}null{text[end:]}", known_topics)
+    begin = data.find(_TABLE) + len(_TABLE)
+    if held is not None and _digest(memoryview(data)[begin : (end := begin + held.size)]) == held.digest:
+        body = _read_text(b"%bnull%b" % (data[:begin], data[end:]), known_topics)
         if body.tables == 1 and not body.mappings:
             body.is_table_held, body.table_fingerprint = True, held
             return body
-    return _read_text(text, known_topics)
+    return _read_text(data, known_topics)
 
 
 def is_compressed(data: bytes) -> bool:
@@ -340,14 +339,15 @@ def data_version_of(value: object) -> DataVersion:
     return DataVersion(timestamp_millis, counter, state_version)
 
 
-def _pieces(data: bytes) -> Iterator[memoryview]:
+def _pieces(data: bytes | memoryview) -> Iterator[memoryview]:
     """A body in pieces, with a yield point before each."""
     for start in range(0, len(data), BYTES_AT_ONCE):
         yield_point()
         yield memoryview(data)[start : start + BYTES_AT_ONCE]
 
 
-def _read_text(text: str, known_topics: Container[str]) -> RegistrationBody:
+def _read_text(data: bytes, known_topics: Container[str]) -> RegistrationBody:
+    text = data.decode(errors="replace").removeprefix("\ufeff")
     body, reader = RegistrationBody(known_topics), JsonReader(text)
     _read_members(reader, body)
     reader.check_ended()
@@ -386,15 +386,19 @@ def _read_table(reader: JsonReader, body: RegistrationBody) -> None:
     for topic in paced(reader.members(began)):
         body.add(topic, reader.take())
         body.add_plain(reader)
-    digest = _digest(reader.text, began, reader.at)
-    body.table_fingerprint = TopicTableFingerprint(reader.at - began, digest, len(body.configs))
-
-
-def _digest(text: str, begin: int, end: int) -> bytes:
-    digest = hashlib.sha256()
-    for start in range(begin, end, BYTES_AT_ONCE):
+    digest, size = hashlib.sha256(), 0
+    for start in range(began, reader.at, BYTES_AT_ONCE):
         yield_point()
-        digest.update(text[start : min(start + BYTES_AT_ONCE, end)].encode())
+        piece = reader.text[start : min(start + BYTES_AT_ONCE, reader.at)].encode()
+        digest.update(piece)
+        size += len(piece)
+    body.table_fingerprint = TopicTableFingerprint(size, digest.digest(), len(body.configs))
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for piece in _pieces(data):
+        digest.update(piece)
     return digest.digest()
 
 

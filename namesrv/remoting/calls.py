@@ -311,7 +311,7 @@ class RegistrationCalls:
         master, order = (result.ha_server_addr, result.master_addr), self._order_topic_config()
         values = {name: value for name, value in zip(("haServerAddr", "masterAddr"), master, strict=True) if value}
         told = answer(request, ResponseCode.SUCCESS, order, values)
-        if registration.topic_configs is None and not registration.mappings:
+        if registration.topic_configs is None and not registration.mappings and not result.changed:
             self._may_repeat(request, registration, (master, order), told)
         return told
 

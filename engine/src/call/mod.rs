@@ -248,7 +248,7 @@ impl OpenCall {
             return None;
         }
         let mut key = self.worker.key.borrow_mut();
-        self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message)
+        self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message, &[])
     }
 
     fn assembler(&self, held: Hold) -> Assembler {

@@ -326,8 +326,8 @@ impl Connection {
         if !may_be_known || shared.known.is_empty() {
             return None;
         }
-        let (key, mut buffer) = (frame.known_key(request)?, self.worker.key.borrow_mut());
-        shared.known.number_of(&mut buffer, method, self.credentials.as_ref(), &key)
+        let ((key, body), mut buffer) = (frame.known_key(request)?, self.worker.key.borrow_mut());
+        shared.known.number_of(&mut buffer, method, self.credentials.as_ref(), &key, body)
     }
 
     /// Sends what waits, and looks at the time. Returns how the connection ends.

@@ -8,7 +8,6 @@ use std::io::Write as _;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use ring::digest::{SHA256, digest};
 
 use crate::bridge::CallId;
 use crate::remoting::frame::{BINARY, JSON};
@@ -98,17 +97,11 @@ pub(crate) fn frame_key(encoding: u8, header: &[u8]) -> Option<Bytes> {
     Some(key.freeze())
 }
 
-/// The same with the body and the connection: a broker's registration is its connection's.
-pub(crate) fn known_key(connection: CallId, encoding: u8, header: &[u8], body: &[u8]) -> Option<Bytes> {
+/// The same with the connection: a broker's registration is its connection's.
+pub(crate) fn known_key(connection: CallId, encoding: u8, header: &[u8]) -> Option<Bytes> {
     let head = Head::of(encoding, header)?;
-    let mut key = BytesMut::with_capacity(header.len() + 64);
+    let mut key = BytesMut::with_capacity(header.len() + 16);
     key.put_u64(connection);
-    if body.is_empty() {
-        key.put_u8(0);
-    } else {
-        key.put_u8(1);
-        key.put_slice(digest(&SHA256, body).as_ref());
-    }
     head.key_into(encoding, header, &mut key);
     Some(key.freeze())
 }
