@@ -237,15 +237,20 @@ def _slower(figures: Figures) -> Rows:
 
 def _pipeline(figures: Figures) -> Rows:
     bulk, read_small, follow = pipeline.BULK, pipeline.SMALL_READ, pipeline.FOLLOW
-    yield "workload, Spark on two cores", "measured"
+    yield "workload on two cores", "measured"
     yield "ingest of 1,600,000 queue rows, local disk", figures.text(bulk, "ingest, again", " rows/s")
     yield "the same into S3", figures.text(f"{bulk}, on S3", "ingest, again", " rows/s")
     yield "first read of 30 topics in a session", figures.text(read_small, "first read", " s")
     yield "the same again", figures.text(read_small, "read again", " s")
     change = "from a change to its row"
     yield f"{change} in the log, `follow --every 1`", figures.text(follow, change, " s")
-    memory = (figures.median(bulk, f"ingest: {one}", " MiB") for one in ("most memory of Java", "of one Python worker"))
-    yield "largest memory of Java, and of one Python worker, during the ingest", ", ".join(memory)
+    for rows in ("1,000,000", "10,000,000"):
+        peak = figures.text(f"{rows} queue rows", "ingest: most memory", " MiB")
+        yield f"peak memory of an ingest of {rows} queue rows", peak
+    asked = f"{bulk}, 1,000 batches"
+    yield "as-of of one topic in 1,600,000 rows and 1,000 batches", figures.text(asked, "as-of of one topic", " s")
+    for log in ("new log", "10,000 commits"):
+        yield f"start of a writer, {log}", figures.text("start of a writer", log, " s")
 
 
 def _runs(figures: Figures) -> Rows:
