@@ -228,7 +228,6 @@ fn reason_and_pause(status: &Status) -> (String, Duration) {
     )
 }
 
-
 /// TLS and a token. Without TLS, connections are plaintext.
 #[derive(Clone, Default)]
 struct Credentials {
@@ -280,7 +279,6 @@ impl Interceptor for Credentials {
         Ok(request)
     }
 }
-
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
