@@ -176,6 +176,14 @@ def test_an_increment_deletes_nothing_even_if_registrations_are_taken_exactly() 
     assert all_topics(fleet) == ["T", "T1", "T2"]
 
 
+def test_a_broker_of_the_snapshot_file_has_to_register_in_full_first() -> None:
+    before, after = Fleet(), Fleet()
+    before.register(topics=("T",))
+    after.state.load_snapshot(before.state.snapshot().messages())
+    with refuses(Reason.NEED_FULL_REGISTRATION, match="not from the broker itself"):
+        after.register(topics=("T2",), version=version(2), base_version=VERSION)
+
+
 def test_a_slaves_topics_are_ignored(fleet: Fleet) -> None:
     """RocketMQ 4."""
     fleet.register(A)
