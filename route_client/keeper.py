@@ -120,7 +120,7 @@ class RouteKeeper:
             async with asyncio.timeout(None if ready else UNREADY_SECONDS):
                 await _first_end(self._watch(namesrv), self._resync(namesrv, while_ready=ready))
         except TimeoutError:
-            return
+            self._chooser.choose_anew()
         except CallError as failed:
             if failed.error.reason == "WATCH_EXPIRED" and loop.time() >= steady_at:
                 self._chooser.choose_anew()

@@ -88,6 +88,21 @@ def test_a_name_server_that_is_not_ready_is_passed_over_and_used_if_there_is_no_
         assert client.route(TOPIC).route == route()
 
 
+def test_of_name_servers_that_are_not_ready_the_first_that_becomes_so_is_found(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("route_client.keeper.UNREADY_SECONDS", 0.1)
+    with FakeNameServer(name="ns-b") as other:
+        fakes = {server.endpoint: server for server in (fake, other)}
+        for server in fakes.values():
+            server.serve(ready=False)
+        with RouteClient([str(endpoint) for endpoint in fakes], QUICK, topics=[TOPIC]) as client:
+            status = eventually(client.status, lambda status: status.endpoint is not None)
+            (waiting,) = (server for endpoint, server in fakes.items() if endpoint != status.endpoint)
+            waiting.serve(ready=True)
+            eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == waiting.endpoint)
+
+
 @pytest.mark.parametrize("watches", [True, False])
 def test_a_name_server_that_is_not_ready_any_more_is_left(
     fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, watches: bool
