@@ -9,7 +9,7 @@ import itertools
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Le, MaxLen
 from pydantic.fields import FieldInfo
@@ -29,6 +29,8 @@ def kind(annotation: Any) -> str:
     """The kind of a value. A setting that may be absent has the kind of its values."""
     if get_origin(annotation) in {Union, types.UnionType}:
         return kind(next(one for one in get_args(annotation) if one is not type(None)))
+    if get_origin(annotation) is Annotated:
+        return kind(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     return KINDS.get(annotation) or f"`{annotation.__name__}`"
