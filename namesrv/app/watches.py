@@ -62,7 +62,7 @@ class WatchStream:
     """Its position among the changes; a RouteWatch if it is of some topics."""
     woken: asyncio.Event
     """Set when there may be something to send."""
-    writer: EngineCall | None = None
+    engine_call: EngineCall | None = None
     """Sends messages that are the same for several streams, without their tasks. None: the engine cannot."""
     is_idle: bool = False
     """Whether its task waits to be woken, with everything sent."""
@@ -203,7 +203,11 @@ class WatchStreams:
         return len(reader.pending) if isinstance(reader, RouteWatch) else self._state.revision - reader.revision
 
     async def notify_readers(self) -> None:
-        """Reads changes and wakes the readers that they concern. Runs until cancelled."""
+        """Reads changes and wakes the readers that they concern. Runs until cancelled.
+
+        It runs in a later iteration of the event loop than the commit. So the answer to a change leaves before
+        its watches are notified, unless a table is compacted in between.
+        """
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -235,9 +239,9 @@ class WatchStreams:
         Callers must ``_send`` in the same step.
         """
         watcher = self._streams.get(reader)
-        if watcher is None or watcher.writer is None or not isinstance(reader, RouteWatch):
+        if watcher is None or watcher.engine_call is None or not isinstance(reader, RouteWatch):
             return False
-        is_free = watcher.is_idle and watcher.writer.is_free
+        is_free = watcher.is_idle and watcher.engine_call.is_free
         if not is_free or reader.failure is not None or len(reader.pending) > SHARED_TOPICS:
             return False
         message = self.messages.next_message(reader)
@@ -249,7 +253,7 @@ class WatchStreams:
 
     def _send(self, together: dict[bytes, list[WatchStream]]) -> None:
         for message, watchers in together.items():
-            writers = [watcher.writer for watcher in watchers if watcher.writer is not None]
+            writers = [watcher.engine_call for watcher in watchers if watcher.engine_call is not None]
             writers[0].write_to_all(writers, message)
             for watcher in watchers:
                 self.sent(watcher)

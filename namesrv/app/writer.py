@@ -1,7 +1,8 @@
 """The table writer makes one change at a time: a thread prepares it, the event loop commits it.
 
 The event loop owns all that callers see: the rows of the tables, channels, liveness, intents, the change log and the
-engine's cached answers. Only a commit changes the tables, in one step of the event loop.
+engine's cached answers. Only a commit changes what the tables say, in one step of the event loop. A sparse table
+is replaced by an equal, compact one later.
 
 The writer's thread prepares a change. It reads tables, which stand still: one change at a time is under way. It owns
 the transaction that it prepares, which no other code sees. It must not touch channels, liveness, quotas or streams.

@@ -184,7 +184,7 @@ class BrokerRegistration:
         self._before = before = state.tables.broker_live_table.get(self._key)
         _check_base_version(registration, before)
         self._brings_topics = needs_topics(state, registration)
-        if self._brings_topics and self._topics is None:  # they did not count before
+        if self._brings_topics and self._topics is None:  # the tables have changed since `topics_to_read`
             self.read()
         self._replaced = self._put_into_group(transaction, before)
         self._renewed = self._live_info()

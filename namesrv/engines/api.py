@@ -105,7 +105,7 @@ def doubt_of(context: Context) -> Doubt | None:
     return context.doubt if isinstance(context, EngineCall) else None
 
 
-def shared_writer(context: Context) -> EngineCall | None:
+def engine_call(context: Context) -> EngineCall | None:
     """The context of a stream, if its engine can send the same message to many at once."""
     return context if isinstance(context, EngineCall) else None
 

@@ -601,7 +601,7 @@ class NativeServer(EngineServer):
     async def start(self) -> None:
         """Begins to accept. Raises ValueError if the certificates cannot be used."""
         self._paths = list(self._registered)
-        self._handlers = [(handler, rpc_handlers.is_marked(handler)) for handler in self._registered.values()]
+        self._handlers = [(handler, rpc_handlers.never_waits(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
         if self._go_away is not None:
             self.engine.set_go_away(*self._go_away)

@@ -35,8 +35,8 @@ def handlers_of_server(
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         authorizer: Decides which calls a caller may make. None: all calls.
-        large_requests: Parses large requests in pieces. None refuses them, because each request is then parsed in one
-            iteration of the event loop.
+        large_requests: Parses large requests in pieces. None refuses those above 4 MiB, as each is
+            then parsed in one step.
     """
     of_all = shares or FairShares.of()
     return CallHandlers(

@@ -370,7 +370,10 @@ class RegistrationServicer:
             return answer
 
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        """Refuses a request that breaks a rule before it waits for the tables. Most have topics that do not count."""
+        """Refuses a request that breaks a rule before it waits for the tables.
+
+        Usually the version is held, and the topics stay unread.
+        """
         registration = read_registration(request)
         self._calls.check_room(registration.live_key)
         caller, topics = sharer_of(context).name, request.topic_configs

@@ -37,7 +37,7 @@ from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import Follower, RouteWatch
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
-from namesrv.engines.api import shared_writer
+from namesrv.engines.api import engine_call
 from namesrv.grpc_api.handlers import Context
 from namesrv_common.server.shares import Sharer, Shares
 
@@ -129,7 +129,7 @@ class WatchCalls:
         """The routes of the subscribed topics, then each change of them as it happens."""
         sharer = sharer_of(context)
         subscription, after = await self._opening(await anext(requests, None), sharer.name)
-        opening = self._watch_streams.watching(subscription, after, context.peer(), shared_writer(context), sharer)
+        opening = self._watch_streams.watching(subscription, after, context.peer(), engine_call(context), sharer)
         async with opening as watcher, _LaterRequests.of(requests, watcher.woken) as later:
             watch = watcher.reader
             assert isinstance(watch, RouteWatch), "that is what was opened"

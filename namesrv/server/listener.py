@@ -122,7 +122,7 @@ def add_services(
     Args:
         services: The services, each with the parts that answer its calls (``namesrv_common.server.rpc_handlers``).
         authorizer: Decides which caller may make which call. None admits every call.
-        large_requests: Parses large requests. None parses each in one step of the event loop.
+        large_requests: Parses large requests. None refuses those above 4 MiB, as each is then parsed in one step.
     """
     handlers = handlers_of_server(
         settings.slow_reader_timeout_millis / 1000,

@@ -158,8 +158,8 @@ def marked(handle: HandleT, has_room: Callable[[], bool]) -> HandleT:
     return handle
 
 
-def is_marked(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
-    """Whether the handler of a call never waits."""
+def never_waits(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
+    """Whether the handler of a call answers at once (``inline_calls``)."""
     return hasattr(handler.unary_unary, _MARK)
 
 

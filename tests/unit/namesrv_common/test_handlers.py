@@ -197,7 +197,7 @@ def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any
     world = World(failures, answering(answer))
     assert asyncio.run(world.check(Reader())) == b"\x08\x01"
     assert world.observer.ended_with == [grpc.StatusCode.OK]
-    assert rpc_handlers.is_marked(world.handlers["Check"])
+    assert rpc_handlers.never_waits(world.handlers["Check"])
 
 
 @both
