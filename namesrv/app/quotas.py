@@ -16,23 +16,24 @@ def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:
     return overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
 
 
-_KINDS: dict[str, tuple[str, int, Refusal, Refusal]] = {
-    "lookups": ("lookups under way", limits.MAX_LOOKUPS_UNDER_WAY, _too_much, _too_much),
-    "registrations": ("registrations under way", limits.MAX_REGISTRATIONS_UNDER_WAY, _too_much, _too_much),
-    "admin_calls": ("calls of AdminService under way", limits.MAX_ADMIN_CALLS_UNDER_WAY, _too_much, _too_much),
-    "streams": ("streams under way", limits.MAX_STREAMS_UNDER_WAY, _too_much, _too_much),
-    "probes": ("open calls of health", limits.MAX_PROBES_UNDER_WAY, _too_much, _too_much),
-    "reflections": ("open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY, _too_much, _too_much),
-    "request_bytes": ("bytes of requests under way", limits.MAX_REQUEST_BYTES_UNDER_WAY, _too_much, _too_much),
-    "registered_topics": ("topics of registrations under way", limits.MAX_TOPICS_UNDER_WAY, _too_much, _too_much),
-    "channels": ("open channels", limits.MAX_CHANNELS, limit_exceeded, limit_exceeded),
-    "watches": ("open watches", limits.MAX_WATCHERS, limit_exceeded, _too_much),
-    "watched_names": ("topics and prefixes watched", limits.MAX_WATCHED_NAMES, limit_exceeded, limit_exceeded),
-    "snapshot_streams": ("snapshot streams", limits.MAX_SNAPSHOT_STREAMS, limit_exceeded, _too_much),
-    "pins": ("pins", MAX_PINS, too_many_pins, too_many_pins),
-    "pinned_revisions": ("pinned revisions", MAX_PINNED_REVISIONS, too_many_pins, too_many_pins),
-}
-"""The name of each kind in errors, its bound, and the errors where one caller's share or that of all is used up."""
+def _kinds() -> dict[str, tuple[str, int, Refusal, Refusal]]:
+    """The name of each kind in errors, its bound, and the errors where one caller's share or that of all is used up."""
+    return {
+        "lookups": ("lookups under way", limits.MAX_LOOKUPS_UNDER_WAY, _too_much, _too_much),
+        "registrations": ("registrations under way", limits.MAX_REGISTRATIONS_UNDER_WAY, _too_much, _too_much),
+        "admin_calls": ("calls of AdminService under way", limits.MAX_ADMIN_CALLS_UNDER_WAY, _too_much, _too_much),
+        "streams": ("streams under way", limits.MAX_STREAMS_UNDER_WAY, _too_much, _too_much),
+        "probes": ("open calls of health", limits.MAX_PROBES_UNDER_WAY, _too_much, _too_much),
+        "reflections": ("open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY, _too_much, _too_much),
+        "request_bytes": ("bytes of requests under way", limits.MAX_REQUEST_BYTES_UNDER_WAY, _too_much, _too_much),
+        "registered_topics": ("topics of registrations under way", limits.MAX_TOPICS_UNDER_WAY, _too_much, _too_much),
+        "channels": ("open channels", limits.MAX_CHANNELS, limit_exceeded, limit_exceeded),
+        "watches": ("open watches", limits.MAX_WATCHERS, limit_exceeded, _too_much),
+        "watched_names": ("topics and prefixes watched", limits.MAX_WATCHED_NAMES, limit_exceeded, limit_exceeded),
+        "snapshot_streams": ("snapshot streams", limits.MAX_SNAPSHOT_STREAMS, limit_exceeded, _too_much),
+        "pins": ("pins", MAX_PINS, too_many_pins, too_many_pins),
+        "pinned_revisions": ("pinned revisions", MAX_PINNED_REVISIONS, too_many_pins, too_many_pins),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class FairShares:
         """Makes them with rules for one caller; ``most`` has other bounds than those of ``limits``, by kind."""
         made = {
             kind: Shares(what, most.get(kind, usual), rules, own=own, full=full)
-            for kind, (what, usual, own, full) in _KINDS.items()
+            for kind, (what, usual, own, full) in _kinds().items()
         }
         return cls(**made)
 
