@@ -17,7 +17,7 @@ from pathlib import Path
 from namesrv_common.version import __version__
 
 REPOSITORY = Path(__file__).parents[2]
-CLIENTS = ("go",)
+CLIENTS = ("go", "java")
 """Client modules in clients/ of languages other than Python."""
 EXTRAS = ("namesrv", "broker-agent", "nsctl", "console", "otel", "route-pipeline", "spark")
 """Extras whose packages the bill of materials lists."""

@@ -75,4 +75,6 @@ def test_what_a_release_has_beside_its_wheels_is_whole_and_readable(tmp_path: Pa
     bill = json.loads((tmp_path / f"namesrv-{__version__}.cdx.json").read_text())
     listed = {component["name"] for component in bill["components"] if component["purl"]}
     assert {"grpcio", "tenacity", "tokio", "rustls"} <= listed
+    assert f"<version>{__version__}</version>" in (ROOT / "clients/java/pom.xml").read_text()
+    assert f'\nversion = "{__version__}"\n' in (ROOT / "engine/Cargo.toml").read_text()
     assert (tmp_path / f"release-notes-{__version__}.md").read_text().startswith("## ")
