@@ -37,6 +37,7 @@ class _Engine(NamedTuple):
     temporary: str = ""
     topic: str = "of_topic"
     at: str = "asked_at"
+    settings: str = ""
 
 
 _ENGINES: dict[Engine, _Engine] = {
@@ -45,13 +46,13 @@ _ENGINES: dict[Engine, _Engine] = {
         "create or replace macro route_at(of_topic, asked_at) as table\n{query};",
     ),
     "spark": _Engine(
-        "-- Else Spark's optimizer infers constraints of the view history for minutes.\n"
-        "set spark.sql.constraintPropagation.enabled = false;\n\n"
         "create or replace temporary view log as select * from delta.`{table}`;",
         "create or replace temporary function route_at(of_topic string, asked_at timestamp)\n"
         "returns table return\n{query};",
         row="struct",
         temporary="temporary",
+        settings="-- Else Spark's optimizer infers constraints of the view history for minutes.\n"
+        "set spark.sql.constraintPropagation.enabled = false;\n\n",
     ),
     "trino": _Engine(
         "-- log: call system.register_table('SCHEMA', 'log', '{table}')",
@@ -87,7 +88,7 @@ def views_of(table: str, engine: Engine, log: str | None = None) -> str:
     query = _text("route_at.sql", {"of_topic": own.topic, "asked_at": own.at}).rstrip()
     head = own.log.format(table=table) if log is None else log
     views = _text("views.sql", {"row": own.row, "temporary": own.temporary, "content": _CONTENT})
-    return f"{head}\n\n{views}\n{own.route_at.format(query=query)}\n"
+    return f"{own.settings}{head}\n\n{views}\n{own.route_at.format(query=query)}\n"
 
 
 def _text(name: str, words: Mapping[str, str] = {}) -> str:
