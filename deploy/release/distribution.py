@@ -100,7 +100,8 @@ def install(programs: Path, *what: str | Path) -> None:
 def build(scratch: Path) -> tuple[Path, Path]:
     """Builds both; returns the wheel and the source distribution."""
     for old in {*DIST.glob("*")} - {*DIST.glob("namesrv_engine-*.whl")}:
-        old.unlink()
+        if old.is_file():  # a build that was killed leaves a folder
+            old.unlink()
     programs = empty_environment(scratch / "build")
     install(programs, BUILD)
     run(programs / "python", "-m", "build", "--outdir", DIST, REPOSITORY)
@@ -235,7 +236,7 @@ def main() -> int:
         except (BundleError, DistributionError, WheelError) as error:
             print(error, file=sys.stderr)
             return 1
-    for what in sorted(DIST.iterdir()):
+    for what in sorted(filter(Path.is_file, DIST.iterdir())):
         print(f"{what.relative_to(REPOSITORY)}: {what.stat().st_size:,} bytes")
     return 0
 

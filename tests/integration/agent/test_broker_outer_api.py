@@ -172,7 +172,7 @@ def test_scenario_62_every_name_server_that_says_changed_is_registered_with(name
     with FanOut(*servers) as fan_out:
         fan_out.register(force=True, counter=1)
         for server in servers:
-            server.version_held = None  # as after an operator's hand: changed=true for whoever asks
+            server.version_held = None  # as after an operator's change: it answers changed=true to every agent
         results = fan_out.register(counter=1)
         assert {result.endpoint for result in results} == {server.endpoint for server in servers}
     for server in servers:

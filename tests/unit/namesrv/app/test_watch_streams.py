@@ -1,4 +1,4 @@
-"""Open streams of changes: who may open one, who is woken when, and what a shutdown sends to them."""
+"""Open streams of changes: their limits, the order in which they are woken, and their end at a shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Liveness: who is removed for its silence or with its channel, and who is given more time."""
+"""Liveness: brokers are removed for their silence or with their channel, and some get more time."""
 
 from __future__ import annotations
 
