@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -154,16 +154,9 @@ class SnapshotWrites:
     async def _write(self) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])  # or each try would leave one more to a disk that hangs
-        save = partial(with_pauses, partial(self._save, self._state.snapshot().messages()))
+        save = partial(with_pauses, partial(self._file.write, self._state.snapshot().messages()))
         self._writing = asyncio.get_running_loop().run_in_executor(self._thread, save)
         await asyncio.shield(self._writing)
-
-    def _save(self, messages: Iterator[bytes]) -> None:
-        """Runs on the thread. Raises OSError."""
-        with self._file.open_writer() as writer:
-            for message in messages:
-                writer.append(message)
-            writer.commit()
 
     def _note_problem(self, problem: str) -> None:
         if problem != self.problem:

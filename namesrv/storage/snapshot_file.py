@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, BinaryIO
 
 import structlog
 
@@ -51,12 +51,25 @@ class SnapshotFile:
         self._file = folder / SNAPSHOT_FILE
         self._temporary = folder / f"{SNAPSHOT_FILE}.tmp"
 
-    @contextmanager
-    def open_writer(self) -> Iterator[SnapshotWriter]:
-        """Opens a new snapshot. Without a commit in the context, nothing of it is left. Raises OSError."""
+    def write(self, messages: Iterable[bytes]) -> None:
+        """Replaces the snapshot by these encoded StreamRouteSnapshotResponse messages, once they are durable.
+
+        Raises:
+            OSError: The disk did not take them, or a message or the file is larger than what is loaded (EFBIG). The
+                snapshot before is there, or this one.
+        """
+        digest, size = _DIGEST(), _DIGEST_BYTES
         with disk.open_new(self._temporary) as stream:
             try:
-                yield SnapshotWriter(stream, self._temporary, self._file)
+                for part in itertools.chain([_FORMAT], map(self._delimited, messages)):
+                    if (size := size + len(part)) > MAX_FILE_BYTES:
+                        raise self._too_large(f"snapshot of {size} bytes is over the limit of {MAX_FILE_BYTES}")
+                    disk.write(stream, part)
+                    digest.update(part)
+                disk.write(stream, digest.digest())
+                disk.sync(stream)
+                disk.rename(self._temporary, self._file)
+                disk.sync_folder_of(self._file)
             finally:
                 with suppress(OSError):  # the disk may refuse the buffered rest of a snapshot that is given up
                     stream.close()
@@ -64,14 +77,14 @@ class SnapshotFile:
                     disk.remove(self._temporary)
 
     def load(self) -> list[bytes] | None:
-        """The messages of the snapshot; None if there is none that can be used. Call it before the first writer.
+        """The messages of the snapshot; None if there is none that can be used. Call it before the first ``write``.
 
         Never raises because of a file, because a name server can start without a snapshot; the problem is logged.
         """
         with suppress(OSError):  # left over by a process that was killed; the next snapshot overwrites it
             disk.remove(self._temporary)
         try:
-            return _read(self._file)
+            return _messages(_checked(self._file))
         except FileNotFoundError:
             return None
         except (BrokenFile, OSError) as error:
@@ -79,99 +92,53 @@ class SnapshotFile:
             _log.warning("snapshot_not_loaded", problem=f"{self._file} {reason}")
             return None
 
-
-class SnapshotWriter:
-    """A snapshot that is being written, into a temporary file."""
-
-    def __init__(self, stream: IO[bytes], temporary: Path, file: Path) -> None:
-        self._stream = stream
-        self._temporary = temporary
-        self._file = file
-        self._digest = _DIGEST()
-        self._size = _DIGEST_BYTES
-        self._write(_FORMAT)
-
-    def append(self, message: bytes) -> None:
-        """Adds an encoded StreamRouteSnapshotResponse.
-
-        Raises:
-            OSError: The disk did not take it, or the message or the file would be larger than what is loaded (EFBIG).
-        """
-        length = varint(len(message))
+    def _delimited(self, message: bytes) -> bytes:
         if len(message) > MAX_MESSAGE_BYTES:
-            self._refuse(f"message of {len(message)} bytes is over the limit of {MAX_MESSAGE_BYTES}")
-        if self._size + len(length) + len(message) > MAX_FILE_BYTES:
-            self._refuse(f"snapshot with another {len(message)} bytes is over the limit of {MAX_FILE_BYTES}")
-        self._write(length)
-        self._write(message)
+            raise self._too_large(f"message of {len(message)} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+        return varint(len(message)) + message
 
-    def commit(self) -> None:
-        """Makes the snapshot durable and replaces the one before.
-
-        Raises:
-            OSError: It failed; the next start loads the snapshot before, or this one if it was replaced already.
-        """
-        disk.write(self._stream, self._digest.digest())
-        disk.sync(self._stream)
-        disk.rename(self._temporary, self._file)
-        disk.sync_folder_of(self._file)
-
-    def _write(self, part: bytes) -> None:
-        disk.write(self._stream, part)
-        self._digest.update(part)
-        self._size += len(part)
-
-    def _refuse(self, problem: str) -> None:
-        raise OSError(errno.EFBIG, problem, str(self._temporary))
+    def _too_large(self, problem: str) -> OSError:
+        return OSError(errno.EFBIG, problem, str(self._temporary))
 
 
-class _Body:
-    """Reads a file up to its checksum, and computes what that must be."""
-
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self._stream = stream
-        self._digest = _DIGEST()
-        self.left = size
-
-    def take(self, count: int) -> bytes:
-        part = self._stream.read(count) if count <= self.left else b""
-        if len(part) < count:
-            raise BrokenFile("is cut off")
-        self.left -= count
-        self._digest.update(part)
-        return part
-
-    def take_message(self) -> bytes:
-        length = 0
-        for shift in range(0, _LENGTH_BITS, 7):
-            byte = self.take(1)[0]
-            length |= (byte & 0x7F) << shift
-            if byte <= 0x7F:
-                break
-        else:
-            raise BrokenFile("holds something that is no length of a message")
-        if length > MAX_MESSAGE_BYTES:
-            raise BrokenFile(f"holds a message of {length} bytes, over the limit of {MAX_MESSAGE_BYTES}")
-        return self.take(length)
-
-    def check_digest(self) -> None:
-        if self._stream.read(_DIGEST_BYTES) != self._digest.digest():
-            raise BrokenFile("does not match its checksum")
-
-
-def _read(file: Path) -> list[bytes]:
-    """All messages of a file whose checksum is right. Raises BrokenFile or OSError."""
+def _checked(file: Path) -> bytes:
+    """Returns the content between the first line and the checksum, which is right. Raises BrokenFile or OSError."""
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         raise BrokenFile("is no regular file")  # opening a pipe might never return
     if status.st_size > MAX_FILE_BYTES:
         raise BrokenFile(f"has {status.st_size} bytes, over the limit of {MAX_FILE_BYTES}")
     with file.open("rb") as stream:
-        body = _Body(stream, status.st_size - _DIGEST_BYTES)
-        if body.take(len(_FORMAT)) != _FORMAT:
+        if status.st_size < len(_FORMAT) + _DIGEST_BYTES:
+            raise BrokenFile("is cut off")
+        if (start := stream.read(len(_FORMAT))) != _FORMAT:
             raise BrokenFile("is no route snapshot of format 1")
-        messages = []
-        while body.left:
-            messages.append(body.take_message())
-        body.check_digest()
+        body = stream.read(status.st_size - len(_FORMAT) - _DIGEST_BYTES)
+        digest = _DIGEST(start)
+        digest.update(body)
+        if stream.read(_DIGEST_BYTES) != digest.digest():
+            raise BrokenFile("does not match its checksum")
+    return body
+
+
+def _messages(body: bytes) -> list[bytes]:
+    """Delimited messages. Raises BrokenFile if another program has written them so."""
+    messages: list[bytes] = []
+    at = 0
+    while at < len(body):
+        length = 0
+        for shift in range(0, _LENGTH_BITS, 7):
+            byte = body[at] if at < len(body) else 0
+            length |= (byte & 0x7F) << shift
+            at += 1
+            if byte <= 0x7F:
+                break
+        else:
+            raise BrokenFile("holds something that is no length of a message")
+        if length > MAX_MESSAGE_BYTES:
+            raise BrokenFile(f"holds a message of {length} bytes, over the limit of {MAX_MESSAGE_BYTES}")
+        if at + length > len(body):
+            raise BrokenFile("is cut off")
+        messages.append(body[at : at + length])
+        at += length
     return messages

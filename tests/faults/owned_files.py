@@ -148,10 +148,7 @@ async def _write(database: Database, epoch: str, number: int) -> None:
 def _snapshot(folder: Path) -> int:
     file = SnapshotFile(folder)
     number = _held([int(message) for message in file.load() or []]) + 1
-    with file.open_writer() as writer:
-        for _ in range(4):
-            writer.append(f"{number}".encode().rjust(5_000))
-        writer.commit()
+    file.write([f"{number}".encode().rjust(5_000)] * 4)
     return number
 
 

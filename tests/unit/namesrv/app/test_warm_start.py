@@ -42,9 +42,7 @@ def test_without_a_file_the_start_is_cold_and_nothing_is_logged(tmp_path: Path) 
 
 
 def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(tmp_path: Path) -> None:
-    with SnapshotFile(tmp_path).open_writer() as writer:
-        writer.append(b"\xff")
-        writer.commit()
+    SnapshotFile(tmp_path).write([b"\xff"])
     fleet, logs = restarted(tmp_path)
     assert fleet.topics == set()
     assert [(line["event"], line["problem"]) for line in logs] == [

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,8 @@ def names(folder: Path) -> set[str]:
     return {entry.name.removeprefix("routes.snapshot") for entry in folder.iterdir()}
 
 
-def commit(folder: Path, messages: list[bytes]) -> None:
-    with SnapshotFile(folder).open_writer() as writer:
-        for message in messages:
-            writer.append(message)
-        writer.commit()
+def commit(folder: Path, messages: Iterable[bytes]) -> None:
+    SnapshotFile(folder).write(messages)
 
 
 def sealed(body: bytes) -> bytes:
@@ -147,10 +144,9 @@ def test_a_broken_file_is_told_by_its_reason(tmp_path: Path, content: bytes, rea
 def test_a_message_at_the_limit_is_taken_and_a_longer_one_is_refused(tmp_path: Path) -> None:
     longest = b"x" * MAX_MESSAGE_BYTES
     commit(tmp_path, [longest])
-    with SnapshotFile(tmp_path).open_writer() as writer:
-        with pytest.raises(OSError, match="16777217 bytes is over the limit of 16777216") as raised:
-            writer.append(longest + b"x")
-        assert raised.value.errno == errno.EFBIG
+    with pytest.raises(OSError, match="16777217 bytes is over the limit of 16777216") as raised:
+        commit(tmp_path, [longest + b"x"])
+    assert raised.value.errno == errno.EFBIG
     assert loaded(tmp_path) == ([longest], [])
 
 
@@ -166,12 +162,10 @@ def test_a_file_over_the_limit_is_not_read(tmp_path: Path, size: int, reason: st
 def test_no_file_is_written_that_would_be_too_large_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = len(sealed(b"\x04four"))
     monkeypatch.setattr(snapshot_file, "MAX_FILE_BYTES", exact)
-    with SnapshotFile(tmp_path).open_writer() as writer:
-        writer.append(b"four")
-        with pytest.raises(OSError, match=f"over the limit of {exact}") as raised:
-            writer.append(b"")
-        assert raised.value.errno == errno.EFBIG
-        writer.commit()
+    commit(tmp_path, [b"four"])
+    with pytest.raises(OSError, match=f"over the limit of {exact}") as raised:
+        commit(tmp_path, [b"four", b""])
+    assert raised.value.errno == errno.EFBIG
     assert loaded(tmp_path) == ([b"four"], [])
 
 
@@ -210,22 +204,14 @@ def test_no_failing_operation_lets_a_load_raise(saved: Path, failing_at: int) ->
         assert messages == NEW
 
 
-def test_a_snapshot_that_is_not_committed_leaves_nothing(saved: Path) -> None:
-    with SnapshotFile(saved).open_writer() as writer:
-        writer.append(b"x" * 100_000)
-        assert names(saved) == {"", ".tmp"}
-    assert names(saved) == {""}
-    assert loaded(saved) == (NEW, [])
-
-
 def test_a_snapshot_whose_messages_cannot_be_made_leaves_nothing(saved: Path) -> None:
-    def fail_between_messages() -> None:
-        with SnapshotFile(saved).open_writer() as writer:
-            writer.append(b"first")
-            raise LookupError
+    def failing() -> Iterator[bytes]:
+        yield b"x" * 100_000
+        assert names(saved) == {"", ".tmp"}
+        raise LookupError
 
     with pytest.raises(LookupError):
-        fail_between_messages()
+        commit(saved, failing())
     assert names(saved) == {""}
     assert loaded(saved) == (NEW, [])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from namesrv.app.durable_routes import SnapshotWrites, load_routes
 from namesrv.core.warm_up import WarmUp
-from namesrv.storage.snapshot_file import SnapshotFile, SnapshotWriter
+from namesrv.storage.snapshot_file import SnapshotFile
 from tests.support.core_fleet import Fleet
 
 
@@ -28,31 +28,21 @@ class SlowFile:
         self.busy = threading.Event()
         self.problem: OSError | None = None
 
-    @contextmanager
-    def open_writer(self) -> Iterator[Any]:
+    def write(self, messages: Iterable[bytes]) -> None:
         self._operate()
-        with self._file.open_writer() as writer:
-            yield _SlowWriter(writer, self._operate)
+        self._file.write(self._slowly(messages))
+
+    def _slowly(self, messages: Iterable[bytes]) -> Iterator[bytes]:
+        for message in messages:
+            self._operate()
+            yield message
+        self._operate()
 
     def _operate(self) -> None:
         self.busy.set()
         assert self.lets.wait(20)
         if self.problem is not None:
             raise self.problem
-
-
-class _SlowWriter:
-    def __init__(self, writer: SnapshotWriter, operate: Callable[[], None]) -> None:
-        self._writer = writer
-        self._operate = operate
-
-    def append(self, message: bytes) -> None:
-        self._operate()
-        self._writer.append(message)
-
-    def commit(self) -> None:
-        self._operate()
-        self._writer.commit()
 
 
 @pytest.fixture
