@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, partialmethod
+from functools import partialmethod
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, cast
 
 import grpc
 
@@ -26,148 +25,38 @@ from namesrv_common.tls.certificates import (
 )
 
 # Connections that are renewed when their credentials change, which gRPC's own cannot do.
-#
-# A call goes over the connection of the credentials in force when it begins. A call under way, such as a long stream,
-# stays on its connection; an outdated connection is closed when its last call has ended.
 
-ChannelT = TypeVar("ChannelT")
 Token = Callable[[], str | None]
 """The bearer token to send; None sends none. With gRPC's call credentials, the close of a connection may wait forever
 and hold the interpreter's lock (https://github.com/grpc/grpc/pull/42247)."""
 
 
-class _Connection(Generic[ChannelT]):
-    def __init__(self, generation: int, channel: ChannelT) -> None:
-        self.generation = generation
-        self.channel = channel
-        self.calls = 0
+class RenewedChannel:
+    """What stubs use of a channel, blocking or asyncio, over connections whose credentials may change. Thread-safe.
 
-
-class _Connections(Generic[ChannelT]):
-    """The connection in force, and those before it that still have calls. Thread-safe."""
+    A call goes over the connection of the credentials in force when it begins. gRPC closes an outdated connection when
+    the last call on it has ended, because nothing else refers to it.
+    """
 
     def __init__(
         self,
-        connect: Callable[[], tuple[int, ChannelT]],
-        generation: Callable[[], int],
-        close: Callable[[ChannelT], None],
-    ) -> None:
-        self._connect = connect
-        self._generation = generation
-        self._close = close
-        self._lock = threading.Lock()
-        self.current = _Connection(*connect())
-        self._retired: list[_Connection[ChannelT]] = []
-        self._closed = False
-
-    def begin(self) -> _Connection[ChannelT]:
-        """The connection for a call that begins; ``end`` must follow."""
-        generation = self._generation()
-        with self._lock:
-            if generation != self.current.generation and not self._closed:
-                outdated, self.current = self.current, _Connection(*self._connect())
-                self._retired.append(outdated)
-            connection = self.current
-            connection.calls += 1
-            idle = [retired for retired in self._retired if not retired.calls]
-            if idle:
-                self._retired = [retired for retired in self._retired if retired.calls]
-        # Not where a call ends: that may happen on a thread of that connection, which cannot close itself.
-        for retired in idle:
-            self._close(retired.channel)
-        return connection
-
-    def end(self, connection: _Connection[ChannelT]) -> None:
-        with self._lock:
-            connection.calls -= 1
-
-    def take_all(self) -> list[ChannelT]:
-        """Returns all connections to close. Afterwards no connection is made."""
-        with self._lock:
-            self._closed = True
-            retired, self._retired = self._retired, []
-            return [*(connection.channel for connection in retired), self.current.channel]
-
-
-class _Calls:
-    """A call of the contract, on whichever connection is in force, with the token of now."""
-
-    def __init__(self, connections: _Connections[Any], token: Token, make: Callable[[Any], Any]) -> None:
-        self._connections = connections
-        self._token = token
-        self._make = make
-        self._made: tuple[_Connection[Any] | None, Any] = (None, None)
-
-    def _begin(self) -> tuple[_Connection[Any], Any]:
-        connection = self._connections.begin()
-        made_for, calls = self._made
-        if made_for is not connection:
-            calls = self._make(connection.channel)
-            self._made = (connection, calls)
-        return connection, calls
-
-    def _start(self, how: str, *args: Any, **options: Any) -> Any:
-        connection, calls = self._begin()
-        if token := self._token():
-            options["metadata"] = (*(options.get("metadata") or ()), ("authorization", f"Bearer {token}"))
-        end = partial(self._connections.end, connection)
-        try:
-            started = getattr(calls, how)(*args, **options)
-        except BaseException:
-            end()
-            raise
-        if isinstance(started, grpc.aio.Call):
-            started.add_done_callback(lambda _: end())
-        elif not (isinstance(started, grpc.Call) and started.add_callback(end)):  # an answer, or a call that has ended
-            end()
-        return started
-
-    __call__ = partialmethod(_start, "__call__")
-    with_call = partialmethod(_start, "with_call")
-    future = partialmethod(_start, "future")
-
-
-class _Renewed(Generic[ChannelT]):
-    """The kinds of calls over connections whose credentials may change."""
-
-    _connections: _Connections[ChannelT]
-    _token: Token
-
-    def _calls(self, kind: str, *args: Any, **options: Any) -> _Calls:
-        # Registered at the first call over a connection, which ends the process if another thread has closed that.
-        options.pop("_registered_method", None)
-        return _Calls(self._connections, self._token, lambda channel: getattr(channel, kind)(*args, **options))
-
-    unary_unary: Any = partialmethod(_calls, "unary_unary")
-    unary_stream: Any = partialmethod(_calls, "unary_stream")
-    stream_unary: Any = partialmethod(_calls, "stream_unary")
-    stream_stream: Any = partialmethod(_calls, "stream_stream")
-
-
-class RenewedChannel(_Renewed[grpc.Channel], grpc.Channel):
-    """A ``grpc.Channel`` whose credentials may change."""
-
-    def __init__(
-        self,
-        connect: Callable[[], tuple[int, grpc.Channel]],
+        connect: Callable[[], tuple[int, Any]],
         generation: Callable[[], int],
         token: Token = lambda: None,
     ) -> None:
         """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
+        self._connect = connect
+        self._generation_in_force = generation
         self._token = token
-        self._connections = _Connections(connect, generation, lambda old: old.close())
+        self._lock = threading.Lock()
+        self._closed = False
+        self._generation, self._channel = connect()
 
-    def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
-        """Reports the state of the connection that is in force now, and of no later one."""
-        self._connections.current.channel.subscribe(callback, try_to_connect or False)
-
-    def unsubscribe(self, callback: Any) -> None:
-        self._connections.current.channel.unsubscribe(callback)
-
-    def close(self) -> None:
-        """Closes all connections and ends their calls."""
-        for channel in self._connections.take_all():
-            channel.close()
+    def close(self, *grace: float | None) -> Any:
+        """Closes the connection in force and ends its calls. Await it with asyncio."""
+        with self._lock:
+            self._closed = True
+        return self._channel.close(*grace)
 
     def __enter__(self) -> Self:
         return self
@@ -175,47 +64,27 @@ class RenewedChannel(_Renewed[grpc.Channel], grpc.Channel):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _in_force(self) -> Any:
+        generation = self._generation_in_force()
+        with self._lock:
+            if generation != self._generation and not self._closed:
+                self._generation, self._channel = self._connect()
+            return self._channel
 
-class RenewedAioChannel(_Renewed[grpc.aio.Channel], grpc.aio.Channel):
-    """A ``grpc.aio.Channel`` whose credentials may change. Belongs to the event loop that it was made in."""
+    def _calls(self, kind: str, *args: Any, **options: Any) -> Callable[..., Any]:
+        # Registered at the first call over a connection, which ends the process if another thread has closed that.
+        options.pop("_registered_method", None)
 
-    def __init__(
-        self,
-        connect: Callable[[], tuple[int, grpc.aio.Channel]],
-        generation: Callable[[], int],
-        token: Token = lambda: None,
-    ) -> None:
-        self._token = token
-        self._closing: set[asyncio.Task[None]] = set()
-        self._connections = _Connections(connect, generation, self._close_retired)
+        def call(*sent: Any, **given: Any) -> Any:
+            if token := self._token():
+                given["metadata"] = (*(given.get("metadata") or ()), ("authorization", f"Bearer {token}"))
+            return getattr(self._in_force(), kind)(*args, **options)(*sent, **given)
 
-    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        return self._connections.current.channel.get_state(try_to_connect)
+        return call
 
-    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Waits until the connection that is in force now has another state."""
-        await self._connections.current.channel.wait_for_state_change(last_observed_state)
-
-    async def channel_ready(self) -> None:
-        await self._connections.current.channel.channel_ready()
-
-    async def close(self, grace: float | None = None) -> None:
-        """Closes all connections; their calls may take so many seconds more."""
-        await asyncio.gather(*self._closing, *(channel.close(grace) for channel in self._connections.take_all()))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def _close_retired(self, channel: grpc.aio.Channel) -> None:
-        async def close() -> None:
-            await channel.close(None)
-
-        task = asyncio.get_running_loop().create_task(close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+    unary_unary: Any = partialmethod(_calls, "unary_unary")
+    unary_stream: Any = partialmethod(_calls, "unary_stream")
+    stream_stream: Any = partialmethod(_calls, "stream_stream")
 
 
 # Connections of all clients to gRPC servers, with or without TLS.
@@ -407,7 +276,7 @@ def open_channel(
         generation, credentials = security.credentials()
         return generation, grpc.secure_channel(target, credentials, options=(*options, *security.options))
 
-    return RenewedChannel(connect, security.generation, security.token)
+    return cast("grpc.Channel", RenewedChannel(connect, security.generation, security.token))
 
 
 def open_aio_channel(
@@ -422,4 +291,4 @@ def open_aio_channel(
         generation, credentials = security.credentials()
         return generation, grpc.aio.secure_channel(target, credentials, options=(*options, *security.options))
 
-    return RenewedAioChannel(connect, security.generation, security.token)
+    return cast("grpc.aio.Channel", RenewedChannel(connect, security.generation, security.token))

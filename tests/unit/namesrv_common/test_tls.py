@@ -260,7 +260,7 @@ def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
 
 def test_the_first_call_after_close_raises_and_does_not_end_the_process() -> None:
     channel = RenewedChannel(lambda: (1, grpc.insecure_channel("127.0.0.1:1")), lambda: 1)
-    stub = RouteServiceStub(channel)
+    stub = RouteServiceStub(cast(grpc.Channel, channel))
     channel.close()
     with pytest.raises(ValueError, match="closed channel"):
         stub.GetTopicRoute(GetTopicRouteRequest(topic="T"))
