@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,12 +11,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.grpc_errors import RichError
 from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
-from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
 from tests.support.programs.doctor import examined
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
-DISK_BYTES = 1024 * 1024
 END_SECONDS = 3.0
 """How soon a problem is over that has ended: a second, and two more on a busy machine."""
 FAULTS = {
@@ -43,10 +38,10 @@ class Watched:
         flags = ("--snapshot-interval-millis", "100", "--metrics-listen", "127.0.0.1:0")
         self.server = OperatedServer(folder, *flags)
 
-    def has_trouble(self, process: NamesrvProcess, client: Client, tables: Sequence[str] = DURABLE) -> None:
+    def has_trouble(self, process: NamesrvProcess, client: Client) -> None:
         """Each durable change is refused and nothing of it is in force, and the rest continues. Everybody is told."""
         held = self.server.held(client)
-        for table in tables:
+        for table in DURABLE:
             with pytest.raises(grpc.RpcError) as caught:
                 self.server.change(client, table)
             error = RichError.of(caught.value)
@@ -60,14 +55,6 @@ class Watched:
         told = [row["what"] for row in examined(process.endpoint)[1] if row["code"] == "DATA_DIR_NOT_WRITTEN"]
         assert told == [f"cannot write its data directory: {problem_of(client)}"]
         assert len(process.events("database_refuses_writes")) == 1, "not for each change"
-
-    def is_refused(self, client: Client) -> bool:
-        """Whether the next change is."""
-        try:
-            self.server.change(client, "kv_config")
-        except grpc.RpcError:
-            return True
-        return False
 
     def recovers(self, process: NamesrvProcess, client: Client) -> None:
         """The end of the trouble is seen without a change by an operator, and then changes are taken."""
@@ -122,50 +109,6 @@ def test_a_disk_that_takes_no_snapshot_takes_changes(tmp_path: Path, fault: str)
         eventually(lambda: problem_of(client), lambda problem: not problem, END_SECONDS)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 1 MiB at the place of the data directory."""
-    mount, umount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or umount is None:
-        pytest.skip("needs mount")
-    folder = tmp_path / "data"
-    folder.mkdir()
-    mounted = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("needs mount to be permitted")
-    yield folder
-    subprocess.run([umount, str(folder)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Leaves no capacity on a disk."""
-    filler = disk / "filler"
-    with pytest.raises(OSError, match="No space left on device"):
-        filler.write_bytes(bytes(2 * DISK_BYTES))
-    return filler
-
-
-def remount(disk: Path, option: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
-
-
-def test_a_disk_without_room_is_no_end(small_disk: Path, tmp_path: Path) -> None:
-    watched = Watched(tmp_path)
-    with watched.server.start() as process, process.connect() as client:
-        watched.server.register(client)
-        watched.takes_changes(client)
-        filler = fill(small_disk)
-        eventually(lambda: watched.is_refused(client))  # the log has capacity in pages that SQLite uses again
-        watched.has_trouble(process, client)
-        filler.unlink()
-        watched.recovers(process, client)
-        process.kill()
-    with watched.server.start() as process, process.connect() as client:
-        assert watched.server.held(client) == watched.server.acknowledged
-
-
 def test_while_a_slow_disk_writes_lookups_and_registrations_are_answered(tmp_path: Path) -> None:
     server = OperatedServer(tmp_path)
     with server.start() as process, process.connect() as client, ThreadPoolExecutor(1) as operator:
@@ -201,29 +144,3 @@ def test_a_server_ends_although_its_disk_hangs(tmp_path: Path) -> None:
     with server.start() as process, process.connect() as client:
         server.register(client)
         server.check(client)
-
-
-def refusal(folder: Path) -> str:
-    """Why a server does not start on a folder, which must not change with that."""
-    require_native()
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder)])
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert {path: path.read_bytes() for path in before} == before
-    return done.stderr
-
-
-def test_a_start_on_a_read_only_disk_is_refused(small_disk: Path, tmp_path: Path) -> None:
-    server = OperatedServer(tmp_path)
-    with server.start() as process, process.connect() as client:
-        server.register(client)
-        for table in DURABLE:
-            server.change(client, table)
-        assert process.terminate() == 0
-    remount(small_disk, "ro")
-    try:
-        assert f"{small_disk}: Read-only file system: give this process the right" in refusal(small_disk)
-    finally:
-        remount(small_disk, "rw")
-    with server.start() as process, process.connect() as client:
-        assert server.held(client) == server.acknowledged

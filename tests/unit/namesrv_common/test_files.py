@@ -21,7 +21,6 @@ from namesrv_common.files.regular_files import (
     seal,
 )
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile, request_reload
-from tests.support.fakes.rot import rot, skip_without_checksums
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock
 
@@ -80,6 +79,13 @@ def _error_of_growing(path: Path) -> OSError:
     return caught.value
 
 
+def rot(file: Path, content: bytes) -> None:
+    """Changes a file as a failing disk does: no time changes with it."""
+    status = file.stat()
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 @pytest.fixture
 def sealed(tmp_path: Path) -> Path:
     """A file with a checksum."""
@@ -87,7 +93,8 @@ def sealed(tmp_path: Path) -> Path:
     with file.open("wb") as stream:
         stream.write(b"content")
         seal(stream, b"content")
-    skip_without_checksums(file)
+    if ATTRIBUTE not in os.listxattr(file):
+        pytest.skip("the file system of the temporary folder takes no extended attributes")
     return file
 
 
