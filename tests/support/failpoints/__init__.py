@@ -84,16 +84,14 @@ def environment(faults: Path) -> dict[str, str]:
     }
 
 
-def install(faults: Path, put: Callable[[object, str, object], None] | None = None) -> None:
-    """Wraps the steps of this process for its whole life, or without SQLite's as long as ``put`` keeps them."""
+def install(faults: Path) -> None:
+    """Wraps the steps of this process for its whole life."""
     points = Failpoints(faults)
-    if put is None:
-        put = setattr
-        sqlite.install(points.hit)
+    sqlite.install(points.hit)
     in_halves = functools.partial(_write_in_halves, points, disk.write)
     for name, (step, which) in STEPS.items():
         function = in_halves if name == "write" else getattr(disk, name)
-        put(disk, name, _between_points(points, step, which, function))
+        setattr(disk, name, _between_points(points, step, which, function))
 
 
 def _between_points(points: Failpoints, step: str, which: int, function: Callable[..., Any]) -> Callable[..., Any]:

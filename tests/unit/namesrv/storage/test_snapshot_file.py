@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from structlog.testing import capture_logs
 
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import MAX_FILE_BYTES, MAX_MESSAGE_BYTES, SnapshotFile
-from tests.support.fakes.failing_disk import Failure, failing_disk
+from namesrv_common.files import disk
 
 FORMAT = b"namesrv route snapshot, format 1\n"
 OLDER, OLD, NEW = ([name, name * 300, b""] for name in (b"older", b"old", b"new"))
@@ -194,14 +196,49 @@ def test_a_file_that_was_not_loaded_gives_way_to_the_next_snapshot(saved: Path) 
     assert names(saved) == {""}
 
 
-@pytest.mark.parametrize("failing_at", range(1, 4))
-def test_no_failing_operation_lets_a_load_raise(saved: Path, failing_at: int) -> None:
-    with failing_disk(failing_at, Failure.FROM_THEN_ON) as disk:
+STEPS = ("open_new", "write", "sync", "rename", "remove", "sync_folder_of")
+
+
+def fail_at(number: int, failure: str, patch: pytest.MonkeyPatch) -> list[str]:
+    """Has the step on the disk with a number fail: once, as well as all after it, or although it is done.
+
+    Returns:
+        The steps, also those to come.
+    """
+    steps: list[str] = []
+
+    def failing(name: str) -> Callable[..., Any]:
+        step = getattr(disk, name)
+
+        def take(*arguments: Any) -> Any:
+            steps.append(name)
+            fails = len(steps) == number or (failure == "from then on" and len(steps) > number)
+            made = None if fails and failure != "late" else step(*arguments)
+            if fails:
+                if name == "open_new" and made is not None:
+                    made.close()
+                raise OSError(errno.EIO, "Input/output error")
+            return made
+
+        return take
+
+    for name in STEPS:
+        patch.setattr(disk, name, failing(name))
+    return steps
+
+
+@pytest.mark.parametrize(("module", "name", "expected"), [(disk, "remove", NEW), (io, "open", None)])
+def test_no_failing_step_lets_a_load_raise(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, expected: list[bytes] | None
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, name, fail)
         messages, logs = loaded(saved)
-    assert messages in (NEW, None)
-    assert (messages is None) is ([line["event"] for line in logs] == ["snapshot_not_loaded"])
-    if not disk.failed:
-        assert messages == NEW
+    assert messages == expected
+    assert [line["event"] for line in logs] == ["snapshot_not_loaded"] * (expected is None)
 
 
 def test_a_snapshot_whose_messages_cannot_be_made_leaves_nothing(saved: Path) -> None:
@@ -236,10 +273,10 @@ def test_a_disk_that_is_full_at_any_message_leaves_the_snapshot_before(saved: Pa
         assert loaded(saved) == (NEW, [])
 
 
-@pytest.mark.parametrize("failure", Failure)
+@pytest.mark.parametrize("failure", ["once", "late", "from then on"])
 @pytest.mark.parametrize("old", [None, OLD], ids=["first", "second"])
-def test_a_snapshot_that_fails_at_any_operation_leaves_the_one_before_or_is_there(
-    tmp_path: Path, failure: Failure, old: list[bytes] | None
+def test_a_snapshot_that_fails_at_any_step_leaves_the_one_before_or_is_there(
+    tmp_path: Path, failure: str, old: list[bytes] | None
 ) -> None:
     for number in itertools.count(1):
         folder = tmp_path / str(number)
@@ -247,17 +284,18 @@ def test_a_snapshot_that_fails_at_any_operation_leaves_the_one_before_or_is_ther
         if old is not None:
             commit(folder, old)
         raised = False
-        with failing_disk(number, failure) as disk:
+        with pytest.MonkeyPatch.context() as patch:
+            steps = fail_at(number, failure, patch)
             try:
                 commit(folder, NEW)
             except OSError:
                 raised = True
         messages_now = SnapshotFile(folder).load()
-        assert messages_now in ([old, NEW] if raised else [NEW]), f"operation {number}"
-        assert ".tmp" not in names(folder), f"operation {number}"
+        assert messages_now in ([old, NEW] if raised else [NEW]), f"step {number}"
+        assert ".tmp" not in names(folder), f"step {number}"
         commit(folder, OLDER)
         assert loaded(folder) == (OLDER, [])
-        if not disk.failed:
+        if len(steps) < number:
             assert not raised
             break
-        assert number < 50
+    assert {"open_new", "write", "sync", "rename", "sync_folder_of"} <= set(steps)
