@@ -50,35 +50,43 @@ class FairQueue(Generic[ItemT]):
 
 
 class FairLock:
-    """A lock whose waiters are a ``FairQueue``. It is released in the next iteration of the event loop.
+    """A lock whose waiters are a ``FairQueue``. In one iteration of the event loop it has few holders.
 
     A thousand short holders one after the other would otherwise block everything else on the event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = 1) -> None:
+        """Takes how many holders it may have in one iteration, one after the other."""
         self._waiters: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_held = False
+        self._at_once = self._left = at_once
+        """How many it may have in an iteration, and how many of them it has not called yet."""
+        self._is_due = False
+        """Whether the next iteration calls waiters."""
         self.waiting = 0
         """Number of callers that wait for it or hold it."""
 
     async def acquire(self, owner: str) -> None:
         """Waits for the lock; ``release`` must follow."""
         self.waiting += 1
-        if self._is_held:
-            acquired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.put(owner, acquired)
+        is_called = False
+        while self._is_held or (not is_called and (self._waiters or not self._left)):
+            called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.put(owner, called, is_next=is_called)
             try:
-                await acquired
+                await called
             except asyncio.CancelledError:
                 self.waiting -= 1
-                if not acquired.cancelled():
-                    self._hand_over()
+                self._call_soon()
                 raise
+            is_called = True
+        self._left -= not is_called
         self._is_held, self._waiters.last_owner = True, owner
 
     def release(self) -> None:
         self.waiting -= 1
-        asyncio.get_running_loop().call_soon(self._hand_over)
+        self._is_held = False
+        self._call_soon()
 
     @asynccontextmanager
     async def held_for(self, owner: str) -> AsyncIterator[None]:
@@ -89,11 +97,19 @@ class FairLock:
         finally:
             self.release()
 
-    def _hand_over(self) -> None:
-        """Hands the lock to the next waiter that was not cancelled."""
-        while self._waiters:
-            acquired = self._waiters.get()
-            if not acquired.done():
-                acquired.set_result(None)
-                return
-        self._is_held = False
+    def _call_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._call)
+
+    def _call(self) -> None:
+        """Calls the next waiters that were not cancelled. A waiter that finds the lock held waits again."""
+        self._is_due = False
+        if self._is_held:
+            return
+        self._left = self._at_once
+        while self._waiters and self._left:
+            called = self._waiters.get()
+            if not called.done():
+                called.set_result(None)
+                self._left -= 1

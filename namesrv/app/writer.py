@@ -19,7 +19,7 @@ Code on the event loop may look up rows at any time. A reader that needs all row
 the tables. The event loop waits for the thread only by awaiting. A caller that is cancelled takes its job along: the
 thread notices at its next yield point, and nothing of the change is committed.
 
-Changes of up to 100 topics are prepared on the event loop, one in an iteration.
+Changes of up to 100 topics are prepared on the event loop, few in an iteration.
 
 The writer's thread also reads requests, although reading needs no table: a second thread would share the interpreter
 with the change that all others wait for. Changes and small requests interrupt the reading of a large request.
@@ -89,6 +89,10 @@ INLINE_TOPICS = 100
 """A change of up to so many topics is made on the event loop: a fifth of a millisecond. A hop to the thread and back
 takes 60 µs, and three milliseconds at the worst."""
 
+CHANGES_AT_ONCE = 4
+"""Changes that are made in one iteration of the event loop: a millisecond of small ones. Their answers leave together,
+which spares a third of the cost of each."""
+
 LARGE_TOPICS = 10_000
 """Topics from which on other work interrupts the reading of a registration: reading so many takes some 20 ms."""
 
@@ -108,7 +112,7 @@ class TableWriter:
     """
 
     def __init__(self, max_waiting: int = MAX_WAITING_WRITERS) -> None:
-        self._lock = FairLock()
+        self._lock = FairLock(CHANGES_AT_ONCE)
         self._max_waiting = max_waiting
         self._worker = Worker("table-writer")
         self._has_failed = asyncio.Event()

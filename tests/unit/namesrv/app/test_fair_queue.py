@@ -19,7 +19,7 @@ def test_a_queue_serves_owners_round_robin_and_items_of_one_in_their_order() -> 
     assert not queue
 
 
-def holders(callers: Sequence[str], cancelled: int | None = None) -> list[str]:
+def holders(callers: Sequence[str], cancelled: int | None = None, at_once: int = 1) -> list[str]:
     """The order in which callers hold the lock. The first one holds it until the last one waits.
 
     Args:
@@ -31,9 +31,11 @@ def holders(callers: Sequence[str], cancelled: int | None = None) -> list[str]:
         async with lock.held_for(caller[0]):
             order.append(caller)
             await all_wait.wait()
+            await asyncio.sleep(0)
+            assert order[-1] == caller, "nobody else has it meanwhile"
 
     async def run() -> None:
-        lock, all_wait = FairLock(), asyncio.Event()
+        lock, all_wait = FairLock(at_once), asyncio.Event()
         tasks = []
         for caller in callers:
             tasks.append(asyncio.create_task(hold(lock, caller, all_wait)))
@@ -57,3 +59,7 @@ def test_an_owner_that_arrives_later_waits_for_the_present_holder_alone() -> Non
 def test_a_cancelled_waiter_leaves_the_lock_to_the_next_one() -> None:
     for cancelled, left in ((1, ["a1", "a3", "a4"]), (2, ["a1", "a2", "a4"])):
         assert holders(["a1", "a2", "a3", "a4"], cancelled) == left
+
+
+def test_a_waiter_that_is_called_and_finds_the_lock_held_waits_again() -> None:
+    assert sorted(holders(["a1", "a2", "b1", "c1", "d1"], at_once=3)) == ["a1", "a2", "b1", "c1", "d1"]
