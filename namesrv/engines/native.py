@@ -94,6 +94,7 @@ def names_of(certificate: bytes) -> Mapping[str, Sequence[bytes]]:
 # Metadata of calls, between what servicers know and the fields of HTTP/2.
 
 Metadata = tuple[tuple[str, str | bytes], ...]
+Fields = list[tuple[str, bytes]]
 
 _BINARY = "-bin"
 
@@ -112,7 +113,7 @@ def _values(name: str, raw: bytes) -> Iterable[str | bytes]:
         return ()
 
 
-def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[str, bytes]]:
+def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> Fields:
     return [(name, _field(value)) for name, value in metadata]
 
 
@@ -128,8 +129,8 @@ _DOUBTS = {CLOSED_HERE: Doubt.CLOSED_HERE, SERVED_LATE: Doubt.OWN_STALL}
 """Causes of the end of a call that say nothing about its client."""
 
 
-class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
-    """A call under way, and its servicer's context.
+class Call(EngineCall):
+    """A call under way, and its servicer's context: as much of gRPC's as handlers use.
 
     One message of a stream may be on its way to the client while the next one is made; the one after that waits.
     """
@@ -143,10 +144,10 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     """Answers the same call when it comes again. None: it is looked at as a whole each time."""
     doubt: Doubt | None = None
     """Why its end says nothing about its client."""
+    code, details = _OK, ""
+    """The status that it ends with."""
+    trailing: Metadata = ()
     _begun = _done = _gone = _writing = False
-    _code, _details = _OK, ""
-    _initial: tuple[tuple[str, str | bytes], ...] = ()
-    _trailing: tuple[tuple[str, str | bytes], ...] = ()
     _taken: asyncio.Future[None] | None = None
     _message: asyncio.Future[bytes | None] | None = None
 
@@ -187,12 +188,12 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     # The server's half of a call.
 
     def set_status(self, code: grpc.StatusCode, details: str) -> None:
-        self._code, self._details = code, details
+        self.code, self.details = code, details
 
-    def refuse(self, code: grpc.StatusCode, details: str, trailing: Iterable[tuple[str, str | bytes]] = ()) -> None:
+    def refuse(self, code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> None:
         """Has the call end with this error, whatever its handler has set before."""
         self.set_status(code, details)
-        self._trailing = tuple(trailing)
+        self.trailing = trailing
         self.depends_on = self.again = None
 
     def request(self) -> Any:
@@ -208,32 +209,21 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     def finish(self, answer: Any = None) -> None:
         """Sends the answer of a unary call, if it ended well, and how it ended."""
         self._done = True
-        if not self._gone:
-            engine, answers, number = self._server.engine, self._server.answers, self.call.id
-            if self._code is _OK and answer is not None:
-                message = self._encoded(answer)
-                if self._begun or self._initial or self._trailing:
-                    self._begin()
-                    engine.write(number, message)
-                    engine.finish(number, 0, "", fields_of(self._trailing))
-                else:
-                    engine.answer(number, message)
-                    if self.depends_on is not None and answers is not None:
-                        answers.put(self, message, *self.depends_on)
-                    if self.again is not None and answers is not None:  # else any call may be traced
-                        self._server.known.learn(self.call, self.again, rpc_handlers.room_of(self.handler))
-            else:
-                code: int = self._code.value[0]
-                engine.finish(number, code, self._details, fields_of(self._trailing))
-                if self._code is grpc.StatusCode.NOT_FOUND and self.depends_on is not None and answers is not None:
-                    answers.put_refusal(self, *self.depends_on)
-            self._server.flush_soon()
-
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            if self._initial:
-                self._server.engine.begin(self.call.id, fields_of(self._initial))
+        if self._gone:
+            return
+        server, number, trailing = self._server, self.call.id, fields_of(self.trailing)
+        if self.code is not _OK or answer is None:
+            server.engine.finish(number, self.code.value[0], self.details, trailing)
+            if self.code is grpc.StatusCode.NOT_FOUND and self.depends_on is not None and server.answers is not None:
+                server.answers.put_refusal(self, trailing, *self.depends_on)
+        else:
+            message = self._encoded(answer)
+            server.engine.answer(number, message)
+            if self.depends_on is not None and server.answers is not None:
+                server.answers.put(self, message, *self.depends_on)
+            if self.again is not None and server.answers is not None:  # else any call may be traced
+                server.known.learn(self.call, self.again, rpc_handlers.room_of(self.handler))
+        server.flush_soon()
 
     def _encoded(self, message: Any) -> bytes:
         encode: Any = self.handler.response_serializer
@@ -268,8 +258,7 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
         if self._writing:
             self._taken = asyncio.get_running_loop().create_future()
             await self._taken
-        self._begin()
-        self._writing = True
+        self._begun = self._writing = True
         self._server.engine.write(self.call.id, self._encoded(message))
         self._server.flush_soon()
 
@@ -283,42 +272,19 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
         self._server.engine.write_all([stream.call.id for stream in streams], message)
         self._server.flush_soon()
 
-    async def send_initial_metadata(self, initial_metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        self._initial = tuple(initial_metadata)
-        self._begun = True
-        self._server.engine.begin(self.call.id, fields_of(self._initial))
-        self._server.flush_soon()
-
-    async def abort(
-        self,
-        code: grpc.StatusCode,
-        details: str = "",
-        trailing_metadata: Iterable[tuple[str, str | bytes]] = (),
-    ) -> NoReturn:
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """Ends the call with an error. Raises AbortError, which nobody but the engine should catch."""
         self.set_status(code, details)
-        self._trailing = tuple(trailing_metadata)
+        self.trailing = trailing_metadata
         raise grpc.aio.AbortError
 
-    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        await self.abort(status.code, status.details, status.trailing_metadata or ())
-
-    def set_trailing_metadata(self, trailing_metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        self._trailing = tuple(trailing_metadata)
-
     def set_code(self, code: grpc.StatusCode) -> None:
-        self._code = code
+        self.code = code
 
     def set_details(self, details: str) -> None:
-        self._details = details
+        self.details = details
 
-    def set_compression(self, compression: grpc.Compression) -> None:
-        """Nothing: answers are not compressed, which every client takes."""
-
-    def disable_next_message_compression(self) -> None:
-        """Nothing: answers are not compressed."""
-
-    def invocation_metadata(self) -> Metadata:  # type: ignore[override]
+    def invocation_metadata(self) -> Metadata:
         return metadata_of(self.call.metadata())
 
     def peer(self) -> str:
@@ -328,22 +294,6 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         certificate = self.call.certificate
         return {} if certificate is None else names_of(certificate)
-
-    def peer_identity_key(self) -> str | None:
-        return next((key for key in ("peer_uri", "peer_dns", "x509_common_name") if self.auth_context().get(key)), None)
-
-    def peer_identities(self) -> Iterable[bytes] | None:
-        key = self.peer_identity_key()
-        return None if key is None else self.auth_context()[key]
-
-    def trailing_metadata(self) -> Any:
-        return self._trailing
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return self._details
 
 
 # One request of RocketMQ's protocol.
@@ -428,12 +378,10 @@ class KeptAnswers:
             self._remember(call.call)
             self._engine.put(call.call, message[len(self._header) :], dependencies, generation)
 
-    def put_refusal(self, call: Call, dependencies: Sequence[str], generation: int) -> None:
+    def put_refusal(self, call: Call, trailing: Fields, dependencies: Sequence[str], generation: int) -> None:
         """Keeps that something is not found; any other status is a defect, or concerns its caller."""
         self._remember(call.call)
-        code: int = call.code().value[0]
-        metadata = fields_of(call.trailing_metadata())
-        self._engine.put_status(call.call, code, call.details(), metadata, dependencies, generation)
+        self._engine.put_status(call.call, call.code.value[0], call.details, trailing, dependencies, generation)
 
     def put_frame(
         self,
@@ -797,7 +745,7 @@ class NativeServer(EngineServer):
         except grpc.aio.AbortError:
             pass  # the call knows with what
         except asyncio.CancelledError:
-            if call.code() is grpc.StatusCode.OK:
+            if call.code is _OK:
                 call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
         except DecodeError:  # of health and reflection, which parse requests themselves
             rich = FAILURES.table.rich(malformed_request("message of this call's type"))
