@@ -166,7 +166,7 @@ def _named_route(topic: str, route: bytes) -> bytes:
     return b"".join((_NAMED_ROUTE_TAG, varint(length), *named, route))
 
 
-# The call of RouteService that lists topics, in pages.
+# The calls of RouteService that list what the tables hold, and tell how the name server is.
 
 _FLAGS = {
     pb.TOPIC_FILTER_UNIT: (UNIT, 0),
@@ -176,22 +176,31 @@ _FLAGS = {
 """Flag bits that topics of a filter have, and flag bits that they do not have."""
 
 
-class TopicListCalls:
-    """Takes each list in one step of the event loop, and reads it on a thread."""
+class TableCalls:
+    """Answers from the tables. Long lists and digests are taken in one step of the event loop, and made on a thread."""
 
-    def __init__(self, state: RouteState, reader: Worker) -> None:
+    def __init__(
+        self,
+        state: RouteState,
+        warm_up: WarmUp,
+        reader: Worker,
+        started_at_millis: int,
+        data_dir_problem: Callable[[], str | None],
+    ) -> None:
         self._state = state
-        self._lists = state.topic_lists
+        self._warm_up = warm_up
         self._reader = reader
-        self._taking = FairLock()
-        """Held while a page is made: a list that is taken may share every row with the tables."""
+        self._started_at_millis = started_at_millis
+        self._data_dir_problem = data_dir_problem
+        self._listing = FairLock()
+        """Held while a page of topics is made: a list that is taken may share every row with the tables."""
 
     async def ListTopics(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListTopicsRequest, context: Context
     ) -> pb.ListTopicsResponse:
         """The lists of RocketMQ's requests 206, 224, 304, 311, 312 and 313."""
         asked, take, owner = paged(request, Name("")), self._list_of(request), sharer_of(context).name
-        async with self._taking.held_for(owner):
+        async with self._listing.held_for(owner):
             work = partial(take(), asked.after.name, asked.limit)
             names, token = asked.cut(await self._reader.run(work, owner), Name)
         system = request.filter == pb.TOPIC_FILTER_SYSTEM
@@ -199,7 +208,7 @@ class TopicListCalls:
             header=self._state.header(),
             topics=names,
             next_page_token=token,
-            broker_addr=self._lists.broker_addr() if system else None,
+            broker_addr=self._state.topic_lists.broker_addr() if system else None,
         )
 
     def _list_of(self, request: pb.ListTopicsRequest) -> Callable[[], NamesAfter]:
@@ -208,29 +217,18 @@ class TopicListCalls:
             if request.filter != pb.TOPIC_FILTER_UNSPECIFIED:
                 raise invalid_field("cluster_name", "is set, and so is filter, which selects from all clusters")
             check(("cluster_name", request.cluster_name, NAME))
-            return partial(self._lists.of_cluster, request.cluster_name)
+            return partial(self._state.topic_lists.of_cluster, request.cluster_name)
         if request.filter == pb.TOPIC_FILTER_UNSPECIFIED:
-            return self._lists.all
+            return self._state.topic_lists.all
         if request.filter == pb.TOPIC_FILTER_SYSTEM:
-            return self._lists.system
+            return self._state.topic_lists.system
         if request.filter not in _FLAGS:
             raise invalid_field(
                 "filter", f"is {request.filter}, must be a TopicFilter, 0 to {max(pb.TopicFilter.values())}"
             )
-        return partial(self._lists.with_flags, *_FLAGS[request.filter])
+        return partial(self._state.topic_lists.with_flags, *_FLAGS[request.filter])
 
-
-# The call of RouteService that tells digests of what each broker reports, in pages.
-
-
-class DigestCalls:
-    """Digests are computed on a thread, where they are not known yet."""
-
-    def __init__(self, state: RouteState, reader: Worker) -> None:
-        self._state = state
-        self._reader = reader
-
-    async def GetRouteDigest(  # noqa: N802 - calls have the names of the wire contract
+    async def GetRouteDigest(  # noqa: N802
         self, request: pb.GetRouteDigestRequest, context: Context
     ) -> pb.GetRouteDigestResponse:
         """What each broker reports, as 32 bytes; RocketMQ has nothing like it."""
@@ -241,38 +239,7 @@ class DigestCalls:
         messages = await self._reader.run(partial(_messages, brokers), owner)
         return pb.GetRouteDigestResponse(header=header, brokers=messages, next_page_token=token)
 
-
-def _messages(brokers: Sequence[DigestedBroker]) -> list[pb.BrokerDigest]:
-    messages = []
-    for live, digest in paced(brokers):
-        version = live.data_version
-        messages.append(
-            pb.BrokerDigest(
-                cluster_name=live.broker.cluster_name,
-                broker_name=live.broker.broker_name,
-                broker_id=live.broker_id,
-                broker_addr=live.broker_addr,
-                data_version=route_data_pb2.DataVersion(
-                    timestamp_millis=version.timestamp_millis,
-                    counter=version.counter,
-                    state_version=version.state_version,
-                ),
-                digest=digest,
-            )
-        )
-    return messages
-
-
-# The calls of RouteService about broker groups and clusters.
-
-
-class BrokerGroupCalls:
-    """Answers from fragments of the tables."""
-
-    def __init__(self, state: RouteState) -> None:
-        self._state = state
-
-    async def GetBrokerClusterInfo(  # noqa: N802 - calls have the names of the wire contract
+    async def GetBrokerClusterInfo(  # noqa: N802
         self, request: pb.GetBrokerClusterInfoRequest, context: Context
     ) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
@@ -298,36 +265,7 @@ class BrokerGroupCalls:
             broker_data=encoding.broker_data(group),
         )
 
-
-def _groups_that_fit(table: Mapping[BrokerKey, BrokerData], keys: Sequence[BrokerKey]) -> int:
-    """Counts the groups up to the one with which a page has its bytes."""
-    size = 0
-    for count, key in enumerate(keys, 1):
-        size += len(table[key].fragment)
-        if size >= limits.GROUP_PAGE_BYTES:
-            return count
-    return len(keys)
-
-
-# The call of RouteService that tells how the name server is.
-
-
-class StatusCalls:
-    """Counts the rows of the tables."""
-
-    def __init__(
-        self,
-        state: RouteState,
-        warm_up: WarmUp,
-        started_at_millis: int,
-        data_dir_problem: Callable[[], str | None],
-    ) -> None:
-        self._state = state
-        self._warm_up = warm_up
-        self._started_at_millis = started_at_millis
-        self._data_dir_problem = data_dir_problem
-
-    async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
+    async def GetNamesrvStatus(  # noqa: N802
         self, _request: pb.GetNamesrvStatusRequest, _context: Context
     ) -> pb.GetNamesrvStatusResponse:
         tables = self._state.tables
@@ -351,6 +289,37 @@ class StatusCalls:
         )
 
 
+def _messages(brokers: Sequence[DigestedBroker]) -> list[pb.BrokerDigest]:
+    messages = []
+    for live, digest in paced(brokers):
+        version = live.data_version
+        messages.append(
+            pb.BrokerDigest(
+                cluster_name=live.broker.cluster_name,
+                broker_name=live.broker.broker_name,
+                broker_id=live.broker_id,
+                broker_addr=live.broker_addr,
+                data_version=route_data_pb2.DataVersion(
+                    timestamp_millis=version.timestamp_millis,
+                    counter=version.counter,
+                    state_version=version.state_version,
+                ),
+                digest=digest,
+            )
+        )
+    return messages
+
+
+def _groups_that_fit(table: Mapping[BrokerKey, BrokerData], keys: Sequence[BrokerKey]) -> int:
+    """Counts the groups up to the one with which a page has its bytes."""
+    size = 0
+    for count, key in enumerate(keys, 1):
+        size += len(table[key].fragment)
+        if size >= limits.GROUP_PAGE_BYTES:
+            return count
+    return len(keys)
+
+
 # RouteService: what producers, consumers, tools and the pipeline call.
 
 
@@ -358,9 +327,6 @@ class RouteServicer(NamedTuple):
     """All calls of the service, by subject."""
 
     lookups: LookupCalls
-    topic_lists: TopicListCalls
+    tables: TableCalls
     snapshots: SnapshotCalls
     watches: WatchCalls
-    digests: DigestCalls
-    broker_groups: BrokerGroupCalls
-    status: StatusCalls

@@ -40,14 +40,7 @@ from namesrv.grpc_api.admin import AdminServicer, HistoryCalls, OperatorCalls, W
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
-from namesrv.grpc_api.route import (
-    BrokerGroupCalls,
-    DigestCalls,
-    LookupCalls,
-    RouteServicer,
-    StatusCalls,
-    TopicListCalls,
-)
+from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
@@ -253,12 +246,9 @@ class NamesrvServer:
         reader, streams, pins = self._reader, self._shares.snapshot_streams, self._pins
         route = RouteServicer(
             self._cluster_test or LookupCalls(state, warm_up),
-            TopicListCalls(state, reader),
+            TableCalls(state, warm_up, reader, started_at_millis, self._durable.data_dir_problem),
             SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=streams),
             WatchCalls(state, warm_up, watchers, reader),
-            DigestCalls(state, reader),
-            BrokerGroupCalls(state),
-            StatusCalls(state, warm_up, started_at_millis, self._durable.data_dir_problem),
         )
         administration = Administration(self._state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)

@@ -22,7 +22,7 @@ from namesrv import limits
 from namesrv.app import operators
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.grpc_api.handlers import handlers_of_server
-from namesrv.grpc_api.route import StatusCalls
+from namesrv.grpc_api.route import TableCalls
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
@@ -330,7 +330,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "SHUTTING_DOWN": (_shutting_down,),
     "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patches=[(limits, "MAX_SNAPSHOT_STREAMS", 0)]),),
     "NOT_IMPLEMENTED": (_not_implemented,),
-    "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patches=[(StatusCalls, "GetNamesrvStatus", _fail)]),),
+    "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patches=[(TableCalls, "GetNamesrvStatus", _fail)]),),
     "REVISION_COMPACTED": (
         refused(
             *_resumed(0),

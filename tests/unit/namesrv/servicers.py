@@ -13,14 +13,7 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import OperatorCalls
-from namesrv.grpc_api.route import (
-    BrokerGroupCalls,
-    DigestCalls,
-    LookupCalls,
-    RouteServicer,
-    StatusCalls,
-    TopicListCalls,
-)
+from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
@@ -46,6 +39,11 @@ def operator_calls(fleet: Fleet, writer: TableWriter, database: Database | None)
     return OperatorCalls(fleet.state, administration, Worker("reader"))
 
 
+def table_calls(fleet: Fleet) -> TableCalls:
+    """The calls that list the tables of a fleet's name server."""
+    return TableCalls(fleet.state, WarmUp(fleet.state, fleet.clock, 0.0), Worker("reader"), 0, lambda: None)
+
+
 def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: float = 0.0) -> RouteServicer:
     """A servicer that answers from a fleet's name server."""
     state, clock = fleet.state, fleet.clock
@@ -55,10 +53,7 @@ def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: fl
     watchers, reader = WatchStreams(state, warm_up, clock), Worker("reader")
     return RouteServicer(
         LookupCalls(state, warm_up),
-        TopicListCalls(state, reader),
+        TableCalls(state, warm_up, reader, started_at_millis, lambda: None),
         SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=shares.snapshot_streams),
         WatchCalls(state, warm_up, watchers, reader),
-        DigestCalls(state, reader),
-        BrokerGroupCalls(state),
-        StatusCalls(state, warm_up, started_at_millis, lambda: None),
     )

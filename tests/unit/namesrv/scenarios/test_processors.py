@@ -92,7 +92,7 @@ def test_all_topics_are_listed(calls: Calls) -> None:
     """Scenario 52. No setting switches the list off."""
     register(calls, registration())
     request = pb.ListTopicsRequest()
-    assert list(asyncio.run(calls.routes.topic_lists.ListTopics(request, CONTEXT)).topics) == ["TopicTest"]
+    assert list(asyncio.run(calls.routes.tables.ListTopics(request, CONTEXT)).topics) == ["TopicTest"]
 
 
 def test_a_known_topic_has_a_route_and_an_unknown_one_an_error(calls: Calls) -> None:
@@ -109,7 +109,7 @@ def test_an_unknown_cluster_has_an_empty_list(calls: Calls) -> None:
     """Own case: code 224 for an unknown cluster, which upstream answers by way of a swallowed exception."""
     register(calls, registration())
     request = pb.ListTopicsRequest(cluster_name="unknown")
-    answer = asyncio.run(calls.routes.topic_lists.ListTopics(request, CONTEXT))
+    answer = asyncio.run(calls.routes.tables.ListTopics(request, CONTEXT))
     assert (list(answer.topics), answer.next_page_token) == ([], "")
 
 
@@ -171,7 +171,7 @@ def test_cluster_info_tells_clusters_and_addresses(calls: Calls) -> None:
     """Scenario 66: what cluster info encodes is what was registered."""
     register(calls, registration(broker=BROKER))
     request = pb.GetBrokerClusterInfoRequest()
-    answer = asyncio.run(calls.routes.broker_groups.GetBrokerClusterInfo(request, CONTEXT))
+    answer = asyncio.run(calls.routes.tables.GetBrokerClusterInfo(request, CONTEXT))
     info = pb.GetBrokerClusterInfoResponse.FromString(answer)
     (group,) = info.broker_datas
     assert (group.cluster_name, group.broker_name) == (CLUSTER, "broker")

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
 from namesrv.core.operator_changes import IntentsChange
-from namesrv.grpc_api.route import DigestCalls
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, Fleet
 from tests.support.state_changes import apply_now
+from tests.unit.namesrv.servicers import table_calls
 
 CAUSE = Cause("test", "an operator", "because")
 
@@ -34,7 +33,7 @@ class Digests:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.digests = self.fleet.state.digests
-        self.calls = DigestCalls(self.fleet.state, Worker("reader"))
+        self.calls = table_calls(self.fleet)
 
     def all(self) -> list[DigestedBroker]:
         """The brokers with their digests, made where nothing changes in the meantime."""

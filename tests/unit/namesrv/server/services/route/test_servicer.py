@@ -78,7 +78,7 @@ def test_a_batch_of_the_longest_names_and_wide_routes_stays_below_what_clients_a
 def groups(servicer: RouteServicer, size: int, token: str = "") -> tuple[list[str], str]:
     """Names of a page of groups, and the token of the next page."""
     request = pb.GetBrokerClusterInfoRequest(page_size=size, page_token=token)
-    encoded = asyncio.run(servicer.broker_groups.GetBrokerClusterInfo(request, CONTEXT))
+    encoded = asyncio.run(servicer.tables.GetBrokerClusterInfo(request, CONTEXT))
     answer = pb.GetBrokerClusterInfoResponse.FromString(encoded)
     return [group.broker_name for group in answer.broker_datas], answer.next_page_token
 
@@ -116,7 +116,7 @@ def test_a_zone_leaves_out_masters_of_other_zones_in_a_batch_too(fleet: Fleet, s
 def test_the_status_counts_what_is_there(fleet: Fleet, servicer: RouteServicer) -> None:
     fleet.register(A, topics=("T1", "T2", "T3"))
     fleet.register(B, 1)
-    status = asyncio.run(servicer.status.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), CONTEXT))
+    status = asyncio.run(servicer.tables.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), CONTEXT))
     assert status.header == fleet.state.header()
     assert status.started_at_millis == 12_345
     assert (status.live_broker_count, status.topic_count, status.compacted_revision) == (2, 3, 0)
