@@ -225,8 +225,3 @@ def test_no_request_breaks_a_call_of_an_agent(agent: Agent, listener: str, metho
     address = agent.wait_for("agent_started")[listener]
     with grpc.insecure_channel(address) as connection, agent.connect() as operator:
         run(connection, methods, lambda: operator.table().data_version.counter)
-
-
-@pytest.mark.parametrize("method", NAMESRV_METHODS, ids=lambda method: method.name)
-def test_an_empty_request_is_answered_or_refused(namesrv: grpc.Channel, method: MethodDescriptor) -> None:
-    check(send(namesrv, method, b""))

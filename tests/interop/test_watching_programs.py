@@ -180,11 +180,3 @@ def test_a_program_that_trusts_the_authority_shows_token_or_certificate(
         endpoint = str(namesrv.endpoint)
         with programs.start("watching", endpoint, TOPIC, NAMESRV_CA=authority, **shown[kind]) as program:
             expect(program, f"watching {endpoint} from the beginning", ROUTE)
-
-
-def test_a_program_ends_when_its_token_is_unknown(programs: Programs, tmp_path: Path) -> None:
-    place = Place.make(tmp_path)
-    with NamesrvProcess(*place.flags("token")) as namesrv:
-        shown = {"NAMESRV_CA": str(place.authority.path), "NAMESRV_TOKEN": "unknown"}
-        done = programs.run("watching", str(namesrv.endpoint), TOPIC, **shown)
-    assert (done.returncode, " NOT_AUTHENTICATED: " in done.stderr) == (1, True), done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 
 from tests.rocketmq.conftest import Running, groups_of
@@ -12,7 +10,6 @@ from tests.support.rocketmq_programs.programs import Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 COUNT = 40
-TRIES = 5
 
 
 @pytest.mark.parametrize(("producer", "consumer"), [("new", "old"), ("old", "new")])
@@ -27,27 +24,6 @@ def test_what_one_version_sends_the_other_receives_from_brokers_of_both(
         eventually(lambda: groups_of(client, topic), lambda groups: groups == {"broker-a", "broker-b"})
     assert f"sent {COUNT}" in shells[producer].messages("send", fleet.ours, topic, str(COUNT))
     assert f"received {COUNT}" in shells[consumer].messages("receive", fleet.ours, topic, str(COUNT))
-
-
-@pytest.mark.parametrize("version", ["new", "old"])
-def test_a_broker_makes_the_topic_that_a_producer_sends_to(
-    fleet: Running, shell: Shell, old_shell: Shell, version: str
-) -> None:
-    sender, topics = {"new": shell, "old": old_shell}[version], list[str]()
-
-    def made_at() -> set[str]:
-        with fleet.namesrv.connect() as client:
-            return {group for topic in topics for group in groups_of(client, topic)}
-
-    while made_at() != {"broker-a", "broker-b"}:
-        assert len(topics) < TRIES, f"made at {made_at()} only"
-        topics.append(f"MadeBySending-{version}-{len(topics)}")
-        sender.messages("send", fleet.ours, topics[-1], str(COUNT))
-        assert f"received {COUNT}" in sender.messages("receive", fleet.ours, topics[-1], str(COUNT))
-        # A broker answers its producer before it tells its name servers of the topic. Where the producer asks for its
-        # route just when one has done so, and the other has had no message yet, this one gets all that follow.
-        with suppress(AssertionError):
-            eventually(made_at, lambda groups: groups == {"broker-a", "broker-b"}, within_seconds=10)
 
 
 def test_a_topic_that_is_ordered_everywhere_is_sent_and_received_in_order(fleet: Running, shell: Shell) -> None:

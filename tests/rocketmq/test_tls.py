@@ -8,10 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from typer.testing import CliRunner, Result
 
-from nsctl.cli import app
-from nsctl.session import UNREACHABLE
 from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.rocketmq_programs.programs import Broker, Properties, Shell
@@ -75,23 +72,6 @@ def secured(home: Path) -> Iterator[Secured]:
             yield Secured(permissive, enforcing, broker, properties, authority)
         for namesrv in (permissive, enforcing):
             assert namesrv.events("internal_defect") == []
-
-
-def test_nsctl_asks_a_broker_that_takes_only_tls_whether_it_is_empty(secured: Secured) -> None:
-    def drained(*flags: str) -> Result:
-        asked = ("drained", "broker-t", "--broker-addr", secured.broker.addr, "-n", str(secured.permissive.endpoint))
-        return CliRunner().invoke(app, [*asked, "--tls-ca", str(secured.authority.path), *flags])
-
-    # In its first second a broker answers questions about its load with an exception of Java's.
-    result = eventually(
-        lambda: drained("--rocketmq-tls-ca", str(secured.authority.path)),
-        lambda result: "NoSuchElementException" not in result.stderr,
-    )
-    assert (result.exit_code, f"broker-t at {secured.broker.addr} is empty" in result.stderr) == (0, True), (
-        result.stderr
-    )
-    result = drained()
-    assert (result.exit_code, "give --rocketmq-tls-ca" in result.stderr) == (UNREACHABLE, True), result.stderr
 
 
 def test_messages_go_through_with_certificates_on_every_connection(secured: Secured, home: Path) -> None:

@@ -382,47 +382,6 @@ def test_a_link_to_a_disk_that_is_not_there_is_refused_and_kept(tmp_path: Path) 
     assert file_of(tmp_path).is_symlink()
 
 
-# Backups.
-
-
-def test_a_backup_made_while_the_database_is_used_can_be_restored(tmp_path: Path) -> None:
-    backup, copied = folders = tmp_path / "backup", tmp_path / "copied"
-    for folder in folders:
-        folder.mkdir()
-    with opened(tmp_path) as db:
-        for table in TABLES:
-            replace(db, table, EXAMPLES[table.name])
-        before = stored(db)
-        with closing(sqlite3.connect(file_of(tmp_path))) as shell, closing(sqlite3.connect(file_of(copied))) as target:
-            shell.execute("VACUUM INTO ?", (str(file_of(backup)),))
-            shell.backup(target)
-        replace(db, INTENTS, IntentTable())
-    for folder in folders:
-        with opened(folder) as db:
-            assert stored(db) == before
-
-
-def test_a_restored_backup_survives_a_crash_in_its_first_write(tmp_path: Path) -> None:
-    backup, crashed = folders = tmp_path / "backup", tmp_path / "crashed"
-    for folder in folders:
-        folder.mkdir()
-    with opened(tmp_path) as db:
-        replace(db, SETTINGS, {"a": "1"})
-    with closing(sqlite3.connect(file_of(tmp_path))) as shell:
-        shell.execute("VACUUM INTO ?", (str(file_of(backup)),))
-    with closing(sqlite3.connect(file_of(backup), isolation_level=None)) as writer:
-        writer.execute("PRAGMA cache_size = 1")
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("DELETE FROM durable")
-        writer.executemany("INSERT INTO durable VALUES (?, ?, ?, 0)", (("x", f"{n}", "y" * 999) for n in range(99)))
-        for file in backup.iterdir():
-            shutil.copy(file, crashed)
-    assert (crashed / f"{DATABASE_FILE}-journal").stat().st_size
-    assert file_of(crashed).read_bytes() != file_of(backup).read_bytes()
-    with opened(crashed) as db:
-        assert db.load(SETTINGS) == {"a": "1"}
-
-
 # Damage.
 
 

@@ -137,16 +137,6 @@ def test_what_comes_again_counts_as_it_did_the_first_time() -> None:
     assert +world.tally.counts == dict.fromkeys(before, 2)
 
 
-def test_a_heartbeat_of_a_broker_that_left_is_looked_at_and_counted_there() -> None:
-    world = _World()
-    world.do("register")
-    again = world.known(HEARTBEAT)
-    world.do("unregister")
-    before = dict(world.tally.counts)
-    assert again() is None
-    assert world.tally.counts == before
-
-
 def test_a_broker_that_is_kept_alive_by_what_comes_again_outlives_its_timeout_and_no_longer() -> None:
     world = _World()
     world.fleet.register(A, timeout_seconds=10.0)
