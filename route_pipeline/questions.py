@@ -69,7 +69,7 @@ CLOCKS: dict[Clock, dict[str, str]] = {
 _CONTENT = (
     "broker_name, broker_id, read_queue_nums, write_queue_nums, perm, topic_sys_flag, reported_perm, broker_addrs, "
     "zone_name, enable_acting_master, unconfirmed_broker_ids, ha_server_addr, data_version_timestamp_millis, "
-    "data_version_counter, data_version_state_version, heartbeat_timeout_millis, unconfirmed, filter_servers, "
+    "data_version_counter, data_version_state_version, heartbeat_timeout_millis, unconfirmed, labels, filter_servers, "
     "static_mapping"
 )
 """The content of a row, besides its key: another content begins another version."""

@@ -81,6 +81,7 @@ ROW_COLUMNS = {
         Column("last_update", TIMESTAMP, "when it was last heard of, by the clock of the name server", nullable=True),
         Column("generation", LONG, "number of its last accepted registration at this name server", nullable=True),
         Column("has_channel", BOOLEAN, "does the end of a channel remove it at once", nullable=True),
+        Column("labels", STRINGS, "its labels as key=value, sorted", nullable=True),
         Column("filter_servers", STRINGS, "addresses of its filter servers, host:port"),
     ),
     CLUSTERS: (
@@ -112,7 +113,7 @@ CHANGE_COLUMNS = (
     *(_ROWS[name] for name in ("ha_server_addr", "data_version_timestamp_millis", "data_version_counter")),
     *(_ROWS[name] for name in ("data_version_state_version", "generation", "has_channel")),
     Column("heartbeat_timeout_millis", LONG, "how long the broker may be silent, ms", nullable=True),
-    *(_ROWS[name] for name in ("unconfirmed", "filter_servers")),
+    *(_ROWS[name] for name in ("unconfirmed", "labels", "filter_servers")),
     Column("reason", STRING, "why it was removed, or why a name server was lost", nullable=True),
     Column("after_revision", LONG, "in reads: the changes are those after this revision", nullable=True),
     _ROWS["static_mapping"],

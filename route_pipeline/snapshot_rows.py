@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.labels import shown_labels
 from route_pipeline.arrow_schemas import INTEGER, STRING, batch_of
 from route_pipeline.name_server import SnapshotStream
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
@@ -226,6 +227,8 @@ def plain_columns(message: Message) -> _Row:
             value = getattr(message, field.name)
             if field.name in _OPTIONAL and not message.HasField(field.name):
                 value = None
+            if field.name == "labels":
+                value = shown_labels(value)
             columns[field.name] = list(value) if field.is_repeated else value
     return columns
 

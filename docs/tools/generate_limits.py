@@ -22,7 +22,7 @@ from namesrv.app import administration
 from namesrv.core import changes, pins
 from namesrv.remoting import limits as remoting_limits
 from namesrv.settings import NamesrvSettings
-from namesrv_common import endpoints, topic_names
+from namesrv_common import endpoints, labels, topic_names
 from namesrv_common.client import channels, namesrv_client
 from namesrv_common.server import metrics_http, permits
 from route_client import cache
@@ -39,7 +39,7 @@ NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS", "SHOWN_CH
 """Numbers of these modules that bound nothing that a caller sends or holds."""
 SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
     "## Name servers": (r"[A-Z]\w*", (limits, changes, pins, administration, runtime_settings)),
-    "## Names and files": (r"[A-Z]\w*", (topic_names, endpoints, permits)),
+    "## Names and files": (r"[A-Z]\w*", (topic_names, labels, endpoints, permits)),
     "## RocketMQ's protocol": (r"[A-Z]\w*", (remoting_limits,)),
     "## Metrics and health": (r"MAX_\w*|REQUEST_SECONDS", (metrics_http,)),
     "## The broker agent's clients": (r"[A-Z]\w*", (client_limits,)),

@@ -22,6 +22,7 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.pace import belongs_to_loop
+from namesrv_common.labels import Labels
 
 # Rows of a change. The change log holds them; all others only read them.
 
@@ -140,6 +141,10 @@ Row = (
 )
 
 
+def _weight_of(labels: Labels) -> int:
+    return len(labels) + sum(len(key) + len(value) for key, value in labels) // LABEL_BYTES_LIKE_A_ROW
+
+
 @dataclass(slots=True, eq=False)
 class Change:
     """All that one revision changes: made in the preparation of a change, and published by the change log."""
@@ -155,7 +160,7 @@ class Change:
     groups: frozenset[BrokerKey] = field(init=False)
     """The groups that routes show differently from now on, or no longer."""
     weight: int = field(init=False)
-    """How many rows it has for the bound of the change log: each topic of a group counts."""
+    """How many rows it has for the bound of the change log: each topic of a group and each label counts."""
     next: Change | None = None
     """The change after it; None as long as there is none. Readers walk along these links, each at its own pace."""
 
@@ -174,6 +179,8 @@ class Change:
                     groups.append(row.key)
                 case FilterServersChange():
                     groups.append(row.broker)
+                case LiveChange():
+                    self.weight += _weight_of(row.live.labels)
                 case KvChange(ordered_topic=str() as topic):
                     topics.append((topic,))
                 case _:
@@ -193,7 +200,10 @@ MAX_CHANGES = 100_000
 """Most changes that are kept: about 50 MB if each is of one broker."""
 
 MAX_CHANGE_ROWS = 500_000
-"""Most rows that all kept changes may have together, each topic of a group counted: about 40 MB."""
+"""Most rows that all kept changes may have together, each topic of a group and each label counted: about 40 MB."""
+
+LABEL_BYTES_LIKE_A_ROW = 80
+"""Bytes of labels that count as one more row: a broker may change its labels with each registration."""
 
 Listener = Callable[[Change], None]
 """Called with each change right after it was published, in the same step. It must be quick, and raises nothing."""

@@ -14,6 +14,7 @@ from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMappi
 from namesrv.core.pace import paced, yield_point
 from namesrv.core.slices import run_steps, sorted_in_slices
 from namesrv.core.tables import TableIndex, Tables
+from namesrv_common.labels import Labels
 
 
 class Position(NamedTuple):
@@ -124,7 +125,8 @@ class RouteDigests:
         tables = self._tables()
         group = tables.broker_addr_table[broker]
         for member in group.members:
-            yield DigestedBroker(tables.broker_live_table[group.live_key(member)], digest)
+            live = tables.broker_live_table[group.live_key(member)]
+            yield DigestedBroker(live, _with_labels(digest, live.labels))
 
     def _digest(self, broker: BrokerKey) -> bytes:
         held = dict(self._index.held_by_group.get(broker, {}))  # one step, as the event loop may change it
@@ -159,6 +161,13 @@ class RouteDigests:
         for row in change.rows:
             if isinstance(row, QueuesChange) or (isinstance(row, GroupChange) and row.after is None):
                 self._entries.pop(row.key, None)
+
+
+def _with_labels(digest: bytes, labels: Labels) -> bytes:
+    """The digest of one broker of a group."""
+    if not labels:
+        return digest
+    return hashlib.sha256(digest + "".join(f"{key}={value}\n" for key, value in labels).encode()).digest()
 
 
 def _mapping_text(mapping: StaticMapping) -> str:

@@ -98,7 +98,8 @@ def mapping_field(mapping: StaticMapping) -> bytes:
 
 def broker_data_fragment(group: BrokerData) -> bytes:
     """A BrokerData, framed as the field broker_datas."""
-    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, broker_data(group).SerializeToString())
+    # The same rows must give the same bytes, and a map has no order of its own.
+    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, broker_data(group).SerializeToString(deterministic=True))
 
 
 def broker_data(group: BrokerData) -> route_data_pb2.BrokerData:
@@ -106,7 +107,8 @@ def broker_data(group: BrokerData) -> route_data_pb2.BrokerData:
         cluster_name=group.key.cluster_name,
         broker_name=group.key.broker_name,
         broker_addrs=[
-            route_data_pb2.BrokerAddr(broker_id=broker_id, broker_addr=addr) for broker_id, addr, _ in group.members
+            route_data_pb2.BrokerAddr(broker_id=one.broker_id, broker_addr=one.broker_addr, labels=dict(one.labels))
+            for one in group.members
         ],
         zone_name=group.zone_name,
         unconfirmed_broker_ids=[member.broker_id for member in group.unconfirmed],
@@ -149,6 +151,7 @@ def broker_live_info(
         heartbeat_timeout_millis=round(live.timeout_seconds * 1000),
         unconfirmed=live.unconfirmed,
         topic_by_topic=live.topic_by_topic,
+        labels=dict(live.labels),
         doubt_ends_at_millis=None if doubted is None else doubted.ends_at_millis,
         doubt_reason=None if doubted is None else route_data_pb2.DoubtReason.Name(doubted.why.value),
     )

@@ -8,6 +8,8 @@ from enum import Enum, IntEnum
 from operator import attrgetter
 from typing import NamedTuple
 
+from namesrv_common.labels import Labels
+
 # The rows of the route tables, immutable: a table's value is replaced, never changed.
 
 MASTER_ID = 0
@@ -183,6 +185,7 @@ class Member(NamedTuple):
     broker_addr: str
     unconfirmed: bool = False
     """Whether it is known from a snapshot file or held by the mass-loss guard."""
+    labels: Labels = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +258,16 @@ class BrokerLiveInfo:
     """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
     topic_by_topic: bool = False
     """Whether its last registration was: then the version identifies no topic table."""
+    labels: Labels = ()
     key: LiveKey = field(init=False, compare=False, repr=False)
     """Key of this row: made once, as a removal asks for it a dozen times."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", LiveKey(self.broker.cluster_name, self.broker_addr))
+
+    def as_member(self) -> Member:
+        """The broker in its group's row."""
+        return Member(self.broker_id, self.broker_addr, self.unconfirmed, self.labels)
 
     def version_matches(self, data_version: DataVersion) -> bool:
         """Whether the topics held of the broker have this version."""
@@ -299,6 +307,8 @@ class Registration:
     """If topic_configs is an increment: the version it builds on."""
     zone_name: str | None = None
     enable_acting_master: bool | None = None
+    labels: Labels | None = None
+    """None leaves the broker's labels as they are: RocketMQ's protocol has none."""
     timeout_seconds: float | None = None
     """How long this broker may be silent; None means the name server's setting."""
     topic_by_topic: bool = False

@@ -186,8 +186,8 @@ class BrokerRegistration:
         self._brings_topics = needs_topics(state, registration)
         if self._brings_topics and self._topics is None:  # the tables have changed since `topics_to_read`
             self.read()
+        self._renewed = self._live_info(before)
         self._replaced = self._put_into_group(transaction, before)
-        self._renewed = self._live_info()
         if self._brings_topics:
             self._put_topics(transaction)
         if registration.filter_servers is not None:
@@ -248,7 +248,7 @@ class BrokerRegistration:
                 _check_state_version(registration, holder)
             transaction.remove_live(holder, RemovalReason.REPLACED)
             replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
-        after = _with_broker(group, registration)
+        after = _with_broker(group, self._renewed.as_member(), registration)
         if after is not group or not transaction.is_shown_alike(group):  # nearly never: it would be encoded again
             transaction.put_group(after)
         return replaced
@@ -265,9 +265,11 @@ class BrokerRegistration:
         if exactly and registration.base_version is None:
             transaction.remove_topics_but(broker, topic_configs.keys())
 
-    def _live_info(self) -> BrokerLiveInfo:
+    def _live_info(self, before: BrokerLiveInfo | None) -> BrokerLiveInfo:
         registration = self._registration
-        timeout = registration.timeout_seconds
+        timeout, labels = registration.timeout_seconds, registration.labels
+        if labels is None:
+            labels = () if before is None else before.labels
         return BrokerLiveInfo(
             broker=registration.broker,
             broker_id=registration.broker_id,
@@ -278,6 +280,7 @@ class BrokerRegistration:
             generation=self.state.generation + 1,
             timeout_seconds=self.state.expired_time if timeout is None else timeout,
             topic_by_topic=registration.topic_by_topic,
+            labels=labels,
         )
 
     def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
@@ -326,9 +329,9 @@ class TopicRegistration:
         return self.state.commit(self._transaction)
 
 
-def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
+def _with_broker(group: BrokerData, member: Member, registration: Registration) -> BrokerData:
     """A group with the broker in it, and with what else the broker says of it; the same one if that changes nothing."""
-    after = group.with_member(Member(registration.broker_id, registration.broker_addr))
+    after = group.with_member(member)
     zone_name = group.zone_name if registration.zone_name is None else registration.zone_name
     stated = registration.enable_acting_master
     acting = group.enable_acting_master if stated is None else stated

@@ -14,7 +14,6 @@ from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
     LiveKey,
-    Member,
     RemovalReason,
     RemovedBroker,
 )
@@ -240,8 +239,9 @@ class Hold:
 
 
 def _keep_unconfirmed(transaction: Transaction, group: BrokerData, live: BrokerLiveInfo) -> None:
-    transaction.put_group(group.with_member(Member(live.broker_id, live.broker_addr, unconfirmed=True)))
-    transaction.put_live(replace(live, unconfirmed=True, channel_id=None))
+    kept = replace(live, unconfirmed=True, channel_id=None)
+    transaction.put_group(group.with_member(kept.as_member()))
+    transaction.put_live(kept)
 
 
 def _due(state: RouteState, keys: Iterable[LiveKey], is_meant: IsMeant) -> list[BrokerLiveInfo]:

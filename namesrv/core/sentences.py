@@ -20,6 +20,7 @@ from namesrv.core.changes import (
     SettingChange,
 )
 from namesrv.core.model import (
+    BrokerData,
     BrokerKey,
     HoldKey,
     Intent,
@@ -233,6 +234,7 @@ def _about_group_change(row: GroupChange) -> str:
     told = (
         (before.addrs != after.addrs, f"{counted(len(after.addrs), 'broker')} in the group now"),
         (before.unconfirmed != after.unconfirmed, f"{len(after.unconfirmed):,} of the group unconfirmed now"),
+        (_labels(before) != _labels(after), f"labels are {', '.join(_labels(after)) or 'none'} now"),
         (before.write != after.write, f"write permission {_WRITE_OF_GROUP[after.write]} now"),
         (before.zone_name != after.zone_name, f"zone is {after.zone_name or 'none'} now"),
         (
@@ -241,6 +243,10 @@ def _about_group_change(row: GroupChange) -> str:
         ),
     )
     return "; ".join(text for differs, text in told if differs)
+
+
+def _labels(group: BrokerData) -> list[str]:
+    return [f"{key}={value} (id {member.broker_id})" for member in group.members for key, value in member.labels]
 
 
 def _about_intent(intent: Intent) -> str:

@@ -126,8 +126,8 @@ class _SnapshotReader:
         loaded = self._loaded
         named = {BrokerKey(cluster, name) for cluster, names in self._clusters.items() for name in names}
         _check(named == loaded.groups.keys(), "the clusters name other broker groups than there are")
-        members = {(key, *member) for key, group in loaded.groups.items() for member in group.members}
-        live = {(live.broker, live.broker_id, live.broker_addr, live.unconfirmed) for live in loaded.live.values()}
+        members = {(key, member) for key, group in loaded.groups.items() for member in group.members}
+        live = {(live.broker, live.as_member()) for live in loaded.live.values()}
         _check(members == live, "the broker groups have other members than there are live brokers")
         _check(loaded.filter_servers.keys() <= loaded.live.keys(), "there are filter servers of no live broker")
 
@@ -199,7 +199,7 @@ def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
     """A broker group from its row on the wire, with all of its brokers unconfirmed."""
     return BrokerData(
         BrokerKey(row.cluster_name, row.broker_name),
-        tuple(sorted(Member(one.broker_id, one.broker_addr, unconfirmed=True) for one in row.broker_addrs)),
+        tuple(sorted(map(_member_of, row.broker_addrs))),
         zone_name=row.zone_name if row.HasField("zone_name") else None,
         enable_acting_master=row.enable_acting_master if row.HasField("enable_acting_master") else None,
     )
@@ -219,7 +219,13 @@ def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
         timeout_seconds=row.heartbeat_timeout_millis / 1000,
         unconfirmed=True,
         topic_by_topic=row.topic_by_topic,
+        labels=tuple(sorted(row.labels.items())),
     )
+
+
+def _member_of(row: route_data_pb2.BrokerAddr) -> Member:
+    labels = tuple(sorted(row.labels.items()))
+    return Member(row.broker_id, row.broker_addr, unconfirmed=True, labels=labels)
 
 
 def reported_of(row: route_data_pb2.QueueData) -> ReportedQueues:

@@ -56,6 +56,7 @@ from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.state import RouteState
 from namesrv.engines.api import doubt_of, may_repeat
 from namesrv.grpc_api.handlers import Context
+from namesrv_common.labels import MAX_LABELS, label_problem
 from namesrv_common.server.shares import Shares
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 
@@ -107,6 +108,7 @@ _HEARTBEAT_TIMEOUT = between(limits.MIN_HEARTBEAT_TIMEOUT_MILLIS, limits.MAX_HEA
 _QUEUE_NUMBERS = (("read_queue_nums", MAX_QUEUE_NUMS), ("write_queue_nums", MAX_QUEUE_NUMS), ("perm", MAX_PERM))
 """Numbers of queues, and the highest value of each."""
 _ONLY_ANSWERS = "is set; only answers have it"
+_LABELS = Rule(label_problem)
 _HOLDER = Rule(at_most(limits.MAX_HOLDER_LENGTH, "characters"))
 _CHANNEL = ANYTHING._replace(missing="is missing; a handover is of a channel")
 
@@ -176,7 +178,7 @@ def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -
 
     Raises:
         INVALID_FIELD: A field is missing or breaks its rule.
-        LIMIT_EXCEEDED: There are too many topics or filter servers.
+        LIMIT_EXCEEDED: There are too many topics, filter servers or labels.
     """
     check_topic_count(len(request.topic_configs))  # before anything waits
     broker_id = given(request.broker, "broker_id")
@@ -185,6 +187,9 @@ def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -
     servers = tuple(request.filter_servers.filter_servers) if request.HasField("filter_servers") else None
     if servers and len(servers) > limits.MAX_FILTER_SERVERS:
         raise limit_exceeded("filter servers", len(servers), limits.MAX_FILTER_SERVERS)
+    labels = request.labels.labels if request.HasField("labels") else None
+    if labels and len(labels) > MAX_LABELS:
+        raise limit_exceeded("labels of a broker", len(labels), MAX_LABELS)
     broker = request.broker
     check(
         *_identity_rows(broker.cluster_name, broker.broker_name, broker_id, broker.broker_addr),
@@ -194,6 +199,7 @@ def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -
         *((f"filter_servers.filter_servers[{index}]", addr, ADDRESS) for index, addr in enumerate(servers or ())),
         *(() if base_version is None else _version_rows("base_version", base_version)),
         ("heartbeat_timeout_millis", millis, _HEARTBEAT_TIMEOUT),
+        ("labels.labels", labels, _LABELS),
     )
     return Registration(
         broker=BrokerKey(broker.cluster_name, broker.broker_name),
@@ -207,6 +213,7 @@ def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -
         base_version=None if base_version is None else _version_of(base_version),
         zone_name=zone_name,
         enable_acting_master=given(request, "enable_acting_master"),
+        labels=None if labels is None else tuple(sorted(labels.items())),
         timeout_seconds=None if millis is None else millis / 1000,
     )
 

@@ -59,8 +59,8 @@ with points as (
 select namesrv, table_name, key, topic, cluster_name, broker_name, broker_id, broker_addr, read_queue_nums,
   write_queue_nums, perm, topic_sys_flag, reported_perm, broker_addrs, zone_name, enable_acting_master,
   unconfirmed_broker_ids, ha_server_addr, data_version_timestamp_millis, data_version_counter,
-  data_version_state_version, generation, has_channel, heartbeat_timeout_millis, unconfirmed, filter_servers,
-  static_mapping, snapshot, epoch as valid_from_epoch, revision as valid_from_revision, changed_at as valid_from,
+  data_version_state_version, generation, has_channel, heartbeat_timeout_millis, unconfirmed, labels,
+  filter_servers, static_mapping, snapshot, epoch as valid_from_epoch, revision as valid_from_revision, changed_at as valid_from,
   ingested_at as seen_from,
   case when is_followed then next_epoch else last_epoch_after end as valid_to_epoch,
   case when is_followed then next_revision else last_revision_after end as valid_to_revision,
@@ -80,5 +80,6 @@ select namesrv, cluster_name, broker_name, broker_addrs, zone_name, valid_from, 
 from history where table_name = 'broker_groups';
 
 create or replace {temporary} view broker_history as
-select namesrv, cluster_name, broker_name, broker_id, broker_addr, data_version_counter, valid_from, valid_to, end_reason
+select namesrv, cluster_name, broker_name, broker_id, broker_addr, labels, data_version_counter, valid_from, valid_to,
+  end_reason
 from history where table_name = 'brokers';

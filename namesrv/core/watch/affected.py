@@ -115,7 +115,7 @@ def _removals_by_group(change: Change) -> Mapping[BrokerKey, Removals]:
 
 
 def _removal(broker: BrokerKey, member: Member | None, reason: RemovalReason) -> Removal:
-    broker_id, broker_addr, _ = member or (None, "", None)
+    broker_id, broker_addr = member[:2] if member else (None, "")
     removal = route_service_pb2.BrokerRemoval(
         cluster_name=broker.cluster_name,
         broker_name=broker.broker_name,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, IntentKey, Registration, StaticMapping
+from namesrv_common.labels import Labels
 from tests.unit.namesrv.reference_operators import SYNC_MEMBER_TOPIC
 
 CLUSTERS = st.sampled_from(["c1", "c2"])
@@ -27,6 +28,7 @@ MAPPINGS = st.builds(
 MAPPED = st.builds(lambda numbers, mapping: (*numbers, mapping), NUMBERS, MAPPINGS)
 TABLES = st.dictionaries(TOPIC_NAMES, NUMBERS | MAPPED, max_size=4)
 """Of agents: a static topic comes with its mapping."""
+LABELS: st.SearchStrategy[Labels | None] = st.sampled_from([None, (), (("rack", "r1"),), (("rack", "r2"),)])
 REGISTRATIONS = st.builds(
     Registration,
     broker=GROUPS,
@@ -38,6 +40,7 @@ REGISTRATIONS = st.builds(
     base_version=st.none() | st.none() | VERSIONS,
     zone_name=st.sampled_from([None, None, "Z1", "z2"]),
     enable_acting_master=st.sampled_from([None, True, True, False]),
+    labels=LABELS,
     timeout_seconds=st.sampled_from([None, None, 30.0, 300.0]),
 )
 """Those of agents."""
@@ -46,6 +49,7 @@ PARTIAL_REGISTRATIONS = st.builds(
     REGISTRATIONS,
     topic_configs=TOPICS,
     base_version=st.none(),
+    labels=st.none(),
     topic_by_topic=st.just(True),
     mappings=st.dictionaries(TOPIC_NAMES, MAPPINGS, max_size=2),
 )

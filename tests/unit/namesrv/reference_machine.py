@@ -341,7 +341,7 @@ class ReferenceMachine(Machine):
         assert {
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
-                live.unconfirmed, live.topic_by_topic, key in self.state.possibly_partial,
+                live.labels, live.unconfirmed, live.topic_by_topic, key in self.state.possibly_partial,
                 key in self.state.liveness.doubted,
             )
             for key, live in self.state.tables.broker_live_table.items()

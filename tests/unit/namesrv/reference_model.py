@@ -20,6 +20,7 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.policy import Behaviour
+from namesrv_common.labels import Labels
 
 TIMEOUT = 120.0
 """Seconds of silence that a broker may have that asks for nothing else."""
@@ -36,6 +37,7 @@ class Broker:
     channel: str | None
     timeout: float
     due: float
+    labels: Labels
     unconfirmed: bool = False
     topic_by_topic: bool = False
     increment_first: bool = False
@@ -121,8 +123,11 @@ class ReferenceModel:
         timeout = TIMEOUT if registration.timeout_seconds is None else registration.timeout_seconds
         version = registration.data_version
         by_topic = registration.topic_by_topic
+        labels = registration.labels
+        if labels is None:
+            labels = () if before is None else before.labels
         self.brokers[key] = Broker(
-            group, broker_id, version, registration.channel_id, timeout, now + timeout, topic_by_topic=by_topic
+            group, broker_id, version, registration.channel_id, timeout, now + timeout, labels, topic_by_topic=by_topic
         )
         is_new = before is None or (before.group, before.broker_id) != (group, broker_id)
         knows_nothing = before is None or is_new or before.unconfirmed or before.increment_first

@@ -116,8 +116,9 @@ def expected_route(model: ReferenceModel, topic: str, zone_name: str | None = No
             cluster_name=owner.cluster_name, broker_name=owner.broker_name, zone_name=zone, enable_acting_master=acting
         )
         for broker_id, addr in sorted(groups[owner].items()):
-            data.broker_addrs.add(broker_id=shown[owner][broker_id], broker_addr=addr)
-            if model.brokers[LiveKey(owner.cluster_name, addr)].unconfirmed:
+            broker = model.brokers[LiveKey(owner.cluster_name, addr)]
+            data.broker_addrs.add(broker_id=shown[owner][broker_id], broker_addr=addr, labels=dict(broker.labels))
+            if broker.unconfirmed:
                 data.unconfirmed_broker_ids.append(shown[owner][broker_id])
     return expected
 

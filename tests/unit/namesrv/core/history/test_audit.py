@@ -42,6 +42,7 @@ GROUP = BrokerKey("DefaultCluster", "broker-a")
 ADDR = "10.0.0.1:10911"
 QUEUES = QueueData(GROUP, 4, 4, 6, 0, b"", b"", b"")
 MASTER = BrokerLiveInfo(GROUP, 0, ADDR, None, DataVersion(1, 1), None, 1, 120.0)
+LABELS = (("rack", "r1"),)
 DATA = BrokerData(GROUP, (Member(0, ADDR),))
 WHO = "broker-a (10.0.0.1:10911, id 0) of DefaultCluster"
 
@@ -199,7 +200,7 @@ def test_every_kind_of_row_reason_and_intent_can_be_told() -> None:
 
 def test_every_part_of_a_group_that_can_change_is_told() -> None:
     (member,) = DATA.members
-    members: dict[str, Any] = {"broker_id": 1, "broker_addr": "10.0.0.2:1", "unconfirmed": True}
+    members: dict[str, Any] = {"broker_id": 1, "broker_addr": "10.0.0.2:1", "unconfirmed": True, "labels": LABELS}
     assert members.keys() == set(Member._fields)
     others: list[tuple[str, Any]] = [
         *(("members", (member._replace(**{name: value}),)) for name, value in members.items()),

@@ -6,12 +6,24 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from hypothesis import Phase, find, settings
+from namesrv_api.v1.route_data_pb2 import BrokerAddr
 
-from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, Registration, StaticMapping
+from namesrv.core.model import (
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    DataVersion,
+    LiveKey,
+    Member,
+    Registration,
+    StaticMapping,
+)
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.snapshot import RouteSnapshot
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 from tests.support.state_changes import apply_now
+from tests.unit.namesrv.reference_inputs import PARTIAL_REGISTRATIONS, REGISTRATIONS
 
 FIRST = Registration(
     BrokerKey(CLUSTER, "broker-a"), 2, A, VERSION, {"T": (4, 4, 6, 0)}, topic_by_topic=True, enable_acting_master=False
@@ -28,6 +40,7 @@ CHANGED: dict[str, Any] = {
     "filter_servers": ("10.0.0.1:1",),
     "zone_name": "z",
     "enable_acting_master": True,
+    "labels": (("rack", "r1"),),
     "timeout_seconds": 7.0,
     "topic_by_topic": False,
     "mappings": {"T": StaticMapping("__global__", 8, 1, False, ((0, 0),))},
@@ -61,6 +74,14 @@ def shown(snapshot: RouteSnapshot) -> object:
 
 def test_every_field_of_a_registration_is_here() -> None:
     assert CHANGED.keys() | NOT_SHOWN == {each.name for each in fields(Registration)}
+    assert {field.name for field in BrokerAddr.DESCRIPTOR.fields} == set(Member._fields) - UNTIL_CONFIRMED
+
+
+@pytest.mark.parametrize("name", sorted(CHANGED.keys() - {"ha_server_addr"}))
+def test_the_reference_model_is_tried_with_every_field(name: str) -> None:
+    drawn = REGISTRATIONS | PARTIAL_REGISTRATIONS
+    first_found = settings(phases=[Phase.generate], database=None)
+    find(drawn, lambda one: getattr(one, name) != getattr(FIRST, name), settings=first_found)
 
 
 @pytest.mark.parametrize("name", CHANGED)
