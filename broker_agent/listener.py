@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from broker_agent.auth import AgentAdmission
-from broker_agent.errors import FAILURES
 from broker_agent.loop_listener import LoopListener
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.daemon_executor import DaemonExecutor
@@ -24,7 +21,7 @@ from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.process.systemd import feed_watchdog, watchdog_seconds
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.grpcio_server import listener_options
-from namesrv_common.server.rpc_handlers import CallHandlers, Context, methods_of
+from namesrv_common.server.rpc_handlers import Context, methods_of
 from namesrv_common.server.shares import Shares, sharer_at
 from namesrv_common.tls.listener_tls import ListenerTls
 
@@ -133,23 +130,26 @@ class AgentServer(LoopListener):
                 block; those of streams return iterators that block.
             admission: Says which callers may make which calls; None lets everybody.
         """
-        super().__init__("fast_listen", listen, tls, "broker-agent-operators", MAX_HEALTH_CALLS)
         self._accepted = self._stopping = False
         self._threads = CallThreads(THREADS, "broker-agent-server")
         self._background: list[asyncio.Task[None]] = []
         """Gives back what floods have left, on either listener, and feeds systemd's watchdog."""
-        gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
-        handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=observers)
         streams = Shares("open lists of topics", MAX_TOPIC_LISTS)
-
-        def add_services(server: grpc.aio.Server) -> None:
-            for name in _HEALTH_SERVICES:
-                self._health.set(name, _Status.NOT_SERVING)
-            for service, part in services:
-                methods = methods_of(service, (part,))
-                handlers.add_service(server, service, (_InThreads(part, methods, self._threads, streams),))
-
-        self._listen(_options(), SLOW_READER_SECONDS, add_services, MAX_WAITING_CALLS)
+        super().__init__(
+            "fast_listen",
+            listen,
+            [(service, _InThreads(service, part, self._threads, streams)) for service, part in services],
+            thread="broker-agent-operators",
+            options=_options(),
+            slow_reader_seconds=SLOW_READER_SECONDS,
+            most_health_calls=MAX_HEALTH_CALLS,
+            most_calls=MAX_WAITING_CALLS,
+            tls=tls,
+            admission=admission,
+            observers=observers,
+        )
+        for service in _HEALTH_SERVICES:
+            self._health.set(service, _Status.NOT_SERVING)
 
     @property
     def not_serving(self) -> str | None:
@@ -196,10 +196,8 @@ class AgentServer(LoopListener):
 class _InThreads:
     """The calls of a part that blocks: each runs in a thread."""
 
-    def __init__(
-        self, part: object, methods: Iterable[MethodDescriptor], threads: CallThreads, streams: Shares
-    ) -> None:
-        for method in methods:
+    def __init__(self, service: ServiceDescriptor, part: object, threads: CallThreads, streams: Shares) -> None:
+        for method in methods_of(service, (part,)):
             call = getattr(part, method.name)
             if method.server_streaming:
                 setattr(self, method.name, _stream_in_threads(call, threads, streams))

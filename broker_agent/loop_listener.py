@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 
+from broker_agent.auth import AgentAdmission
 from broker_agent.errors import FAILURES, StartError
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.grpcio_server import check_bindable
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.loop_thread import LoopThread
@@ -22,18 +26,33 @@ STOP_SECONDS = 1.0
 
 
 class LoopListener:
-    """Serves what a subclass adds, and health checks. Has a thread only once started."""
+    """Serves services and health checks. Has a thread only once started."""
 
     def __init__(
-        self, setting: str, listen: Endpoint, tls: ListenerTls | None, thread: str, most_health_calls: int
+        self,
+        setting: str,
+        listen: Endpoint,
+        services: Iterable[tuple[ServiceDescriptor, object]],
+        *,
+        thread: str,
+        options: Sequence[tuple[str, int]],
+        slow_reader_seconds: float,
+        most_health_calls: int,
+        most_calls: int | None = None,
+        tls: ListenerTls | None = None,
+        admission: AgentAdmission | None = None,
+        observers: Sequence[CallObserver] = (),
     ) -> None:
-        """Checks the address. ``_listen`` must follow.
+        """Takes the port; answers only once started.
 
         Args:
             setting: The setting that names the address, for errors.
             listen: Where to listen; port 0 means any free one.
+            services: The object that answers each service, by asyncio.
             thread: Name of the thread.
+            slow_reader_seconds: How long a reader of a stream may take nothing.
             most_health_calls: Most open health checks and watches.
+            admission: Says which callers may make which calls; None lets everybody.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -42,14 +61,30 @@ class LoopListener:
             check_bindable(listen)
         except OSError as error:
             raise StartError(f"setting {setting}: {error}") from error
-        self.endpoint = listen
-        """Where it listens."""
-        self._setting = setting
-        self._tls = tls
         self._runner = LoopThread(thread)
         self._open_calls = OpenCalls()
         self._health = HealthService()
-        self._health_gate = ShareGate(Shares("open calls of health", most_health_calls))
+        health_gate = ShareGate(Shares("open calls of health", most_health_calls))
+        health_handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=lambda _: health_gate)
+        gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
+        handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
+
+        async def bind() -> int:
+            self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls)
+            self._health.add_to(self._server, health_handlers)
+            for service, part in services:
+                handlers.add_service(self._server, service, (part,))
+            if tls is None:
+                return self._server.add_insecure_port(str(listen))
+            return self._server.add_secure_port(str(listen), tls.credentials())
+
+        try:
+            port = self._runner.run(bind())
+        except RuntimeError as error:
+            self._runner.close()
+            raise StartError(f"setting {setting}: cannot listen on {listen}: {error}") from error
+        self.endpoint = Endpoint(listen.host, port)
+        """Where it listens."""
 
     def start(self) -> None:
         self._runner.start()
@@ -66,31 +101,6 @@ class LoopListener:
         if not self._runner.has_started:
             self._runner.run(self._server.start())  # otherwise gRPC does not give the port back
         self._runner.stop(self._stop())
-
-    def _listen(
-        self,
-        options: Sequence[tuple[str, int]],
-        slow_reader_seconds: float,
-        add_services: Callable[[grpc.aio.Server], None],
-        most_calls: int | None = None,
-    ) -> None:
-        """Takes the port. Raises StartError."""
-
-        async def bind() -> int:
-            self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls)
-            handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=lambda _: self._health_gate)
-            self._health.add_to(self._server, handlers)
-            add_services(self._server)
-            if self._tls is None:
-                return self._server.add_insecure_port(str(self.endpoint))
-            return self._server.add_secure_port(str(self.endpoint), self._tls.credentials())
-
-        try:
-            port = self._runner.run(bind())
-        except RuntimeError as error:
-            self._runner.close()
-            raise StartError(f"setting {self._setting}: cannot listen on {self.endpoint}: {error}") from error
-        self.endpoint = Endpoint(self.endpoint.host, port)
 
     async def _start(self) -> None:
         await self._server.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
@@ -15,13 +14,11 @@ from broker_agent.auth import AgentAdmission
 from broker_agent.clients import limits
 from broker_agent.clients.client_service import SERVICE, ClientServicer
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.errors import FAILURES
 from broker_agent.loop_listener import LoopListener
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.grpcio_server import listener_options
-from namesrv_common.server.rpc_handlers import CallHandlers
 from namesrv_common.tls.listener_tls import ListenerTls
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -43,21 +40,28 @@ class ClientServer(LoopListener):
         slow_reader_seconds: float = limits.SLOW_READER_SECONDS,
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``identity``."""
-        super().__init__("listen", listen, tls, "broker-agent-clients", limits.MAX_HEALTH_CALLS)
         self._managers = managers
-        gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
-        handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
-        servicer = ClientServicer(managers, identity)
-        options = listener_options(
-            max_connections=min(limits.MAX_CONNECTIONS, descriptors_of_listener()),
-            max_message_bytes=limits.MAX_MESSAGE_BYTES,
-            max_metadata_bytes=limits.MAX_METADATA_BYTES,
-            max_concurrent_streams=limits.MAX_CONCURRENT_STREAMS,
-            max_pending_requests=limits.MAX_PENDING_REQUESTS,
-            keepalive_time_millis=round(keepalive_seconds * 1000),
-            keepalive_timeout_millis=round(keepalive_seconds * 1000),
+        keepalive_millis = round(keepalive_seconds * 1000)
+        super().__init__(
+            "listen",
+            listen,
+            [(SERVICE, ClientServicer(managers, identity))],
+            thread="broker-agent-clients",
+            options=listener_options(
+                max_connections=min(limits.MAX_CONNECTIONS, descriptors_of_listener()),
+                max_message_bytes=limits.MAX_MESSAGE_BYTES,
+                max_metadata_bytes=limits.MAX_METADATA_BYTES,
+                max_concurrent_streams=limits.MAX_CONCURRENT_STREAMS,
+                max_pending_requests=limits.MAX_PENDING_REQUESTS,
+                keepalive_time_millis=keepalive_millis,
+                keepalive_timeout_millis=keepalive_millis,
+            ),
+            slow_reader_seconds=slow_reader_seconds,
+            most_health_calls=limits.MAX_HEALTH_CALLS,
+            tls=tls,
+            admission=admission,
+            observers=observers,
         )
-        self._listen(options, slow_reader_seconds, lambda server: handlers.add_service(server, SERVICE, (servicer,)))
 
     async def _start(self) -> None:
         await super()._start()
