@@ -41,7 +41,6 @@ def gone() -> None:
         ({}, "held"),
         ({"ask": gone}, "FAILED: OSError: refused"),
         ({"arrive": gone}, "FAILED: afterwards: OSError: refused"),
-        ({"ask_as_neighbour": gone}, "FAILED: at the same address"),
     ],
 )
 def test_a_call_that_an_attack_spoils_is_reported(idle: Process, calls: dict[str, Any], verdict: str) -> None:

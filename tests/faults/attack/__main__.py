@@ -46,8 +46,8 @@ def _route(client: Client) -> None:
         raise LookupError("the topic is gone")
 
 
-def _honest_calls(client: Client, *, health: bool) -> Callable[[], None]:
-    """Returns a function that makes the next call each time: a lookup, a heartbeat, and perhaps a check of health."""
+def _honest_calls(client: Client) -> Callable[[], None]:
+    """Returns a function that makes the next call each time: a lookup, a heartbeat, or a check of health."""
     request = BrokerHeartbeatRequest(broker=identity())
 
     def heartbeat() -> None:
@@ -56,7 +56,7 @@ def _honest_calls(client: Client, *, health: bool) -> Callable[[], None]:
     def check() -> None:
         HealthStub(client.connection).Check(HealthCheckRequest(), timeout=ASK_SECONDS)
 
-    calls = cycle((lambda: _route(client), heartbeat, *((check,) if health else ())))
+    calls = cycle((lambda: _route(client), heartbeat, check))
 
     def ask() -> None:
         next(calls)()
@@ -85,7 +85,7 @@ def _page(url: str) -> None:
 
 
 def namesrv(stack: ExitStack, seconds: float) -> list[Round]:
-    """A name server's listener of gRPC, with an honest client at an address of its own, and one at the attacker's."""
+    """A name server's listener of gRPC, with an honest client at an address of its own."""
     server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen()))
     honest = _client(stack, server, addresses.HONEST)
     register_topics(honest)
@@ -94,10 +94,7 @@ def namesrv(stack: ExitStack, seconds: float) -> list[Round]:
         with ExitStack() as opened:
             _route(_client(opened, server, addresses.HONEST))
 
-    target = Target("gRPC", server, _honest_calls(honest, health=False), arrive=arrive)
-    if addresses.are_here():
-        neighbour = _client(stack, server, addresses.ATTACKER)
-        target = target._replace(ask_as_neighbour=_honest_calls(neighbour, health=True))
+    target = Target("gRPC", server, _honest_calls(honest), arrive=arrive)
     return [(target, catalogue.on_listener("grpc", server.endpoint.port, seconds))]
 
 

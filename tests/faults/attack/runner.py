@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import quantiles
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import grpc
 
@@ -35,7 +34,6 @@ PATIENT = 6
 MORE_DESCRIPTORS = 6
 """Connections of the process that come and go by themselves."""
 PAUSE_SECONDS = 0.01
-NEIGHBOUR_PAUSE_SECONDS = 0.05
 
 
 class Held(NamedTuple):
@@ -75,8 +73,6 @@ class Target(NamedTuple):
     """Whose memory is looked at."""
     ask: Callable[[], None]
     """An honest call, with a deadline. Raises what it fails with."""
-    ask_as_neighbour: Callable[[], None] | None = None
-    """The same from the attacker's address, which may be refused while the attack lasts. None: no client is there."""
     arrive: Callable[[], None] | None = None
     """An honest call over a new connection. None: each call of ``ask`` has one."""
 
@@ -98,18 +94,6 @@ Round = tuple[Target, Iterable[Attack]]
 """A target, and what it has to withstand."""
 
 
-class Neighbour(NamedTuple):
-    """How an honest client at the attacker's address fared."""
-
-    calls: int
-    refused: int
-    """Calls that were notified of a limit, or whose connection was closed."""
-    problem: str
-    """Of the first call that failed in another way; empty if there is none."""
-    back_seconds: float
-    """From the end of the attack to the first call that was answered; infinite if there was none in time."""
-
-
 class Outcome(NamedTuple):
     """The outcome of an attack."""
 
@@ -125,29 +109,23 @@ class Outcome(NamedTuple):
     """MiB of the server."""
     kept: int
     """MiB that it has more some seconds later."""
-    neighbour: Neighbour | None = None
 
     @property
     def verdict(self) -> str:
         """In a word or two."""
         if self.failed:
             return f"FAILED: {self.problem}"
-        if self.neighbour and self.neighbour.problem:
-            return f"FAILED: at the same address {self.neighbour.problem}"
         return f"FAILED: {self.kept} MiB stayed" if self.kept > MOST_MEBIBYTES else "held"
 
     @property
     def held(self) -> bool:
         """Whether it was withstood."""
-        is_fair = self.neighbour is None or not self.neighbour.problem
-        return not self.failed and is_fair and self.kept <= MOST_MEBIBYTES
+        return not self.failed and self.kept <= MOST_MEBIBYTES
 
     def row(self) -> str:
         """Of the table."""
         fields = (self.attack, self.listener, self.bound, f"{self.failed} of {self.calls}", f"{self.p99_millis:.1f}")
-        one = self.neighbour
-        near = (f"{one.refused} of {one.calls}", f"{one.back_seconds:.2f}") if one else ("", "")
-        return f"| {' | '.join((*fields, *near))} | {self.before} | {self.kept:+} | {self.verdict} |"
+        return f"| {' | '.join(fields)} | {self.before} | {self.kept:+} | {self.verdict} |"
 
 
 def exit_code(held: Sequence[bool]) -> int:
@@ -156,9 +134,8 @@ def exit_code(held: Sequence[bool]) -> int:
 
 
 HEAD = (
-    "| attack | listener | bound | honest calls failed | p99 ms | refused at its address | back after s "
-    "| MiB before | kept | verdict |\n"
-    "|---|---|---|---|---|---|---|---|---|---|"
+    "| attack | listener | bound | honest calls failed | p99 ms | MiB before | kept | verdict |\n"
+    "|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -166,8 +143,7 @@ def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> O
     """Attacks while the honest client asks; then waits for memory to be given back, so long at most."""
     held = Held.counting_anew(target.process)
     before, defects = held.mebibytes, len(target.process.events("internal_defect"))
-    with _Neighbour(target.ask_as_neighbour, rest_seconds) as neighbour:
-        took, problems = _asking_beside(target, attack)
+    took, problems = _asking_beside(target, attack)
     began = time.monotonic()
     while True:
         now = Held.of(target.process)
@@ -189,8 +165,8 @@ def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> O
         problems.append("the server logged an internal defect")
     p99 = quantiles(took, n=100, method="inclusive")[98] * 1000 if len(took) > 1 else float("nan")
     first = problems[0] if problems else ""
-    calls, near = len(took) + len(problems), neighbour.outcome
-    return Outcome(attack.name, target.listener, attack.bound, calls, len(problems), first, p99, before, kept, near)
+    calls = len(took) + len(problems)
+    return Outcome(attack.name, target.listener, attack.bound, calls, len(problems), first, p99, before, kept)
 
 
 def _asking_beside(target: Target, attack: Attack) -> tuple[list[float], list[str]]:
@@ -221,69 +197,13 @@ def _asking_beside(target: Target, attack: Attack) -> tuple[list[float], list[st
     return took, problems
 
 
-class _Neighbour:
-    """An honest client at the attacker's address, in a thread; from the end of the context until it is served again."""
-
-    outcome: Neighbour | None = None
-
-    def __init__(self, ask: Callable[[], None] | None, rest_seconds: float) -> None:
-        self._ask = ask
-        self._rest_seconds = rest_seconds
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        if self._ask is None:
-            return
-        calls = refused = 0
-        problem = ""
-        while not self._over.is_set():
-            error = _error(self._ask)
-            calls += 1
-            refused += error is not None
-            if error is not None and not _is_told(error):
-                problem = problem or error_text(error)
-            self._over.wait(NEIGHBOUR_PAUSE_SECONDS)
-        begun = time.monotonic()
-        while error := _error(self._ask):
-            if time.monotonic() > begun + self._rest_seconds:
-                problem = problem or f"not back: {error_text(error)}"
-                break
-            time.sleep(PAUSE_SECONDS)
-        back = float("inf") if error else time.monotonic() - begun
-        self.outcome = Neighbour(calls, refused, problem, back)
-
-
-def _is_told(error: Exception) -> bool:
-    """Whether an error names a limit, or says that the connection was closed."""
-    if not isinstance(error, grpc.RpcError):
-        return False
-    rich = RichError.of(error)
-    if rich.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return "over the limit of" in rich.message
-    return rich.code is grpc.StatusCode.UNAVAILABLE
-
-
 def _failure(ask: Callable[[], None]) -> str:
     """What an honest call failed with; empty if it did not."""
-    error = _error(ask)
-    return "" if error is None else error_text(error)
-
-
-def _error(ask: Callable[[], None]) -> Exception | None:
     try:
         ask()
     except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the table
-        return error
-    return None
+        return error_text(error)
+    return ""
 
 
 def error_text(error: Exception) -> str:

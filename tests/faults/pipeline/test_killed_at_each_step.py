@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
@@ -15,10 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.log.place import Place
-from route_pipeline.name_server import NamesrvError
 from tests.faults.pipeline.life import OPTIONS, Life
 from tests.support.programs.pipeline_process import PipelineProcess
-from tests.support.routes.fleet_life import LivingNamesrv
 from tests.support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
@@ -88,20 +85,3 @@ def test_killed_at_any_step_it_goes_on_where_it_was(
         life.check()
     else:
         assert life.batches() == 4
-
-
-def test_a_name_server_lost_in_a_snapshot_leaves_nothing_of_the_batch(life: Life) -> None:
-    life.go_on()
-    lost = life.namesrvs[1]
-    lost.before_message = lambda: vanish(lost)
-    with pytest.raises(NamesrvError, match=rf"^name server {re.escape(str(lost.endpoint))}: DEADLINE_EXCEEDED"):
-        life.ingest()
-    assert life.batches() == 0
-    lost.before_message = lambda: None
-    lost.lost = False
-    life.ingest()
-    life.check()
-
-
-def vanish(namesrv: LivingNamesrv) -> None:
-    namesrv.lost = True

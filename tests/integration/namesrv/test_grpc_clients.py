@@ -28,26 +28,6 @@ POLICY = {
 CONFIG = {"methodConfig": [{"name": [{"service": "namesrv_api.v1.RouteService"}], "retryPolicy": POLICY}]}
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "ipv4:127.0.0.1:{port},127.0.0.1:{port}",
-        "ipv4:127.0.0.1:1,127.0.0.1:{port}",
-        "dns:///LOCALHOST:{port}",
-    ],
-)
-def test_a_target_of_grpcs_own_client_is_served(namesrv: NamesrvProcess, target: str) -> None:
-    with grpc.insecure_channel(target.format(port=namesrv.endpoint.port)) as connection:
-        assert Client(connection).route() is None
-
-
-def test_the_authority_of_a_unix_socket_behind_a_proxy_is_served(namesrv: NamesrvProcess) -> None:
-    # grpc-core sends it for unix:/tmp/name server.sock.
-    options = [("grpc.default_authority", "tmp%2Fname%20server.sock")]
-    with grpc.insecure_channel(str(namesrv.endpoint), options) as connection:
-        assert Client(connection).route() is None
-
-
 def test_a_retry_of_grpc_itself_waits_as_long_as_the_error_says() -> None:
     options = [("grpc.service_config", json.dumps(CONFIG))]
     with (

@@ -107,8 +107,6 @@ class LivingNamesrv(ScriptedNamesrv):
         self.lost = False
         self.starts = 0
         self.pins: dict[str, RouteSnapshot] = {}
-        self.before_pin: Callable[[], None] = lambda: None
-        """Called when a snapshot is asked for, before it is taken."""
         self.before_message: Callable[[], None] = lambda: None
         """Called before each message of a stream but the first."""
         self.begin_anew()
@@ -163,7 +161,6 @@ class LivingNamesrv(ScriptedNamesrv):
         self, request: pb.PinRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> pb.PinRouteSnapshotResponse:
         self._answer(context)
-        self.before_pin()
         pin_id = f"pin-{len(self.pins)}"
         self.pins[pin_id] = self.fleet.state.snapshot()
         header = self.fleet.state.header()

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
-from tests.support.routes.fleet_life import Moment, State, Version, content_of
+from tests.support.routes.fleet_life import Version, content_of
 
 
 def versions_of(place: Place) -> list[Version]:
@@ -31,15 +31,3 @@ def versions_of(place: Place) -> list[Version]:
 
 def _millis(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
-
-
-def state_at(versions: list[Version], namesrv: str, moment: Moment) -> State:
-    """What the history says that a name server held at one of its revisions."""
-    point = (moment.epoch, moment.revision)
-    return {
-        (version.table, version.key): version.content
-        for version in versions
-        if version.namesrv == namesrv
-        and version.from_point <= point
-        and (version.to_point is None or point < version.to_point)
-    }
