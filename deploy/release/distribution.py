@@ -97,15 +97,15 @@ def install(programs: Path, *what: str | Path) -> None:
     run(*pip, "install", "--quiet", "--no-compile", *what)
 
 
-def build(scratch: Path) -> tuple[Path, Path]:
-    """Builds both; returns the wheel and the source distribution."""
-    for old in {*DIST.glob("*")} - {*DIST.glob("namesrv_engine-*.whl")}:
+def build(scratch: Path, folder: Path = DIST) -> tuple[Path, Path]:
+    """Builds both into a folder, the wheel from the source distribution; returns the wheel and that."""
+    for old in {*folder.glob("*")} - {*folder.glob("namesrv_engine-*.whl")}:
         if old.is_file():  # a build that was killed leaves a folder
             old.unlink()
     programs = empty_environment(scratch / "build")
     install(programs, BUILD)
-    run(programs / "python", "-m", "build", "--outdir", DIST, REPOSITORY)
-    return DIST / f"namesrv-{__version__}-py3-none-any.whl", DIST / f"namesrv-{__version__}.tar.gz"
+    run(programs / "python", "-m", "build", "--outdir", folder, REPOSITORY)
+    return folder / f"namesrv-{__version__}-py3-none-any.whl", folder / f"namesrv-{__version__}.tar.gz"
 
 
 def build_client(scratch: Path, wheel: Path) -> Path:

@@ -79,7 +79,7 @@ def started_machine(engine: Engine, folder: Path) -> Iterator[Machine]:
     """
     _check_this_machine()
     wheels, units = folder / "wheels", folder / "units"
-    _fill(wheels)
+    gather_wheels(wheels, PYTHON)
     units.mkdir()
     no_disks = folder / "fstab"
     no_disks.touch()
@@ -124,25 +124,21 @@ def _check_this_machine() -> None:
         raise NoEngineError(f"{PYTHON} is none that makes environments for the programs: {error}") from error
 
 
-def _fill(folder: Path) -> None:
-    """Puts the wheels of a release into a folder, and all that they need, as docs/install.md gathers them."""
+def gather_wheels(folder: Path, python: str, extras: str = EXTRAS) -> None:
+    """Puts the wheels of a release into a folder, and all that they need, as docs/install.md gathers them.
+
+    They are for the version of an interpreter. Raises NoEngineError, if there is no package index, and WheelError.
+    """
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     run([*pip, "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(REPOSITORY)], timeout=300)
     ours = folder / f"namesrv-{__version__}-py3-none-any.whl"
+    engine = engine_wheels()[0]
+    version = run([python, "-c", "import sys; print('{}.{}'.format(*sys.version_info))"])
+    download = [*pip, "download", "--quiet", "--only-binary=:all:", f"--python-version={version}", f"--dest={folder}"]
     try:
-        run(
-            [
-                *(*pip, "download", "--quiet", "--only-binary=:all:", f"--python-version={_python_version()}"),
-                *(f"--dest={folder}", f"{ours}[{EXTRAS}]", str(engine_wheels()[0])),
-            ],
-            timeout=300,
-        )
+        run([*download, f"{ours}[{extras}]", str(engine)], timeout=300)
     except CommandError as error:
         raise NoEngineError(f"what the programs need cannot be downloaded: {error}") from error
-
-
-def _python_version() -> str:
-    return run([PYTHON, "-c", "import sys; print('{}.{}'.format(*sys.version_info))"])
 
 
 def documented(part: str) -> list[str]:

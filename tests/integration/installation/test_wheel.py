@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from deploy.release.bundle import CHECKSUMS, bundle
-from deploy.release.distribution import PROGRAMS, build_client, check_client, check_library, check_program, run
+from deploy.release.distribution import (
+    PROGRAMS,
+    build,
+    build_client,
+    check_client,
+    check_contents,
+    check_library,
+    check_program,
+)
 from namesrv_common.version import __version__
 from tests.support.pages import ROOT, code_blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-WHEEL = f"namesrv-{__version__}-py3-none-any.whl"
 
 
 def generated() -> dict[Path, tuple[int, int]]:
@@ -33,11 +38,11 @@ def generated_before() -> dict[Path, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, generated_before: dict[Path, tuple[int, int]]) -> Path:
-    """Built as a release is, from a copy of this repository alone."""
+    """Built as a release is, from its source distribution alone."""
     assert generated_before
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
-    return folder / WHEEL
+    wheel, sdist = build(tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("dist"))
+    check_contents(wheel, sdist)
+    return wheel
 
 
 def test_programs_that_import_the_generated_code_miss_nothing_while_a_wheel_is_built(

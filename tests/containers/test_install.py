@@ -1,0 +1,91 @@
+"""The wheels of a release, installed by the commands of docs/install.md in a container without a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from deploy.release.engine import BASE_IMAGE, CONTAINER_SECONDS, CommandError, Engine, NoEngineError
+from deploy.release.engine_wheel import NoCargoError
+from deploy.release.images import base_archive
+from namesrv_common.version import __version__
+from tests.containers.machine import SECONDS, gather_wheels
+from tests.support.pages import code_blocks
+from tests.support.programs.processes import eventually
+
+pytestmark = pytest.mark.timeout(600)
+
+NAME = "empty"
+FOLDER = "/srv"
+"""Where the container has a folder wheels, as the page says."""
+(WAYS,) = [block for block in code_blocks("docs/install.md", "console") if "[broker-agent]" in block]
+INSTALLED = {
+    line.removeprefix("$ pip "): line.partition("[")[2].partition("]")[0].split(",")[0] for line in WAYS.splitlines()
+}
+"""Arguments of pip that the page shows, each with the first of its extras."""
+PROGRAMS = {
+    "namesrv": "namesrv --version",
+    "broker-agent": "broker-agent --version",
+    "nsctl": "nsctl --version",
+    "console": "nsctl console --help",
+    "route-pipeline": "route-pipeline --version",
+}
+
+
+@dataclass(frozen=True)
+class EmptyContainer:
+    """A container with Python and the wheels, and no network."""
+
+    engine: Engine
+
+    def run(self, command: str) -> str:
+        """What a shell prints for a command, among the wheels. Raises CommandError."""
+        shell = ("exec", f"--workdir={FOLDER}/wheels", NAME, "sh", "-euc")
+        return self.engine.podman(*shell, command, timeout=300)
+
+    def install(self, environment: str, arguments: str) -> None:
+        """Makes an environment and runs its pip with arguments of the page. Raises CommandError."""
+        self.run(f"python -m venv /opt/{environment} && /opt/{environment}/bin/pip {arguments}")
+
+
+@pytest.fixture(scope="module")
+def container(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmptyContainer]:
+    wheels = tmp_path_factory.mktemp("release") / "wheels"
+    try:
+        gather_wheels(wheels, "python3.11", ",".join(PROGRAMS))
+        empty_engine.import_base(base_archive())
+    except NoEngineError as error:
+        pytest.skip(f"no container: {error}")
+    except NoCargoError as error:
+        pytest.skip(f"no wheel of the native engine: {error}")
+    empty_engine.podman(
+        *("run", "--detach", f"--name={NAME}", "--network=none", f"--timeout={CONTAINER_SECONDS}"),
+        *("--env=PIP_NO_INDEX=1", "--env=PIP_FIND_LINKS=.", "--env=PIP_ROOT_USER_ACTION=ignore"),
+        *(f"--volume={wheels}:{FOLDER}/wheels:ro", f"localhost/{BASE_IMAGE}", "sleep", str(CONTAINER_SECONDS)),
+    )
+    try:
+        yield EmptyContainer(empty_engine)
+    finally:
+        empty_engine.podman("rm", "--force", "--time=1", "--ignore", NAME)
+
+
+@pytest.mark.parametrize("arguments", INSTALLED)
+def test_each_program_installs_from_wheels_without_a_compiler(container: EmptyContainer, arguments: str) -> None:
+    extra = INSTALLED[arguments]
+    with pytest.raises(CommandError):
+        container.run("command -v cc || command -v gcc || command -v cargo")
+    environment = f"only-{arguments.count('namesrv_engine')}-{extra}"
+    container.install(environment, arguments)
+    assert __version__ in container.run(f"/opt/{environment}/bin/{PROGRAMS[extra]}") or extra == "console"
+
+
+def test_a_name_server_of_a_release_serves_and_its_tools_find_it(container: EmptyContainer) -> None:
+    (from_folder,) = [block for block in code_blocks("docs/install.md", "console") if "--no-index" in block]
+    arguments = from_folder.removeprefix("$ pip ").replace("\\\n", " ").strip()
+    container.run(f"cd .. && python -m venv /opt/whole && /opt/whole/bin/pip {arguments}")
+    serve, ask = next(block for block in code_blocks("docs/install.md", "console") if "serve" in block).split("\n")[:2]
+    container.run(f"cd /tmp && PATH=/opt/whole/bin:$PATH && {serve.removeprefix('$ ')}")
+    asked = f"PATH=/opt/whole/bin:$PATH; {ask.removeprefix('$ ')} || test $? = 5"
+    assert "WARMING" in eventually(lambda: container.run(asked), lambda said: "WARMING" in said, within_seconds=SECONDS)
