@@ -10,8 +10,17 @@ from pathlib import Path
 
 from tests.faults.history import read_history
 from tests.faults.invariants import violations
-from tests.faults.nemesis import KINDS
+from tests.faults.nemesis import KINDS, OF_ROCKETMQ
 from tests.faults.profiles import PROFILES, run_profile
+from tests.support.rocketmq_programs.maven import missing
+
+
+def left_out(*, rocketmq: bool) -> frozenset[str]:
+    """The kinds of faults that a run without ``--faults`` does not have; says why, if they were asked for."""
+    problem = missing() if rocketmq else None
+    if problem is not None:
+        sys.stdout.write(f"without RocketMQ's own brokers: {problem}\n")
+    return frozenset() if rocketmq and problem is None else OF_ROCKETMQ
 
 
 def main() -> int:
@@ -23,15 +32,20 @@ def main() -> int:
     parser.add_argument("--faults", nargs="+", choices=sorted(KINDS), help="only these kinds")
     parser.add_argument("--rounds", type=int, help="how many rounds of faults in place of the profile's")
     parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
+    parser.add_argument(
+        "--rocketmq", action="store_true", help="with RocketMQ's own brokers, killed as well, where Java and Maven are"
+    )
     parser.add_argument("--check", type=Path, help="a kept history to check again; nothing runs")
     options = parser.parse_args()
     if options.check:
         found = violations(read_history(options.check))
         sys.stdout.write("".join(f"{violation}\n" for violation in found) or "all invariants hold\n")
         return int(bool(found))
+    if options.faults and options.rocketmq:
+        parser.error("--faults names all kinds, also those of --rocketmq: leave that out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
-    names = options.faults or sorted(KINDS)
+    names = options.faults or sorted(KINDS.keys() - left_out(rocketmq=options.rocketmq))
     broken = False
     for seed in range(options.seed, options.seed + options.runs):
         outcome = run_profile(folder / f"seed-{seed}", seed, options.profile, names, options.rounds)

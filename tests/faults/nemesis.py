@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from tests.faults.fleet.fleet import BROKERS, SERVERS, Fleet
+from tests.faults.fleet.fleet import JAVA, SERVERS, Fleet
 from tests.faults.network import Disturbance, Network
 
 Way = tuple[str, str]
@@ -38,7 +38,12 @@ class World:
     @property
     def agents(self) -> tuple[str, ...]:
         """And brokers that speak RocketMQ's own protocol. Each stands for its own agent."""
-        return tuple(broker.name for broker in BROKERS)
+        return tuple(broker.name for broker in self.fleet.brokers)
+
+    @property
+    def rocketmq(self) -> tuple[str, ...]:
+        """Brokers that are RocketMQ's own programs."""
+        return tuple(name for name in self.agents if name in JAVA)
 
     @property
     def site(self) -> tuple[str, ...]:
@@ -72,7 +77,7 @@ Kind = Callable[[World, random.Random], AbstractContextManager[None]]
 
 
 def _restart(world: World, name: str) -> None:
-    broker = next((broker for broker in BROKERS if broker.name == name), None)
+    broker = next((broker for broker in world.fleet.brokers if broker.name == name), None)
     if broker is not None:
         world.fleet.start_broker(broker)
     elif name in SERVERS:
@@ -151,6 +156,11 @@ def _cut_one_way(network: Network, way: Way, rng: random.Random) -> None:
     network.cut(*way, up=up, down=not up)
 
 
+def _cut_somehow(network: Network, way: Way, rng: random.Random) -> None:
+    up, down = rng.choice([(True, True), (True, False), (False, True)])
+    network.cut(*way, up=up, down=down)
+
+
 def _half_opened(network: Network, way: Way, rng: random.Random) -> None:
     network.half_open(*way, server_knows=rng.random() < 0.5)
 
@@ -174,6 +184,10 @@ def _of_a_server(world: World, rng: random.Random) -> list[Way]:
 def _of_an_agent(world: World, rng: random.Random) -> list[Way]:
     name = rng.choice(world.agents)
     return [(name, server) for server in SERVERS]
+
+
+def _of_rocketmq(world: World, rng: random.Random) -> list[Way]:
+    return [(rng.choice(world.rocketmq), rng.choice(SERVERS))]
 
 
 @contextmanager
@@ -216,8 +230,14 @@ KINDS: dict[str, Kind] = {
     "lossy": _disturbed(Disturbance(loss=0.5)),
     "reset": _ways(lambda network, way, _: network.reset(*way), _any),
     "half-open": _ways(_half_opened, _any),
+    "kill-rocketmq": _killed("rocketmq"),
+    "end-rocketmq": _ended("rocketmq"),
+    "stop-rocketmq": _stopped("rocketmq"),
+    "cut-rocketmq": _ways(_cut_somehow, _of_rocketmq),
 }
 """By name."""
+OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})
+"""Kinds that need RocketMQ's own programs in the fleet."""
 
 
 @dataclass(frozen=True)

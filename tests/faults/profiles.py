@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.history import Record, of_kind, read_history
-from tests.faults.nemesis import schedule
+from tests.faults.nemesis import OF_ROCKETMQ, schedule
 from tests.faults.run import Pace, run
 
 
@@ -77,5 +77,5 @@ def run_profile(folder: Path, seed: int, profile: str, names: Sequence[str], rou
     size = PROFILES[profile]
     count = rounds or size.rounds
     planned = schedule(seed, names, count, size.fault_seconds, size.rest_seconds)
-    broken = run(folder, seed, planned, size.pace)
+    broken = run(folder, seed, planned, size.pace, rocketmq=not OF_ROCKETMQ.isdisjoint(names))
     return Outcome(folder, seed, replay(seed, profile, names, count), broken, read_history(folder / "history.jsonl"))

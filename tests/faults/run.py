@@ -14,7 +14,7 @@ from typing import Self
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from tests.faults.fleet.fleet import BROKERS, SERVERS, Fleet, TopicChanges
+from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, Broker, Fleet, TopicChanges
 from tests.faults.fleet.operator import HELD_TOPIC, Journal, Operator
 from tests.faults.fleet.workers import Lookups, Watcher, Worker
 from tests.faults.history import History
@@ -41,10 +41,10 @@ def difference(fleet: Fleet) -> str:
         if status.unconfirmed_broker_count:
             return f"{server} has {status.unconfirmed_broker_count} unconfirmed brokers"
         digests[server] = {broker.broker_addr: broker for broker in brokers}
-        there, wanted = set(digests[server]), {broker.addr for broker in BROKERS}
+        there, wanted = set(digests[server]), {broker.addr for broker in fleet.brokers}
         if there != wanted:
             return f"{server} lacks {sorted(wanted - there)} and has {sorted(there - wanted)}"
-        for broker in BROKERS:
+        for broker in fleet.brokers:
             held, version = digests[server][broker.addr].data_version.counter, fleet.version_of(broker.group)
             if broker.broker_id == 0 and held != version:
                 return f"{server} holds table {held} of {broker.name}, not {version}"
@@ -65,6 +65,8 @@ def open_tasks(client: Client) -> int:
 
 
 TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
+AGREE_SECONDS_OF_ROCKETMQ = AGREE_SECONDS + 10.0
+"""With brokers that are RocketMQ's own programs: they register every 10 s, and not more often."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,9 @@ class Pace:
     topics: float = 0.7
 
 
-def topics_of_one() -> dict[str, tuple[str, ...]]:
+def topics_of_one(brokers: Sequence[Broker]) -> dict[str, tuple[str, ...]]:
     """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
-    groups = sorted({broker.group for broker in BROKERS})
+    groups = sorted({broker.group for broker in brokers})
     return {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
 
 
@@ -89,19 +91,22 @@ class NotAllEnded(AssertionError):
 class Run:
     """A fleet under traffic. Used as a context, which ends all of it."""
 
-    def __init__(self, folder: Path, seed: int, pace: Pace) -> None:
+    def __init__(self, folder: Path, seed: int, pace: Pace, *, rocketmq: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
         self._stack = ExitStack()
         self._stack.callback(self.history.close)
         self._pace = pace
+        self._rocketmq = rocketmq
         self._rng = random.Random(seed)
         network = self._stack.enter_context(Network(seed, self.history))
-        of_one = topics_of_one()
+        brokers = (*BROKERS, *(ROCKETMQ if rocketmq else ()))
+        of_one = topics_of_one(brokers)
         self._looked_up = (*TOPICS, *(topic for topics in of_one.values() for topic in topics), HELD_TOPIC, "never")
         self._groups = tuple(of_one)
-        topics = TopicChanges(TOPICS, of_one, random.Random(seed))
-        self.fleet = Fleet(folder, self.history, network, self._stack, topics)
+        fixed = {broker.group for broker in ROCKETMQ}
+        topics = TopicChanges(TOPICS, of_one, random.Random(seed), fixed)
+        self.fleet = Fleet(folder, self.history, network, self._stack, topics, brokers)
         self.world = World(self.fleet, network)
         self._workers: list[Worker] = []
         self._ending = threading.Event()
@@ -178,7 +183,8 @@ class Run:
     def settle(self) -> None:
         """Waits until the name servers agree on what is really there, and records how long that took."""
         began = self.history.now()
-        while (found := self._difference()) and self.history.now() - began < AGREE_SECONDS:
+        bound = AGREE_SECONDS_OF_ROCKETMQ if self._rocketmq else AGREE_SECONDS
+        while (found := self._difference()) and self.history.now() - began < bound:
             self._ending.wait(0.1)
         self.history.add("agreed", seconds=round(self.history.now() - began, 3), difference=found)
 
@@ -197,7 +203,7 @@ class Run:
 
     def take_samples(self, phase: str) -> None:
         """Records what each process of ours holds, and what the event loops of name servers do."""
-        for name in self.fleet.processes:
+        for name in self.fleet.processes.keys() - JAVA:
             held = sample(self.fleet.pid(name))
             if name in SERVERS:
                 with self.fleet.connect(name) as client:
@@ -228,7 +234,7 @@ class Run:
         return violations(list(self.history.records))
 
 
-def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace) -> list[str]:
+def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace, *, rocketmq: bool) -> list[str]:
     """Lets a schedule happen to a fleet. The history is in the folder; what is broken is returned.
 
     Args:
@@ -236,8 +242,10 @@ def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace) -> list[st
         seed: Decides what operators and topics do.
         rounds: The schedule.
         pace: How busy the fleet is.
+        rocketmq: Whether it has RocketMQ's own brokers, which need Java and jars
+            (``tests.support.rocketmq_programs.maven``).
     """
-    with Run(folder, seed, pace) as running:
+    with Run(folder, seed, pace, rocketmq=rocketmq) as running:
         with running.traffic():
             for planned in rounds:
                 running.inject(planned)

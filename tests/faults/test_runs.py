@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nemesis import KINDS
+from tests.faults.nemesis import KINDS, OF_ROCKETMQ
 from tests.faults.profiles import run_profile
 
 
@@ -18,5 +18,5 @@ from tests.faults.profiles import run_profile
 def test_every_invariant_holds_whatever_happens_to_processes_and_network(tmp_path: Path) -> None:
     seed = random.randrange(2**16)
     print(f"seed {seed}")
-    outcome = run_profile(tmp_path, seed, "short", sorted(KINDS))
+    outcome = run_profile(tmp_path, seed, "short", sorted(KINDS.keys() - OF_ROCKETMQ))
     assert not outcome.violations, outcome.report()

@@ -13,9 +13,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,14 @@ from typing import Any
 import grpc
 
 from namesrv_common.endpoints import Endpoint
+from tests.faults.fleet import rocketmq_broker
 from tests.faults.fleet.operator import HELD_TOPIC
 from tests.faults.history import History
 from tests.faults.network import Network
 from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, Process
+from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
+from tests.support.rocketmq_programs.programs import free_ports
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class TopicChanges:
         topics: Sequence[str],
         of_one: Mapping[str, Sequence[str]],
         rng: random.Random,
+        fixed: Collection[str] = (),
     ) -> None:
         """Makes no table yet.
 
@@ -54,8 +58,10 @@ class TopicChanges:
             topics: Those that any group may have.
             of_one: Those that only one group has, by group.
             rng: Decides.
+            fixed: Groups whose brokers look at their topics only when they start.
         """
         self._topics = tuple(topics)
+        self._changing = [group for group in of_one if group not in fixed]
         self._of_one = dict(of_one)
         self._rng = rng
         self.versions = dict.fromkeys(of_one, 0)
@@ -63,7 +69,7 @@ class TopicChanges:
 
     def any_group(self) -> str:
         """Whose topics change next."""
-        return self._rng.choice(list(self._of_one))
+        return self._rng.choice(self._changing)
 
     def next_of(self, group: str) -> Table:
         """Another table."""
@@ -112,13 +118,15 @@ TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard"}
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker with an agent, or a stand-in of one of RocketMQ."""
+    """A broker with an agent, or one of RocketMQ."""
 
     group: str
     broker_id: int
     port: int
     is_stock: bool = False
     """Whether it has no agent, and speaks RocketMQ's own protocol."""
+    release: Release | None = None
+    """Of RocketMQ, if it is RocketMQ's own program and no stand-in."""
 
     @property
     def name(self) -> str:
@@ -127,7 +135,7 @@ class Broker:
 
     @property
     def addr(self) -> str:
-        """Where clients would reach it. Nobody listens there."""
+        """Where clients would reach it. Nobody listens there, but RocketMQ's own programs."""
         return f"127.0.0.1:{self.port}"
 
 
@@ -138,7 +146,13 @@ BROKERS = (
     Broker("broker-c", 0, 10931),
     Broker("broker-d", 0, 10941, is_stock=True),
 )
-STOCK = frozenset(broker.name for broker in BROKERS if broker.is_stock)
+ROCKETMQ = (
+    Broker("broker-e", 0, 0, is_stock=True, release=NEWEST),
+    Broker("broker-f", 0, 0, is_stock=True, release=OLD),
+)
+"""RocketMQ's own programs, in fleets that were asked to have them. Each fleet finds ports for them."""
+JAVA = frozenset(broker.name for broker in ROCKETMQ)
+STOCK = frozenset(broker.name for broker in (*BROKERS, *ROCKETMQ) if broker.is_stock)
 """Brokers on RocketMQ's own protocol. It has no pings: what is lost in silence is noticed by silence alone."""
 SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
 
@@ -153,8 +167,11 @@ class Fleet:
         network: Network,
         stack: ExitStack,
         topics: TopicChanges,
+        brokers: Sequence[Broker] = BROKERS,
     ) -> None:
         self.processes: dict[str, Process] = {}
+        self.brokers = tuple(replace(broker, port=free_ports()) if broker.release else broker for broker in brokers)
+        """All that it has, whether they run or not."""
         self.history = history
         self._folder = folder
         self._network = network
@@ -205,16 +222,41 @@ class Fleet:
     # Agents and clients
 
     def start_brokers(self) -> None:
-        """Starts them all."""
-        for broker in BROKERS:
-            self.start_broker(broker)
+        """Starts them all; the others while RocketMQ's own programs start, which takes longest."""
+        own_programs = [broker for broker in self.brokers if broker.release is not None]
+        for broker in own_programs:
+            self._begin_rocketmq_broker(broker)
+        for broker in self.brokers:
+            if broker.release is None:
+                self.start_broker(broker)
+        for broker in own_programs:
+            self._finish_rocketmq_broker(broker)
 
     def start_broker(self, broker: Broker) -> None:
         """Starts the agent of a broker whose topics are written already, or the broker itself."""
-        if broker.is_stock:
+        if broker.release is not None:
+            self._begin_rocketmq_broker(broker)
+            self._finish_rocketmq_broker(broker)
+        elif broker.is_stock:
             self._start_stock_broker(broker)
         else:
             self._start_agent(broker)
+
+    def _begin_rocketmq_broker(self, broker: Broker) -> None:
+        """Begins to start RocketMQ's own program, with the next table of its group: it reads no other until it ends."""
+        assert broker.release is not None
+        self.change_topics(broker.group)
+        topics, namesrvs = self._topics_file(broker.group), self.ways_of(broker.name)
+        home, identity = self._folder / broker.name, (broker.group, broker.broker_id, broker.port)
+        command, environment = rocketmq_broker.launch(
+            home, *identity, release=broker.release, topics=topics, namesrvs=namesrvs
+        )
+        self._note(broker.name, "starting")
+        self._start(broker.name, command, environment)
+
+    def _finish_rocketmq_broker(self, broker: Broker) -> None:
+        rocketmq_broker.wait_until_it_serves(self.processes[broker.name])
+        self._note(broker.name, "started")
 
     def _start_stock_broker(self, broker: Broker) -> None:
         program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
@@ -301,7 +343,7 @@ class Fleet:
     def end(self, name: str) -> int:
         """Asks a process to end, and waits."""
         self._note(name, "ended")
-        code = self.processes[name].terminate(END_SECONDS)
+        code = self.processes[name].terminate(rocketmq_broker.END_SECONDS if name in JAVA else END_SECONDS)
         self._read_logs(name)
         return code
 

@@ -78,6 +78,60 @@ def launch_of(
     return Launch(command, {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home), "HOME": str(home)})
 
 
+def launch_of_broker(
+    home: Path,
+    namesrv: str,
+    name: str,
+    broker_id: int,
+    port: int,
+    *,
+    release: Release = NEWEST,
+    settings: Sequence[str] = (),
+    properties: Properties | None = None,
+) -> Launch:
+    """How to start a broker; writes its configuration.
+
+    Args:
+        home: Its own folder.
+        namesrv: The name servers, ``HOST:PORT;HOST:PORT``.
+        name: Of its group.
+        broker_id: 0 for the master.
+        port: Where it takes connections. It takes the one above and the one two below as well.
+        release: RocketMQ's.
+        settings: Lines of broker.conf, which win.
+        properties: System properties of Java. With none it has no TLS.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"namesrvAddr={namesrv}",
+        "brokerClusterName=DefaultCluster",
+        f"brokerName={name}",
+        f"brokerId={broker_id}",
+        f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
+        "brokerIP1=127.0.0.1",
+        "brokerIP2=127.0.0.1",
+        f"listenPort={port}",
+        f"haListenPort={port + 1}",
+        f"storePathRootDir={home}/store",
+        f"storePathCommitLog={home}/store/commitlog",
+        "mappedFileSizeCommitLog=16777216",
+        "mappedFileSizeConsumeQueue=60000",
+        "diskMaxUsedSpaceRatio=98",
+        "registerNameServerPeriod=10000",
+        *_CALM,
+        *settings,
+    ]
+    config = home / "broker.conf"
+    config.write_text("\n".join(lines) + "\n")
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    return launch_of(main, home, "-c", str(config), release=release, properties=properties or _PLAIN)
+
+
+def topics_file_of(home: Path) -> Path:
+    """Where a broker with this home keeps its topics: it reads them as it starts."""
+    return home / "store/config/topics.json"
+
+
 class JavaProgram:
     """A program of RocketMQ. The test that starts it ends it."""
 
@@ -171,35 +225,15 @@ class Broker(JavaProgram):
             release: RocketMQ's.
             settings: Lines of broker.conf, which win.
             properties: System properties of Java. With none it has no TLS.
-            port: Where it takes connections, and at the one above and the one two below as well. 0 takes free ones.
+            port: Where it takes connections. 0 takes any free port.
         """
         self.port = port or free_ports()
         own = home / f"{name}-{broker_id}"
-        self.topics_file = own / "store/config/topics.json"
-        own.mkdir(parents=True, exist_ok=True)
-        lines = [
-            f"namesrvAddr={namesrv}",
-            "brokerClusterName=DefaultCluster",
-            f"brokerName={name}",
-            f"brokerId={broker_id}",
-            f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
-            "brokerIP1=127.0.0.1",
-            "brokerIP2=127.0.0.1",
-            f"listenPort={self.port}",
-            f"haListenPort={self.port + 1}",
-            f"storePathRootDir={own}/store",
-            f"storePathCommitLog={own}/store/commitlog",
-            "mappedFileSizeCommitLog=16777216",
-            "mappedFileSizeConsumeQueue=60000",
-            "diskMaxUsedSpaceRatio=98",
-            "registerNameServerPeriod=10000",
-            *_CALM,
-            *settings,
-        ]
-        config = own / "broker.conf"
-        config.write_text("\n".join(lines) + "\n")
-        main = "org.apache.rocketmq.broker.BrokerStartup"
-        super().__init__(launch_of(main, own, "-c", str(config), release=release, properties=properties or _PLAIN), own)
+        self.topics_file = topics_file_of(own)
+        launch = launch_of_broker(
+            own, namesrv, name, broker_id, self.port, release=release, settings=settings, properties=properties
+        )
+        super().__init__(launch, own)
 
 
 class ApacheNamesrv(JavaProgram):
