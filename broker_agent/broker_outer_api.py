@@ -37,9 +37,9 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class BrokerOuterAPI:
-    """Fans each call out to the name servers: a pool, one task each, a join, copy-on-write results.
+    """Fans each call out to the name servers: a pool, one task each, a latch, results in a copy-on-write list.
 
-    The results of a caller never change afterwards: an answer that comes after the join is
+    The results of a caller never change afterwards: an answer that comes after the latch has let the caller go is
     logged and not applied. RocketMQ asks all name servers whether the table changed, waits for all of them, and then
     sends it to all. Here each task asks its own name server, and registers only if that one says so or does not answer.
     So a name server that hangs delays no other's registration.
@@ -106,7 +106,7 @@ class BrokerOuterAPI:
             self._lanes = kept | {target: Lane(self._pool) for target in come}
             self._leaving = {left: lane for left, lane in self._leaving.items() if lane.busy} | gone
         for target, lane in gone.items():
-            if lane.submit(partial(self._leave, target)) is None:
+            if not lane.submit(partial(self._leave, target)):
                 target.close()
             self._forget(target.endpoint)
         if open_now:

@@ -10,10 +10,49 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.broker_outer_api import Master, RegistrationResults
-from broker_agent.fan_out import Lane
+from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane
 from broker_agent.name_server import RegisterBrokerResult
 from namesrv_common.endpoints import Endpoint
 from tests.support.patience import TIMEOUT
+
+
+def test_a_waiter_goes_on_when_the_last_task_has_counted_down() -> None:
+    latch = CountDownLatch(3)
+    tasks = [threading.Thread(target=latch.count_down) for _ in range(3)]
+    for task in tasks:
+        task.start()
+    assert latch.wait(TIMEOUT)
+    for task in tasks:
+        task.join(TIMEOUT)
+
+
+def test_a_waiter_goes_on_without_the_tasks_when_its_time_is_over() -> None:
+    latch = CountDownLatch(2)
+    latch.count_down()
+    assert not latch.wait(0)
+
+
+def test_a_closed_list_takes_nothing_more_and_says_so() -> None:
+    items: CopyOnWriteList[int] = CopyOnWriteList()
+    assert items.append(1)
+    assert items.close() == (1,)
+    assert not items.append(2)
+    assert items.close() == (1,)
+
+
+def test_no_item_is_lost_when_many_threads_append() -> None:
+    items: CopyOnWriteList[int] = CopyOnWriteList()
+
+    def append_all(start: int) -> None:
+        for item in range(start, start + 200):
+            items.append(item)
+
+    writers = [threading.Thread(target=append_all, args=(start,)) for start in range(0, 1600, 200)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(TIMEOUT)
+    assert sorted(items.close()) == list(range(1600))
 
 
 @pytest.fixture
@@ -26,45 +65,49 @@ class Held:
     """Work that says when it has begun and ends when it is released."""
 
     def __init__(self, lane: Lane) -> None:
-        self._begun, self.let_go = threading.Event(), threading.Event()
-        ended = lane.submit(self._work)
-        assert ended is not None
-        self.ended = ended
+        self._begun, self.let_go, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self.was_free_at_end = False
+        self._lane = lane
+        lane.submit(self._work, self._end)
         assert self._begun.wait(TIMEOUT)
+
+    def wait_for_end(self) -> None:
+        self.let_go.set()
+        assert self._ended.wait(TIMEOUT)
 
     def _work(self) -> None:
         self._begun.set()
         assert self.let_go.wait(TIMEOUT)
 
+    def _end(self) -> None:
+        self.was_free_at_end = not self._lane.busy
+        self._ended.set()
+
 
 def test_a_lane_takes_no_second_work_that_does_not_wait_while_the_first_runs(lane: Lane) -> None:
-    held, was_busy = Held(lane), list[bool]()
-    held.ended.add_done_callback(lambda _: was_busy.append(lane.busy))
-    assert lane.submit(pytest.fail, after_others=False) is None
-    held.let_go.set()
-    held.ended.result(TIMEOUT)
-    assert was_busy == [False]
+    held = Held(lane)
+    assert not lane.submit(pytest.fail, pytest.fail, after_others=False)
+    held.wait_for_end()
+    assert held.was_free_at_end
 
 
 def test_work_follows_what_runs_and_only_the_last_of_it(lane: Lane) -> None:
-    held = Held(lane)
-    replaced, done = lane.submit(pytest.fail), lane.submit(lambda: None)
-    assert replaced is not None
-    assert done is not None
-    assert (replaced.done(), done.done()) == (True, False)
+    held, replaced, done = Held(lane), threading.Event(), threading.Event()
+    assert lane.submit(pytest.fail, replaced.set)
+    assert lane.submit(done.set)
+    assert replaced.is_set()
+    assert not done.is_set()
     held.let_go.set()
-    done.result(TIMEOUT)
-    assert held.ended.done()
+    assert done.wait(TIMEOUT)
 
 
 def test_a_closed_lane_starts_nothing_and_names_what_still_runs(lane: Lane) -> None:
-    held = Held(lane)
-    dropped = lane.submit(pytest.fail)
+    held, dropped = Held(lane), threading.Event()
+    lane.submit(pytest.fail, dropped.set)
     running = lane.close()
-    assert running is held.ended
-    assert dropped is not None
-    assert dropped.done()
-    assert lane.submit(pytest.fail) is None
+    assert running is not None
+    assert dropped.is_set()
+    assert not lane.submit(pytest.fail, pytest.fail)
     held.let_go.set()
     running.result(TIMEOUT)
     assert lane.close() is None
