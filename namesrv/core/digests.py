@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from namesrv.core.changes import Change, ChangeLog, GroupChange, QueuesChange
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMapping
 from namesrv.core.pace import paced, yield_point
 from namesrv.core.slices import run_steps, sorted_in_slices
-from namesrv.core.tables import TableIndex, Tables
+from namesrv.core.tables import KeptDigest, TableIndex, Tables
 from namesrv_common.labels import Labels
 
 
@@ -40,52 +38,31 @@ class DigestedBroker(NamedTuple):
         return Position(*self.live.broker, self.live.broker_id)
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
-    held_version: int
-    """Of what the group reported of held topics: no change log has a change of that, as no reader sees it."""
-    digest: bytes | None = None
-
-
-class Undigested(NamedTuple):
-    """A group whose digest has to be computed."""
-
-    broker: BrokerKey
-    entry: _Entry
-
-
 class RouteDigests:
-    """Makes digests and keeps them until the group's queues change: at most one for each group.
+    """Makes digests. The index of the tables keeps them, at most one for each group, until the group reports otherwise.
 
     A page is made in rounds. On the event loop, ``missing`` names the groups whose digest has to be computed. A thread
     has ``compute`` do so. Then ``page`` puts rows and digests of one moment together, unless a group has changed.
     """
 
-    def __init__(self, tables: Callable[[], Tables], index: TableIndex, change_log: ChangeLog) -> None:
-        """Takes what returns the tables now, their index, and the log of their changes."""
+    def __init__(self, tables: Callable[[], Tables], index: TableIndex) -> None:
+        """Takes what returns the tables now, and their index."""
         self._tables = tables
         self._index = index
-        self._entries: dict[BrokerKey, _Entry] = {}
         self._sorted_groups: tuple[int, list[BrokerKey]] = 0, []
         """The names' version of the table of groups, and its keys in order."""
-        change_log.listen(self._on_change)
 
-    def missing(self, position: Position, limit: int) -> list[Undigested]:
+    def missing(self, position: Position, limit: int) -> list[BrokerKey]:
         """The groups of the page after a position that have no digest; empty if all have one."""
-        missing: list[Undigested] = []
-        for broker in self._groups_of_page(position, limit):
-            version = self._held_version(broker)
-            entry = self._entries.get(broker)
-            if entry is None or entry.held_version != version:
-                entry = self._entries[broker] = _Entry(version)
-            if entry.digest is None:
-                missing.append(Undigested(broker, entry))
-        return missing
+        kept = self._index.digests
+        groups = list(self._groups_of_page(position, limit))
+        return [broker for broker in groups if kept.setdefault(broker, KeptDigest()).value is None]
 
-    def compute(self, groups: Iterable[Undigested]) -> None:
+    def compute(self, groups: Iterable[BrokerKey]) -> None:
         """Computes digests, with pauses. The digest of a group that changes during a pause is never found."""
-        for broker, entry in groups:
-            entry.digest = self._digest(broker)
+        for broker in groups:
+            if (kept := self._index.digests.get(broker)) is not None:
+                kept.value = self._digest(broker)
             yield_point()
 
     def page(self, position: Position, limit: int) -> list[DigestedBroker] | None:
@@ -95,10 +72,10 @@ class RouteDigests:
         """
         found: list[DigestedBroker] = []
         for broker in self._groups_of_page(position, limit):
-            entry = self._entries.get(broker)
-            if entry is None or entry.digest is None or entry.held_version != self._held_version(broker):
+            kept = self._index.digests.get(broker)
+            if kept is None or kept.value is None:
                 return None
-            found += (row for row in self._brokers(broker, entry.digest) if row.position > position)
+            found += (row for row in self._brokers(broker, kept.value) if row.position > position)
         return found[:limit]
 
     def _groups_of_page(self, position: Position, limit: int) -> Iterator[BrokerKey]:
@@ -152,15 +129,6 @@ class RouteDigests:
         except KeyError:  # a group changes while this is read on a thread: if it is this one, the digest means nothing
             return None
         return queue_data if queue_data is not None and queue_data.broker == broker else None
-
-    def _held_version(self, broker: BrokerKey) -> int:
-        held = self._index.held_by_group.get(broker)
-        return 0 if held is None else held.version
-
-    def _on_change(self, change: Change) -> None:
-        for row in change.rows:
-            if isinstance(row, QueuesChange) or (isinstance(row, GroupChange) and row.after is None):
-                self._entries.pop(row.key, None)
 
 
 def _with_labels(digest: bytes, labels: Labels) -> bytes:

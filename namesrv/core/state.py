@@ -74,7 +74,7 @@ class RouteState:
         self.kv_config = model.EMPTY
         self.channels = ChannelTable(new_channel_id)
         self.change_log = ChangeLog()
-        self.digests = RouteDigests(lambda: self.tables, self.index, self.change_log)
+        self.digests = RouteDigests(lambda: self.tables, self.index)
         self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
         """Brokers of the live table that are not confirmed, and why."""
         self.possibly_partial: set[LiveKey] = set()

@@ -159,11 +159,12 @@ def _under(rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, mapping: b
 # The tables of a name server.
 
 
-class HeldTopics(dict[str, QueueData]):
-    """Topics that operators hold back, with what one group reports of each."""
+@dataclass(slots=True, eq=False)
+class KeptDigest:
+    """The digest of all that a group reports."""
 
-    version = 0
-    """The ``held_version`` of its last change."""
+    value: bytes | None = None
+    """None until it is computed."""
 
 
 class Tables(NamedTuple):
@@ -200,13 +201,18 @@ class TableIndex:
     """
     held_queue_table: dict[str, dict[BrokerKey, QueueData]] = field(default_factory=dict)
     """What brokers report of topics that operators hold back, by topic."""
-    held_by_group: dict[BrokerKey, HeldTopics] = field(default_factory=dict)
+    held_by_group: dict[BrokerKey, dict[str, QueueData]] = field(default_factory=dict)
     """The same by group."""
-    held_version: int = 0
-    """Rises with every change of ``held_queue_table``, which no change log has."""
     table_fingerprints: dict[BrokerKey, TopicTableFingerprint] = field(default_factory=dict)
     """The table of each group that is here, or held back, as a whole. A change of the group's queues removes it."""
+    digests: dict[BrokerKey, KeptDigest] = field(default_factory=dict)
+    """Digests of groups that somebody has asked for. A change of what the group reports removes its digest."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
+
+    def table_changed(self, broker: BrokerKey) -> None:
+        """Forgets what is known of all that a group reports together."""
+        self.table_fingerprints.pop(broker, None)
+        self.digests.pop(broker, None)
 
     def names_of_groups(self) -> frozenset[str]:
         """Names of clusters and broker groups. Each has a topic of its own name."""

@@ -41,7 +41,7 @@ from namesrv.core.model import (
 from namesrv.core.pace import paced, yield_point
 from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
 from namesrv.core.policy import Behaviour
-from namesrv.core.tables import HeldTopics, TableIndex, Tables
+from namesrv.core.tables import TableIndex, Tables
 from namesrv_common.topic_names import application_first, is_application
 
 Find = Callable[[bytes], QueueData]
@@ -511,7 +511,7 @@ def _publish_topics_by_broker(transaction: Transaction) -> None:
     index = transaction.index
     for broker, (lost, _) in transaction.removed.items():
         if lost:
-            index.table_fingerprints.pop(broker, None)
+            index.table_changed(broker)
         if (
             broker not in transaction.groups or transaction.groups[broker] is not None
         ):  # else all of its topics go with the group
@@ -525,7 +525,7 @@ def _publish_topics_by_broker(transaction: Transaction) -> None:
         index.topics_by_broker[broker] = larger
     for broker, put in transaction.put.items():
         if put:
-            index.table_fingerprints.pop(broker, None)
+            index.table_changed(broker)
             index.queue_datas.set_rule(broker, transaction.write_rule(broker))
 
 
@@ -540,7 +540,7 @@ def _publish_groups(transaction: Transaction) -> None:
             clusters[key.cluster_name] = None
             continue
         index.topics_by_broker.pop(key, None)
-        index.table_fingerprints.pop(key, None)
+        index.table_changed(key)
         index.queue_datas.forget_group(key)
         names.discard(key.broker_name)
         clusters.pop(key.cluster_name, None)
@@ -554,11 +554,9 @@ def _publish_groups(transaction: Transaction) -> None:
 def _publish_held(transaction: Transaction) -> None:
     index = transaction.index
     table, by_group = index.held_queue_table, index.held_by_group
-    index.held_version += 1
     for (topic, broker), queue_data in transaction.held.items():
-        index.table_fingerprints.pop(broker, None)
-        holders, held = table.setdefault(topic, {}), by_group.setdefault(broker, HeldTopics())
-        held.version = index.held_version
+        index.table_changed(broker)
+        holders, held = table.setdefault(topic, {}), by_group.setdefault(broker, {})
         if queue_data is None:
             holders.pop(broker, None)
             held.pop(topic, None)

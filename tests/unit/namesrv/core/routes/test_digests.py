@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 
 from namesrv.app.digest_pages import digest_page
 from namesrv.app.worker import ResultT, Worker
-from namesrv.core.changes import ChangeLog
-from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
+from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
 from namesrv.core.pace import FEW
@@ -102,7 +100,7 @@ def made_anew(made: Digests) -> set[BrokerKey]:
     """The groups whose digest has to be computed, and then is."""
     missing = made.digests.missing(FRONT, ALL)
     made.all()
-    return {broker for broker, _ in missing}
+    return set(missing)
 
 
 def test_a_digest_is_made_once_and_again_only_after_a_change_of_its_group(made: Digests) -> None:
@@ -123,10 +121,10 @@ def test_only_digests_of_a_page_are_made_for_it(made: Digests) -> None:
         for broker_id in range(3):
             made.fleet.register(f"10.0.{number}.{broker_id}:1", broker_id, name=f"broker-{number}")
     for last, limit, names in ((0, 2, ["broker-0"]), (0, 3, ["broker-0", "broker-1"]), (2, 3, ["broker-1"])):
-        state, position = made.fleet.state, Position(CLUSTER, "broker-0", last)
-        digests = RouteDigests(partial(getattr, state, "tables"), state.index, ChangeLog())
+        position, digests = Position(CLUSTER, "broker-0", last), made.digests
+        made.fleet.state.index.digests.clear()
         missing = digests.missing(position, limit)
-        assert [broker.broker_name for broker, _ in missing] == names
+        assert [broker.broker_name for broker in missing] == names
         digests.compute(missing)
         page = digests.page(position, limit)
         assert page is not None
