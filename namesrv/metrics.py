@@ -18,9 +18,9 @@ from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import Change, LiveChange
-from namesrv.core.model import RemovalReason
+from namesrv.core.model import Doubt, RemovalReason
 from namesrv.core.pins import Pins
-from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import EngineServer
 from namesrv.remoting.wire import RequestCode
@@ -71,14 +71,15 @@ def _gauges(of: Sources) -> Rows:
     """The gauges."""
     state, tables, index, log = of.state, of.state.tables, of.state.index, of.state.change_log
     symptoms, durable = of.symptoms.last, of.durable
-    unconfirmed, shares = list(state.unconfirmed.values()), of.shares.by_kind().items()
+    doubts, shares = tuple(state.doubts.values()), of.shares.by_kind().items()
+    unconfirmed = sum(why.is_unconfirmed for why in doubts)
     names_again = len(tables.broker_addr_table) - len(index.clusters_by_name)
     refused = durable.data_dir_problem() is not None if durable.is_kept else None
     ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
     digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
     yield "live_brokers", "Live brokers, including unconfirmed ones.", len(tables.broker_live_table)
-    yield "unconfirmed_brokers", "Brokers that have not registered since a start or mass loss.", len(unconfirmed)
-    yield "guard_held_brokers", "Lost brokers that the mass-loss guard keeps.", unconfirmed.count(Unconfirmed.GUARD)
+    yield "unconfirmed_brokers", "Brokers that have not registered since a start or mass loss.", unconfirmed
+    yield "guard_held_brokers", "Lost brokers that the mass-loss guard keeps.", doubts.count(Doubt.GUARD)
     yield "topics", "Topics with a route.", len(tables.topic_queue_table)
     yield "unwritable_topics", "Application topics without a writable queue.", symptoms.unwritable_topics
     yield "lost_topics", "Application topics whose last broker left within a day.", symptoms.lost_topics

@@ -26,6 +26,7 @@ from namesrv.core.model import (
     BlastRadius,
     BrokerKey,
     BrokerLiveInfo,
+    Doubt,
     HoldKey,
     Intent,
     IntentKey,
@@ -35,7 +36,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.operator_changes import OperatorOutcome, TopicDeletion
 from namesrv.core.removals import confirm_broker_loss, preview_broker_loss
-from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.state import RouteState
 from namesrv.runtime_settings import FIELDS, text_of
 
 MAX_CONFIG_VALUES = 100
@@ -236,7 +237,7 @@ class Administration:
 
         def is_meant(live: BrokerLiveInfo) -> bool:
             if group is None:
-                return self._state.unconfirmed.get(live.key) is Unconfirmed.GUARD
+                return self._state.doubts.get(live.key) is Doubt.GUARD
             return live.broker == group
 
         removed, radius = await self._writer.apply(preview_broker_loss(self._state, is_meant), operation.owner)

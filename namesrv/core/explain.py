@@ -27,7 +27,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.sentences import LEFT, by_caller, held_back, intent_text, iso, named_brokers, shortened, with_comment
-from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.state import RouteState
 from namesrv.core.tables import route_fragments
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
@@ -58,9 +58,8 @@ class GroupInTable(NamedTuple):
     queue_data: QueueData
     is_shown: bool
     """Whether the reader sees it; false for groups of other zones."""
-    unconfirmed: Mapping[LiveKey, Unconfirmed]
     doubted: Mapping[int, Doubted]
-    """Brokers by id that stay though their channel has ended."""
+    """Brokers by id that stay without proof that they live."""
 
 
 class CurrentState:
@@ -78,7 +77,7 @@ class CurrentState:
         self.held = {broker: queue_data for broker, queue_data in held.items() if question.is_about(broker)}
         self.in_table: dict[BrokerKey, GroupInTable] = {}
         self.millis = state.clock.wall_millis()
-        doubts = state.liveness.doubted
+        doubts = state.doubts
         self._topics_by_broker = index.topics_by_broker
         for queue_data in state.queue_datas_of(topic):
             broker = queue_data.broker
@@ -89,10 +88,10 @@ class CurrentState:
                 is_shown = zone_name is None or any(
                     route_fragments(state.tables, index.queue_datas, topic, queues, zone_name)
                 )
-                unconfirmed = {key: state.unconfirmed[key] for key in map(group.live_key, group.unconfirmed)}
                 keys = {member.broker_id: group.live_key(member) for member in group.members}
-                doubted = {broker_id: doubts[key] for broker_id, key in keys.items() if key in doubts}
-                self.in_table[broker] = GroupInTable(group, queue_data, is_shown, unconfirmed, doubted)
+                ends_at = state.liveness.ends_at_millis
+                doubted = {number: Doubted(doubts[key], ends_at(key)) for number, key in keys.items() if key in doubts}
+                self.in_table[broker] = GroupInTable(group, queue_data, is_shown, doubted)
 
     def hold_on(self, broker: BrokerKey) -> Intent | None:
         """What holds the topic back on a group."""
@@ -152,8 +151,8 @@ class Past:
             return False
         if broker not in now.in_table:
             return True
-        group, unconfirmed = now.in_table[broker].group, now.in_table[broker].unconfirmed
-        guarded = {key for key, why in unconfirmed.items() if why is Unconfirmed.GUARD}
+        group, doubted = now.in_table[broker].group, now.in_table[broker].doubted.items()
+        guarded = {LiveKey(cluster_name, group.addrs[number]) for number, one in doubted if one.why is Doubt.GUARD}
         return (group.has_master or broker in self.master_left) and guarded <= self.unconfirmed.keys()
 
 
@@ -304,7 +303,7 @@ def _explanation(broker: BrokerKey, now: CurrentState, past: Past) -> Explanatio
 
 
 def _of_group_in_table(broker: BrokerKey, now: CurrentState, past: Past) -> Explanation:
-    group, queue_data, is_shown, unconfirmed, doubted = now.in_table[broker]
+    group, queue_data, is_shown, doubted = now.in_table[broker]
     if not is_shown:
         has = "has no zone" if group.zone_name is None else f"is of zone {group.zone_name}"
         acting = Condition.ACTING_MASTER if now.acting_master(group) else None
@@ -315,8 +314,7 @@ def _of_group_in_table(broker: BrokerKey, now: CurrentState, past: Past) -> Expl
         Clause(f"in the route with {_queues(group, queue_data)}"),
         *_permission_clauses(group, queue_data, now),
         *_master_clauses(group, now, past),
-        *_unconfirmed_clauses(group, unconfirmed, now, past),
-        *_doubted_clauses(group, doubted, now),
+        *_doubt_clauses(group, doubted, now, past),
     ]
     change, _ = past.queues.get(broker, (None, None))
     return Explanation.of(broker, GroupState.IN_ROUTE, clauses, change.applied_at_millis if change else None)
@@ -354,36 +352,25 @@ def _master_clauses(group: BrokerData, now: CurrentState, past: Past) -> Iterabl
         yield Clause(text, Condition.NO_MASTER)
 
 
-def _unconfirmed_clauses(
-    group: BrokerData, unconfirmed: Mapping[LiveKey, Unconfirmed], now: CurrentState, past: Past
+def _doubt_clauses(
+    group: BrokerData, doubted: Mapping[int, Doubted], now: CurrentState, past: Past
 ) -> Iterable[Clause]:
-    addrs: dict[Unconfirmed, dict[int, str]] = {}
-    changes = []
-    for member in group.unconfirmed:
-        key = group.live_key(member)
-        addrs.setdefault(unconfirmed[key], {})[member.broker_id] = key.broker_addr
-        if unconfirmed[key] is Unconfirmed.GUARD and key in past.unconfirmed:
-            changes.append(past.unconfirmed[key])
-    if Unconfirmed.SNAPSHOT_FILE in addrs:
-        known = named_brokers(addrs[Unconfirmed.SNAPSHOT_FILE])
-        text = f"unconfirmed since the name server's start at {now.started_at}: {known} has not registered since"
-        yield Clause(text, Condition.UNCONFIRMED_SINCE_START)
-    if Unconfirmed.GUARD in addrs:
-        since = f" since {iso(changes[-1].applied_at_millis)}" if changes else ""
-        held = named_brokers(addrs[Unconfirmed.GUARD])
-        text = f"unconfirmed{since}: the mass-loss guard keeps {held}, lost together with too many others"
-        yield Clause(text, Condition.UNCONFIRMED_BY_GUARD)
-
-
-def _doubted_clauses(group: BrokerData, doubted: Mapping[int, Doubted], now: CurrentState) -> Iterable[Clause]:
     for why in sorted({one.why for one in doubted.values()}, key=lambda one: one.value):
         ends_at = {broker_id: one.ends_at_millis for broker_id, one in doubted.items() if one.why is why}
-        last = max(ends_at.values())
-        text = (
-            f"doubted: the channel of {named_brokers({each: group.addrs[each] for each in ends_at})} {_DOUBTED[why]}; "
-            f"it leaves at {iso(last)}, in {max(0, last - now.millis) / 1000:.0f} s, unless it registers again"
-        )
-        yield Clause(text, Condition.DOUBTED)
+        named = named_brokers({broker_id: group.addrs[broker_id] for broker_id in ends_at})
+        if why is Doubt.SNAPSHOT_FILE:
+            text = f"unconfirmed since the name server's start at {now.started_at}: {named} has not registered since"
+            yield Clause(text, Condition.UNCONFIRMED_SINCE_START)
+        elif why is Doubt.GUARD:
+            keys = (group.live_key(member) for member in group.members if member.broker_id in ends_at)
+            changes = [past.unconfirmed[key] for key in keys if key in past.unconfirmed]
+            since = f" since {iso(changes[-1].applied_at_millis)}" if changes else ""
+            text = f"unconfirmed{since}: the mass-loss guard keeps {named}, lost together with too many others"
+            yield Clause(text, Condition.UNCONFIRMED_BY_GUARD)
+        else:
+            last = max(ends_at.values())
+            leaves = f"it leaves at {iso(last)}, in {max(0, last - now.millis) / 1000:.0f} s, unless it registers again"
+            yield Clause(f"doubted: the channel of {named} {_DOUBTED[why]}; {leaves}", Condition.DOUBTED)
 
 
 def _of_held(broker: BrokerKey, now: CurrentState, row: QueuesChange | None) -> Explanation:

@@ -112,7 +112,7 @@ class Heartbeats:
         for key in keys:
             live = self._state.tables.broker_live_table.get(key)
             if live is not None and live.channel_id == channel_id:  # else it was removed or registered again since
-                self._state.liveness.doubt(key, seconds, why)
+                self._state.doubt(key, why, seconds)
         return len(keys)
 
     def end_channel(self, channel_id: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BrokerLiveInfo, Doubt, Doubted, LiveKey
+from namesrv.core.model import BrokerLiveInfo, LiveKey
 from namesrv.core.pace import belongs_to_loop, paced
 from namesrv.core.policy import Clock
 
@@ -38,13 +38,10 @@ class Liveness:
         self.longest_overdue = 0.0
         """By how many seconds the most overdue broker was overdue at the last search; 0 if none was."""
         self._last_update_millis: dict[LiveKey, int] = {}
-        self.doubted: dict[LiveKey, Doubted] = {}
-        """Brokers whose channel has ended and that have not reported since, because the end said nothing."""
 
     def renew(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
         """A broker sent something. The channel that it is bound to counts as seen too, if that is open."""
         belongs_to_loop()
-        self.doubted.pop(live.key, None)
         now = self._clock.monotonic()
         due = now + live.timeout_seconds
         if live.unconfirmed:  # it has more time than its timeout, from the start or from the guard
@@ -66,20 +63,12 @@ class Liveness:
     def give(self, key: LiveKey, seconds: float) -> None:
         """Gives a broker that much time from now, instead of the time that it had left."""
         belongs_to_loop()
-        self.doubted.pop(key, None)
         self._brokers[key] = self._clock.monotonic() + seconds
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
 
-    def doubt(self, key: LiveKey, seconds: float, why: Doubt) -> None:
-        """Gives a broker time, as ``give``, because the end of its channel says nothing about it."""
-        self.give(key, seconds)
-        self.doubted[key] = Doubted(why, self._clock.wall_millis() + round(seconds * 1000))
-
-    def longest_left(self, keys: Iterable[LiveKey]) -> float | None:
-        """Returns the longest remaining time of the given brokers in seconds, or None if none has a deadline."""
-        now = self._clock.monotonic()
-        left = [due - now for due in map(self._brokers.get, keys) if due is not None]
-        return max(left, default=None)
+    def ends_at_millis(self, key: LiveKey) -> int:
+        """When a broker's time is over, milliseconds since the Unix epoch."""
+        return self._clock.wall_millis() + round((self._brokers[key] - self._clock.monotonic()) * 1000)
 
     def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
         """A broker is known from an earlier epoch, and was last seen there. It has that much time from now."""
@@ -90,7 +79,6 @@ class Liveness:
     def forget(self, key: LiveKey) -> None:
         belongs_to_loop()
         self._brokers.pop(key, None)
-        self.doubted.pop(key, None)
         self._last_update_millis.pop(key, None)
 
     def all_last_updates(self) -> dict[LiveKey, int]:
@@ -119,8 +107,6 @@ class Liveness:
         belongs_to_loop()
         self._brokers = {key: due + seconds for key, due in self._brokers.items()}
         self._channels = {channel_id: due + seconds for channel_id, due in self._channels.items()}
-        millis = round(seconds * 1000)
-        self.doubted = {key: Doubted(why, ends_at + millis) for key, (why, ends_at) in self.doubted.items()}
 
 
 # The open channels, and which brokers registered over each.

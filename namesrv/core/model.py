@@ -45,11 +45,21 @@ class RemovalReason(Enum):
 
 
 class Doubt(Enum):
-    """Why the end of a broker's channel said nothing about it. The values are those of the wire's DoubtReason."""
+    """Why a broker is in the routes without proof that it lives."""
 
+    SNAPSHOT_FILE = -2
+    """It was there before the name server's restart."""
+    GUARD = -1
+    """It vanished together with too many others."""
+    # The end of its channel said nothing about it. The values are those of the wire's DoubtReason.
     OWN_STALL = 1
     CLOSED_HERE = 2
     HANDED_OVER = 3
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether rows show the broker as unconfirmed."""
+        return self.value < 0
 
     @property
     def label(self) -> str:
@@ -58,7 +68,7 @@ class Doubt(Enum):
 
 
 class Doubted(NamedTuple):
-    """A broker that stays though its channel has ended."""
+    """A broker that is in the routes without proof."""
 
     why: Doubt
     ends_at_millis: int

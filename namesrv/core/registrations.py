@@ -290,7 +290,6 @@ class BrokerRegistration:
             self.state.channels.unbind(before.channel_id, before.key)
         if renewed.channel_id is not None:
             self.state.channels.bind(renewed.channel_id, renewed.key)
-        self.state.unconfirmed.pop(renewed.key, None)
         self.state.guard.confirmed(renewed.key, self._principal, self.state.behaviour)
         self.state.renew(renewed)
 

@@ -13,12 +13,13 @@ from namesrv.core.model import (
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
+    Doubt,
     LiveKey,
     RemovalReason,
     RemovedBroker,
 )
 from namesrv.core.pace import paced
-from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
 from namesrv.core.transaction import Transaction, blast_radius
 
@@ -101,7 +102,7 @@ def confirm_broker_loss(state: RouteState, wanted: IsMeant, cause: Cause) -> Ite
     state.check_not_frozen()
     keys = [live.key for live in _due(state, list(state.unconfirmed), wanted)]
     # A broker that registers in the meantime stays.
-    return _lose(state, keys, RemovalReason.LOSS_CONFIRMED, lambda live: live.key in state.unconfirmed, cause)
+    return _lose(state, keys, RemovalReason.LOSS_CONFIRMED, lambda live: live.unconfirmed, cause)
 
 
 def _lose(
@@ -110,7 +111,7 @@ def _lose(
     """Removes brokers that vanished, unless they are too many at once: then they stay, unconfirmed."""
     while due := _due(state, keys, is_meant):
         keys = [live.key for live in due]
-        losing = [live for live in due if live.key not in state.unconfirmed]
+        losing = [live for live in due if not live.unconfirmed]
         principals = state.guard.distrusted(state.behaviour, [live.key for live in losing])
         if held := [live for live in losing if state.guard.principal_of(live.key) in principals]:
             yield Hold(state, held[:BROKERS_PER_CHANGE], principals, is_meant)
@@ -140,7 +141,7 @@ class Removal:
         self._transaction = transaction = state.begin(self.cause)
         for live in paced(self._lives):
             # A guarded broker whose time is up was lost long ago.
-            was_held = self.reason in VANISHED and state.unconfirmed.get(live.key) is Unconfirmed.GUARD
+            was_held = self.reason in VANISHED and state.doubts.get(live.key) is Doubt.GUARD
             reason = RemovalReason.LOSS_CONFIRMED if was_held else self.reason
             group_gone = transaction.remove_broker(live, reason)
             topics = len(transaction.lost_queues(live.broker)) if group_gone else 0
@@ -165,7 +166,7 @@ class Removal:
         queues = {key: self._transaction.all_lost_queues(key) for key in keys}
         for removed in self._removed:
             live = removed.live
-            if live.key not in self.state.unconfirmed:
+            if not live.unconfirmed:
                 filter_servers = tables.filter_server_table.get(live.key) or ()
                 group = tables.broker_addr_table[live.broker]
                 yield LostBroker(live, group, queues.get(live.broker, {}), filter_servers)
@@ -217,8 +218,7 @@ class Hold:
         state.commit(self._transaction)
         state.guard.held((live.key for live in self.losing), self._removed_before)
         for live in (*self.losing, *self._brought_back):
-            state.unconfirmed[live.key] = Unconfirmed.GUARD
-            state.liveness.give(live.key, state.behaviour.mass_loss_hold_seconds)
+            state.doubt(live.key, Doubt.GUARD, state.behaviour.mass_loss_hold_seconds)
             if live.channel_id is not None:
                 state.channels.unbind(live.channel_id, live.key)
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
@@ -14,7 +13,17 @@ from namesrv.core.digests import RouteDigests
 from namesrv.core.errors import shutting_down
 from namesrv.core.liveness import ChannelTable, Liveness
 from namesrv.core.mass_loss import MassLossGuard
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey, QueueData
+from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
+    BrokerKey,
+    BrokerLiveInfo,
+    Doubt,
+    Doubted,
+    IntentKey,
+    IntentTable,
+    LiveKey,
+    QueueData,
+)
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
@@ -31,15 +40,6 @@ class NamesrvIdentity(NamedTuple):
 
     name: str
     epoch: str
-
-
-class Unconfirmed(Enum):
-    """Why a broker is in the tables though it has not said so itself."""
-
-    SNAPSHOT_FILE = 1
-    """It was there before the name server's restart."""
-    GUARD = 2
-    """It vanished together with too many others."""
 
 
 class RouteState:
@@ -75,8 +75,8 @@ class RouteState:
         self.channels = ChannelTable(new_channel_id)
         self.change_log = ChangeLog()
         self.digests = RouteDigests(lambda: self.tables, self.index)
-        self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
-        """Brokers of the live table that are not confirmed, and why."""
+        self.doubts: dict[LiveKey, Doubt] = {}
+        """Brokers of the live table without proof that they live, and why. Each leaves at its deadline."""
         self.possibly_partial: set[LiveKey] = set()
         """Brokers whose merging registrations have named one topic at most: they may have more."""
         self.frozen = False
@@ -104,9 +104,18 @@ class RouteState:
 
         The time is None if it holds none.
         """
-        held = [key for key, why in self.unconfirmed.items() if why is Unconfirmed.GUARD]
-        left = self.liveness.longest_left(held)
-        return len(held), None if left is None else self.clock.wall_millis() + round(left * 1000)
+        ends = [self.liveness.ends_at_millis(key) for key, why in self.doubts.items() if why is Doubt.GUARD]
+        return len(ends), max(ends, default=None)
+
+    @property
+    def unconfirmed(self) -> dict[LiveKey, Doubt]:
+        """The doubted brokers that rows show as unconfirmed."""
+        return {key: why for key, why in self.doubts.items() if why.is_unconfirmed}
+
+    def channel_doubts(self) -> dict[LiveKey, Doubted]:
+        """The other doubted brokers, which have not reported since the end of their channel, and when each leaves."""
+        doubts = ((key, why) for key, why in self.doubts.items() if not why.is_unconfirmed)
+        return {key: Doubted(why, self.liveness.ends_at_millis(key)) for key, why in doubts}
 
     # What readers ask.
 
@@ -155,7 +164,7 @@ class RouteState:
             tables=self.tables,
             in_force=self.index.queue_datas.in_force,
             last_seen=self.last_seen(),
-            doubts=dict(self.liveness.doubted),
+            doubts=self.channel_doubts(),
         )
 
     def queue_datas_of(self, topic: str) -> list[QueueData]:
@@ -168,7 +177,7 @@ class RouteState:
         It has not if it comes from a snapshot, if the mass-loss guard holds it, or if its channel has ended and it has
         not reported since. Such an entry is served, but it wins no conflict with a broker that registers.
         """
-        return not live.unconfirmed and live.key not in self.liveness.doubted
+        return live.key not in self.doubts
 
     def last_seen(self) -> dict[LiveKey, int]:
         """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
@@ -211,10 +220,17 @@ class RouteState:
     # What changes of all kinds share.
 
     def renew(self, live: BrokerLiveInfo) -> None:
-        """A live broker was seen: its time begins anew."""
+        """A live broker was seen: its time begins anew. An unconfirmed broker stays so until it registers."""
+        if not live.unconfirmed:
+            self.doubts.pop(live.key, None)
         channel_id = live.channel_id
         is_open = channel_id is not None and channel_id in self.channels
         self.liveness.renew(live, channel_id if is_open else None)
+
+    def doubt(self, key: LiveKey, why: Doubt, seconds: float) -> None:
+        """Keeps a broker without proof, for so long from now."""
+        self.doubts[key] = why
+        self.liveness.give(key, seconds)
 
     def load_snapshot(self, messages: Iterable[bytes]) -> LoadedSnapshot:
         """Puts the messages of a snapshot file into empty tables: what this epoch begins with, at revision 0.
@@ -234,7 +250,7 @@ class RouteState:
         transaction.prepare()
         self._publish(transaction)  # without a revision: nobody can have read the state before
         for key, live in loaded.live.items():
-            self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
+            self.doubts[key] = Doubt.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self.expired_time)
             self.liveness.loaded(key, loaded.last_update_millis[key], seconds)
             self.generation = max(self.generation, live.generation)
@@ -280,7 +296,7 @@ class RouteState:
     def forget(self, live: BrokerLiveInfo) -> None:
         self.liveness.forget(live.key)
         self.guard.left(live.key)
-        self.unconfirmed.pop(live.key, None)
+        self.doubts.pop(live.key, None)
         self.possibly_partial.discard(live.key)
         if live.channel_id is not None:
             self.channels.unbind(live.channel_id, live.key)

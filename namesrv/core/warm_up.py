@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from namesrv.core.model import Doubt
 from namesrv.core.policy import Clock
-from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.state import RouteState
 
 COMING_BACK_SECONDS = 10.0
 """How long a start waits for brokers that registered after its snapshot file was written: agents come back within 5 s
@@ -69,12 +70,12 @@ class WarmUp:
 
     def brokers_to_hear(self) -> int:
         """The number of brokers of the snapshot file that have neither registered again nor been removed."""
-        return sum(why is Unconfirmed.SNAPSHOT_FILE for why in tuple(self._state.unconfirmed.values()))
+        return sum(why is Doubt.SNAPSHOT_FILE for why in tuple(self._state.doubts.values()))
 
     def _coming_back_seconds(self) -> float:
         lives = self._state.tables.broker_live_table.rows()
         return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for _, live in lives) else COMING_BACK_SECONDS
 
     def _has_brokers_of_file(self) -> bool:
-        # They are the first in there, so this does not look at the guard's.
-        return any(why is Unconfirmed.SNAPSHOT_FILE for why in tuple(self._state.unconfirmed.values()))
+        # They are the first in there, so this does not look at the others.
+        return any(why is Doubt.SNAPSHOT_FILE for why in tuple(self._state.doubts.values()))

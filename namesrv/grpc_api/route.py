@@ -270,7 +270,7 @@ class TableCalls:
     ) -> pb.GetNamesrvStatusResponse:
         tables = self._state.tables
         guarded, guard_ends_at = self._state.guarded()
-        doubts = self._state.liveness.doubted.values()
+        doubts = self._state.channel_doubts().values()
         return pb.GetNamesrvStatusResponse(
             header=self._state.header(),
             version=__version__,

@@ -15,9 +15,8 @@ from namesrv.app.worker import GivenUp
 from namesrv.core import tables as tables_module
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BrokerKey, LiveKey
+from namesrv.core.model import BrokerKey, Doubt, LiveKey
 from namesrv.core.policy import Behaviour
-from namesrv.core.state import Unconfirmed
 from namesrv.core.state_change import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.properties import Machine
@@ -337,23 +336,23 @@ class ReferenceMachine(Machine):
         assert index.topics_by_broker.keys() <= groups.keys()
 
     def _live_brokers_agree(self) -> None:
-        deadlines = self.state.liveness._brokers
+        deadlines, doubts = self.state.liveness._brokers, self.state.channel_doubts()
         assert {
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
                 live.labels, live.unconfirmed, live.topic_by_topic, key in self.state.possibly_partial,
-                key in self.state.liveness.doubted,
+                key in doubts,
             )
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip
         assert deadlines.keys() == self.state.last_seen().keys() == self.model.brokers.keys()
-        for key, doubt in self.state.liveness.doubted.items():
+        for key, doubt in doubts.items():
             assert doubt.ends_at_millis - self.fleet.clock.wall_millis() == round(1000 * (deadlines[key] - self.now))
-        assert self.state.possibly_partial | self.state.liveness.doubted.keys() <= self.model.brokers.keys()
+        assert self.state.possibly_partial | self.state.doubts.keys() <= self.model.brokers.keys()
         unconfirmed = self.model.unconfirmed()
         self.from_file &= unconfirmed
         assert self.state.unconfirmed == {
-            key: Unconfirmed.SNAPSHOT_FILE if key in self.from_file else Unconfirmed.GUARD for key in unconfirmed
+            key: Doubt.SNAPSHOT_FILE if key in self.from_file else Doubt.GUARD for key in unconfirmed
         }
         for channel in self.model.open_channels:
             bound = {key for key, broker in self.model.brokers.items() if broker.channel == channel}

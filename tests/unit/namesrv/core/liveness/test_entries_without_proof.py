@@ -58,7 +58,7 @@ def doubted(why: Doubt) -> Fleet:
 WAYS: dict[str, Doubtful] = {
     "held": held_by_the_guard,
     "restored": restored_from_a_snapshot,
-    **{why.label: partial(doubted, why) for why in Doubt},
+    **{why.label: partial(doubted, why) for why in Doubt if not why.is_unconfirmed},
 }
 
 

@@ -20,18 +20,18 @@ def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_go
     revision, ends_at = fleet.state.revision, fleet.clock.wall_millis() + 60_000
     fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
     keys = [LiveKey(CLUSTER, addr) for addr in (A, B, "127.0.0.1:30911")]
-    assert fleet.state.liveness.doubted == dict.fromkeys(keys, (Doubt.OWN_STALL, ends_at))
+    assert fleet.state.channel_doubts() == dict.fromkeys(keys, (Doubt.OWN_STALL, ends_at))
     assert fleet.state.revision == revision, "a doubt changes no route"
     rows = [row for message in fleet.state.snapshot().messages() for row in message_rows(message)]
     own_stall = route_data_pb2.DOUBT_REASON_OWN_STALL
     assert [(row.doubt_ends_at_millis, row.doubt_reason) for row in rows] == [(ends_at, own_stall)] * 3
     fleet.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
     fleet.unregister(B, name="broker-1")
-    assert list(fleet.state.liveness.doubted) == keys[2:]
+    assert list(fleet.state.doubts) == keys[2:]
     fleet.clock.advance(60.001)
-    assert fleet.state.liveness.doubted[keys[2]].ends_at_millis == ends_at
+    assert fleet.state.channel_doubts()[keys[2]].ends_at_millis == ends_at
     assert len(fleet.scan()) == 1
-    assert fleet.state.liveness.doubted == {}
+    assert fleet.state.doubts == {}
 
 
 def message_rows(message: bytes) -> list[route_data_pb2.BrokerLiveInfo]:

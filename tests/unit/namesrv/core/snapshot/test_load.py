@@ -15,6 +15,7 @@ from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
     DataVersion,
+    Doubt,
     HoldKey,
     Intent,
     IntentKey,
@@ -26,7 +27,6 @@ from namesrv.core.model import (
 from namesrv.core.operator_changes import IntentsChange
 from namesrv.core.policy import Behaviour
 from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.core.state import Unconfirmed
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 from tests.support.state_changes import apply_now
 
@@ -143,7 +143,7 @@ def test_a_loaded_broker_is_marked_as_unconfirmed_in_its_route_its_group_and_its
     assert list(route.broker_datas[0].unconfirmed_broker_ids) == [0, 1]
     live = after.state.tables.broker_live_table[LiveKey(CLUSTER, A)]
     assert live == BrokerLiveInfo(GROUP, 0, A, HA, VERSION, None, generation=1, timeout_seconds=30, unconfirmed=True)
-    assert set(after.state.unconfirmed.values()) == {Unconfirmed.SNAPSHOT_FILE}
+    assert set(after.state.unconfirmed.values()) == {Doubt.SNAPSHOT_FILE}
 
 
 def test_what_is_known_of_the_last_sign_of_life_is_from_before_the_restart() -> None:

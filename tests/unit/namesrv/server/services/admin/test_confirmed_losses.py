@@ -7,7 +7,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv.core.errors import Reason
-from namesrv.core.state import Unconfirmed
+from namesrv.core.model import Doubt
 from tests.support.core_fleet import CLUSTER
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
@@ -23,7 +23,7 @@ def lossy(operator: Operator) -> Operator:
     for channel_id in channels[:3]:
         operator.fleet.end_channel(channel_id)
     first = next(iter(operator.state.unconfirmed))
-    operator.state.unconfirmed[first] = Unconfirmed.SNAPSHOT_FILE
+    operator.state.doubts[first] = Doubt.SNAPSHOT_FILE
     return operator
 
 
@@ -36,7 +36,7 @@ def test_without_a_name_all_that_the_guard_holds_is_confirmed_and_nothing_else(l
     assert answer.blast_radius == validated.blast_radius
     assert answer.blast_radius.topics_changed == 1
     assert [(line["event"], line["reason"]) for line in logs] == [("broker_removed", "LOSS_CONFIRMED")] * 2
-    assert list(lossy.state.unconfirmed.values()) == [Unconfirmed.SNAPSHOT_FILE]
+    assert list(lossy.state.unconfirmed.values()) == [Doubt.SNAPSHOT_FILE]
     assert lossy.state.change_log.last.cause.comment == "fire"
     lossy.refused(pb.ConfirmBrokerLossRequest(), Reason.INTENT_NOT_FOUND)
 
