@@ -210,7 +210,7 @@ class TableIndex:
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
 
     def table_changed(self, broker: BrokerKey) -> None:
-        """Forgets what is known of all that a group reports together."""
+        """Forgets the fingerprint and the digest of all that a group reports."""
         self.table_fingerprints.pop(broker, None)
         self.digests.pop(broker, None)
 
