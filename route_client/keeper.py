@@ -15,6 +15,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_client.cache import Answer
 from route_client.endpoints import EndpointChooser
+from route_client.lookups import Lookups
 from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs, RouteSink, Watch
 from route_client.settings import ClientSettings
 from route_client.watch_stream import KeptTopics, WatchBroken, WatchedUpTo, WatchStream
@@ -63,6 +64,7 @@ class RouteKeeper:
         namesrvs: Namesrvs,
         chooser: EndpointChooser,
         topics: KeptTopics,
+        lookups: Lookups,
         sink: RouteSink,
         rng: random.Random,
     ) -> None:
@@ -71,6 +73,7 @@ class RouteKeeper:
         self._namesrvs = namesrvs
         self._chooser = chooser
         self._topics = topics
+        self._lookups = lookups
         self._sink = sink
         self._rng = rng
         self._topics_changed = asyncio.Event()
@@ -141,6 +144,7 @@ class RouteKeeper:
         while not self._topics.additions:
             self._topics_changed.clear()
             await self._topics_changed.wait()
+        await self._lookups.wait()  # the watch resumes after them
         session = WatchSession(namesrv, self._topics, self._sink, self._topics_changed, self._settings.timeout_seconds)
         try:
             await _first_end(session.read(lambda: self._connected("watch", namesrv)), session.send_updates())

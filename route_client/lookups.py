@@ -12,6 +12,7 @@ from namesrv_common.grpc_errors import CallError, RichError
 from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
 from route_client.namesrv import BATCH_TOPICS, BatchAnswer, Namesrvs, RouteSink
+from route_client.watch_stream import KeptTopics, ResumePoint
 
 PATIENCE_SECONDS = 1.0
 """Silence of a name server after which the next one is asked as well."""
@@ -33,10 +34,11 @@ ASK_ELSEWHERE = frozenset(
 class Lookups:
     """Asks for topics, each at most once at a time."""
 
-    def __init__(self, namesrvs: Namesrvs, chooser: EndpointChooser, sink: RouteSink) -> None:
+    def __init__(self, namesrvs: Namesrvs, chooser: EndpointChooser, topics: KeptTopics, sink: RouteSink) -> None:
         """Asks nobody yet. The sink gets all answers."""
         self._namesrvs = namesrvs
         self._chooser = chooser
+        self._topics = topics
         self._sink = sink
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._gathered: list[str] = []
@@ -53,6 +55,11 @@ class Lookups:
         for outcome in await asyncio.gather(*map(asyncio.shield, waiting), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def wait(self) -> None:
+        """Waits for the lookups that are under way, but not for silent name servers."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=PATIENCE_SECONDS)
 
     async def close(self) -> None:
         """Gives up what is under way."""
@@ -98,7 +105,11 @@ class Lookups:
                 for call in answered:
                     endpoint = asked.pop(call)
                     try:
-                        taken, problems = (await call).put_into(self._sink)
+                        batch = await call
+                        taken, problems = batch.put_into(self._sink)
+                        for first in batch.answers[:1]:
+                            point = ResumePoint(first.origin.epoch, first.revision)
+                            self._topics.looked_up(endpoint, point, taken)
                         for topic in taken:
                             self._settle(topic)
                         errors[endpoint] = _no_answer(problems)

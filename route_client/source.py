@@ -93,12 +93,13 @@ class RouteSource:
         self._disk = None if settings.cache_dir is None else DiskWriter(DiskCache(settings.cache_dir, settings.fleet))
         self._dns = DnsRefresh(listed, self._chooser, settings.timeout_seconds) if listed.dns_names else None
         self._namesrvs = Namesrvs(settings)
-        self._lookups = Lookups(self._namesrvs, self._chooser, self)
+        self._lookups = Lookups(self._namesrvs, self._chooser, self._topics, self)
         self._keeper = RouteKeeper(
             settings=settings,
             namesrvs=self._namesrvs,
             chooser=self._chooser,
             topics=self._topics,
+            lookups=self._lookups,
             sink=self,
             rng=rng,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from namesrv_api.v1 import route_data_pb2
@@ -29,11 +29,11 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True)
 class WatchedUpTo:
-    """Where the last watch ended."""
+    """Where the last watch ended; before the first one, what lookups have brought."""
 
     endpoint: Endpoint
     topics: Additions
-    """The topics that its last bookmark counts."""
+    """The topics that are known up to the point."""
     point: ResumePoint
 
 
@@ -67,6 +67,14 @@ class KeptTopics:
     def drop(self, topic: str) -> None:
         """Keeps a topic no longer, if it was kept."""
         self.additions.pop(topic, None)
+
+    def looked_up(self, endpoint: Endpoint, point: ResumePoint, topics: Iterable[str]) -> None:
+        """Notes topics that a lookup has brought, so that the next watch there sends the reasons of later removals."""
+        watched = self.watched or WatchedUpTo(endpoint, {}, point)
+        if self.stream is None and (watched.endpoint, watched.point.epoch) == (endpoint, point.epoch):
+            known = {topic: self.additions[topic] for topic in topics if topic in self.additions}
+            earliest = min(watched.point, point, key=lambda each: each.revision)
+            self.watched = WatchedUpTo(endpoint, watched.topics | known, earliest)
 
     def is_current(self, topic: str) -> bool:
         """Whether the open watch has sent a topic's route, or the lack of one, and would send each change of it."""
@@ -115,7 +123,7 @@ class WatchStream:
 
         Args:
             topics: The topics of the first request; at least one.
-            resume: Where an earlier watch of these topics at this name server ended.
+            resume: Where an earlier watch of these topics at this name server ended, or what their lookups saw.
             monotonic: The clock, in seconds.
         """
         self._budget = ResponseBudget("the watch since its last bookmark", WATCH_LIMITS, monotonic)

@@ -355,6 +355,7 @@ func (c *Client) ask(endpoint string, topics []string) (left []string, failed *E
 		}
 		c.mu.Lock()
 		c.offer(answers)
+		c.lookedUp(endpoint, response.GetHeader(), answers)
 		c.mu.Unlock()
 		if len(response.GetTopicsLeftOut()) >= len(topics) {
 			break // no answer has space for any of them

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "namesrv.dev/protos/namesrv_api/v1"
 )
@@ -29,7 +31,7 @@ const (
 // fromTheBeginning has the reasons why a watch cannot be resumed. It is opened again at once, without a resume point.
 var fromTheBeginning = []string{"EPOCH_CHANGED", "REVISION_COMPACTED"}
 
-// watched is where the last watch ended, or the open one stands.
+// watched is where the last watch ended, or the open one stands; before the first one, what lookups have brought.
 type watched struct {
 	endpoint string
 	topics   additions
@@ -127,6 +129,7 @@ func (c *Client) isServing(connection *grpc.ClientConn) (bool, error) {
 func (c *Client) watch(ctx context.Context, endpoint string) error {
 	var s *stream
 	for s == nil {
+		c.waitForLookups()
 		c.mu.Lock()
 		if s = c.newStreamAt(endpoint); s == nil {
 			c.connected(endpoint)
@@ -148,6 +151,37 @@ func (c *Client) watch(ctx context.Context, endpoint string) error {
 		return c.watch(ctx, endpoint)
 	}
 	return err
+}
+
+// waitForLookups waits for the lookups that are under way, after which a watch can resume, but not for silent servers.
+func (c *Client) waitForLookups() {
+	c.mu.Lock()
+	underWay := slices.Collect(maps.Values(c.underWay))
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+	defer cancel()
+	for _, one := range underWay {
+		_ = one.wait(ctx, "")
+	}
+}
+
+// lookedUp notes topics that a lookup has brought: the next watch there sends the reasons of later removals. Called
+// with the lock.
+func (c *Client) lookedUp(endpoint string, header *pb.NamesrvHeader, answers []answer) {
+	if c.watched == nil && len(answers) > 0 {
+		point := &pb.ResumePoint{Epoch: header.GetEpoch(), Revision: proto.Int64(header.GetRevision())}
+		c.watched = &watched{endpoint, additions{}, point}
+	}
+	w := c.watched
+	if w == nil || c.open != nil || w.endpoint != endpoint || w.point.GetEpoch() != header.GetEpoch() {
+		return
+	}
+	w.point.Revision = proto.Int64(min(w.point.GetRevision(), header.GetRevision()))
+	for _, one := range answers {
+		if number := c.kept[one.known.Topic]; number != 0 {
+			w.topics[one.known.Topic] = number
+		}
+	}
 }
 
 // newStreamAt begins a watch where the last one ended, if that was here; nil if there are no topics.
