@@ -71,10 +71,10 @@ class KeptTopics:
     def looked_up(self, endpoint: Endpoint, point: ResumePoint, topics: Iterable[str]) -> None:
         """Notes topics that a lookup has brought, so that the next watch there sends the reasons of later removals."""
         watched = self.watched or WatchedUpTo(endpoint, {}, point)
-        if self.stream is None and (watched.endpoint, watched.point.epoch) == (endpoint, point.epoch):
+        is_same = (watched.endpoint, watched.point.epoch) == (endpoint, point.epoch)
+        if self.stream is None and is_same and watched.point.revision <= point.revision:
             known = {topic: self.additions[topic] for topic in topics if topic in self.additions}
-            earliest = min(watched.point, point, key=lambda each: each.revision)
-            self.watched = WatchedUpTo(endpoint, watched.topics | known, earliest)
+            self.watched = WatchedUpTo(endpoint, watched.topics | known, watched.point)
 
     def is_current(self, topic: str) -> bool:
         """Whether the open watch has sent a topic's route, or the lack of one, and would send each change of it."""

@@ -173,10 +173,10 @@ func (c *Client) lookedUp(endpoint string, header *pb.NamesrvHeader, answers []a
 		c.watched = &watched{endpoint, additions{}, point}
 	}
 	w := c.watched
-	if w == nil || c.open != nil || w.endpoint != endpoint || w.point.GetEpoch() != header.GetEpoch() {
+	if w == nil || c.open != nil || w.endpoint != endpoint || w.point.GetEpoch() != header.GetEpoch() ||
+		w.point.GetRevision() > header.GetRevision() {
 		return
 	}
-	w.point.Revision = proto.Int64(min(w.point.GetRevision(), header.GetRevision()))
 	for _, one := range answers {
 		if number := c.kept[one.known.Topic]; number != 0 {
 			w.topics[one.known.Topic] = number

@@ -189,12 +189,13 @@ def test_a_watch_resumes_only_at_the_same_name_server() -> None:
     assert kept.resume_at(B) is None
 
 
-def test_a_first_watch_resumes_at_the_earliest_lookup_there() -> None:
+def test_a_first_watch_resumes_after_the_first_lookup_there() -> None:
     kept = KeptTopics(10)
     for topic in "abc":
         kept.add(topic)
-    kept.looked_up(A, ResumePoint("0001", 8), ["a", "forgotten"])
-    kept.looked_up(A, ResumePoint("0001", 7), ["b"])
+    kept.looked_up(A, POINT, ["a", "forgotten"])
+    kept.looked_up(A, ResumePoint("0001", 8), ["b"])
+    kept.looked_up(A, ResumePoint("0001", 6), ["c"])
     kept.looked_up(A, ResumePoint("0002", 9), ["c"])
     kept.looked_up(B, POINT, ["c"])
     assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT)

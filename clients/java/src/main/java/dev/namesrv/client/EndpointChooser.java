@@ -2,6 +2,7 @@ package dev.namesrv.client;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -59,14 +60,8 @@ final class EndpointChooser {
     if (retryAfterMillis > 0) {
       notBeforeMillis.put(current(), clockMillis.getAsLong() + Math.min(retryAfterMillis, MAX_RETRY_AFTER_MILLIS));
     }
-    int best = (current + 1) % order.size();
-    for (int step = 2; step <= order.size(); step++) {
-      int candidate = (current + step) % order.size();
-      if (waitMillis(candidate) < waitMillis(best)) {
-        best = candidate;
-      }
-    }
-    current = best;
+    var next = IntStream.rangeClosed(1, order.size()).mapToObj(step -> (current + step) % order.size());
+    current = next.min(Comparator.comparingLong(this::waitMillis)).orElseThrow();
   }
 
   /** Goes to any name server, the current one included, that does not want to be left alone. */

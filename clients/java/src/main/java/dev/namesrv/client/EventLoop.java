@@ -9,15 +9,15 @@ final class EventLoop extends ScheduledThreadPoolExecutor {
   private final long startNanos = System.nanoTime();
 
   EventLoop() {
-    super(
-        1,
-        task -> {
-          var thread = new Thread(task, "route-client");
-          thread.setDaemon(true);
-          return thread;
-        });
+    super(1, task -> daemon("route-client", task));
     setRemoveOnCancelPolicy(true);
     setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+  }
+
+  static Thread daemon(String name, Runnable task) {
+    var thread = new Thread(task, name);
+    thread.setDaemon(true);
+    return thread;
   }
 
   /** Milliseconds since the start; monotonic. */

@@ -1,6 +1,7 @@
 package dev.namesrv.client;
 
 import dev.namesrv.api.v1.ResumePoint;
+import dev.namesrv.client.RouteCache.Answer;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -8,9 +9,12 @@ import java.util.concurrent.ConcurrentHashMap;
 /** The topics that a client keeps, and the point up to which a watch has reported them. Belongs to the event loop. */
 final class KeptTopics {
   /** The most topics of one watch, by the contract. */
-  private static final int MAX_TOPICS = 10_000;
+  static final int MAX_TOPICS = 10_000;
 
-  /** Where the last watch ended or the open one stands: at which name server, and with which topics. */
+  /**
+   * Where the last watch ended or the open one stands. Before the first watch, what lookups have brought: then the
+   * endpoint is null, because the first one answered, and a watch elsewhere is told that its epoch differs.
+   */
   record WatchedUpTo(Endpoint endpoint, Map<String, Long> topics, ResumePoint point) {}
 
   /** Each topic with the number of its addition: a topic that is dropped and added again begins anew. */
@@ -26,14 +30,18 @@ final class KeptTopics {
 
   /** Keeps a topic. Reports whether it is new. */
   boolean add(String topic) {
-    if (additions.containsKey(topic)) {
-      return false;
+    return additions.putIfAbsent(topic, ++lastAddition) == null;
+  }
+
+  /** Notes a topic that a lookup has brought, so that the next watch sends the reasons of later removals. */
+  void lookedUp(Answer answer) {
+    if (watched == null) {
+      watched = new WatchedUpTo(null, new HashMap<>(), answer.point());
     }
-    if (additions.size() >= MAX_TOPICS) {
-      throw new IllegalStateException(MAX_TOPICS + " topics are kept already: forget one before '" + topic + "'");
+    boolean isSame = watched.endpoint() == null && watched.point().getEpoch().equals(answer.epoch());
+    if (stream == null && isSame && watched.point().getRevision() <= answer.revision()) {
+      watched.topics().put(answer.topic(), additions.get(answer.topic()));
     }
-    additions.put(topic, ++lastAddition);
-    return true;
   }
 
   /** Whether the open watch has sent a topic's route, or the lack of one, and would send each change of it. */
@@ -44,7 +52,7 @@ final class KeptTopics {
 
   /** Returns where a watch at a name server can resume; null if it has to begin anew. */
   WatchedUpTo resumeAt(Endpoint endpoint) {
-    if (watched == null || !watched.endpoint().equals(endpoint)) {
+    if (watched == null || (watched.endpoint() != null && !watched.endpoint().equals(endpoint))) {
       return null;
     }
     var topics = new HashMap<>(watched.topics());

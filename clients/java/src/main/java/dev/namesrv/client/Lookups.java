@@ -11,6 +11,7 @@ import io.grpc.ManagedChannel;
 import io.grpc.Status;
 import io.grpc.stub.ClientCalls;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Deque;
 import java.util.HashMap;
@@ -36,16 +37,16 @@ final class Lookups {
 
   private final Connections connections;
   private final List<Endpoint> endpoints;
-  private final Consumer<Answer> sink;
+  private final Consumer<List<Answer>> sink;
   private final Executor loop;
   private final long timeoutMillis;
   private final Map<String, CompletableFuture<Void>> underWay = new HashMap<>();
   private boolean isClosed;
 
   Lookups(
-      Connections connections, List<Endpoint> endpoints, Consumer<Answer> sink, Executor loop, long timeoutMillis) {
+      Connections connections, List<Endpoint> all, Consumer<List<Answer>> sink, Executor loop, long timeoutMillis) {
     this.connections = connections;
-    this.endpoints = endpoints;
+    this.endpoints = all;
     this.sink = sink;
     this.loop = loop;
     this.timeoutMillis = timeoutMillis;
@@ -73,6 +74,10 @@ final class Lookups {
       new Lookup(batch).call(connections.toAll());
     }
     return results;
+  }
+
+  int size() {
+    return underWay.size();
   }
 
   /** Drops the answer of a lookup that is under way. */
@@ -113,10 +118,15 @@ final class Lookups {
     public void onSuccess(BatchGetTopicRoutesResponse response) {
       boolean isPartial = response.getTopicsLeftOutCount() > 0 && response.getTopicsLeftOutCount() < topics.size();
       var header = response.getHeader();
+      List<Answer> answers = new ArrayList<>();
       for (var named : response.getRoutesList()) {
-        settle(Answer.of(named.getTopic(), named.getRoute(), header, List.of()));
+        answers.add(Answer.of(named.getTopic(), named.getRoute(), header, List.of()));
       }
-      response.getTopicsNotFoundList().forEach(topic -> settle(Answer.of(topic, null, header, List.of())));
+      response.getTopicsNotFoundList().forEach(topic -> answers.add(Answer.of(topic, null, header, List.of())));
+      answers.removeIf(answer -> !underWay.containsKey(answer.topic()));
+      var results = answers.stream().map(answer -> underWay.remove(answer.topic())).toList();
+      sink.accept(answers);
+      results.forEach(result -> result.complete(null));
       String text = header.getNamesrvName() + " does not know the topic yet";
       problem = new RouteException(Status.Code.UNAVAILABLE, "REGISTRY_WARMING", text);
       goOn(isPartial);
@@ -147,14 +157,6 @@ final class Lookups {
         settleAll();
       } else {
         call(connections.to(asked));
-      }
-    }
-
-    private void settle(Answer answer) {
-      CompletableFuture<Void> result = underWay.remove(answer.topic());
-      if (result != null) {
-        sink.accept(answer);
-        result.complete(null);
       }
     }
 

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Predicate;
+import java.util.stream.Stream;
 
 /** The choice of the queue for the next message: round robin, or by the hash of a key. Any thread may use it. */
 public final class QueueSelector {
@@ -58,13 +59,9 @@ public final class QueueSelector {
    */
   public MessageQueue next(List<MessageQueue> queues, MessageQueue failed) {
     Predicate<MessageQueue> other = queue -> failed == null || !queue.masterAddr().equals(failed.masterAddr());
-    List<MessageQueue> best = queues.stream().filter(other.and(MessageQueue::confirmed)).toList();
-    if (best.isEmpty()) {
-      best = queues.stream().filter(other).toList();
-    }
-    if (best.isEmpty()) {
-      best = queues;
-    }
+    var wishes = Stream.<Predicate<MessageQueue>>of(other.and(MessageQueue::confirmed), other, queue -> true);
+    var granted = wishes.map(wish -> queues.stream().filter(wish).toList());
+    List<MessageQueue> best = granted.filter(chosen -> !chosen.isEmpty()).findFirst().orElseThrow();
     return best.get(Math.floorMod(index.getAndIncrement(), best.size()));
   }
 

@@ -6,6 +6,7 @@ import dev.namesrv.api.v1.BrokerRemoval;
 import dev.namesrv.api.v1.NamesrvHeader;
 import dev.namesrv.api.v1.QueueData;
 import dev.namesrv.api.v1.RemovalReason;
+import dev.namesrv.api.v1.ResumePoint;
 import dev.namesrv.api.v1.TopicRouteData;
 import dev.namesrv.client.KnownRoute.Staleness;
 import java.util.ArrayList;
@@ -50,6 +51,10 @@ final class RouteCache {
     static Answer of(String topic, TopicRouteData route, NamesrvHeader header, List<BrokerRemoval> removals) {
       TopicRouteData sorted = route == null ? null : sorted(route);
       return new Answer(topic, sorted, header.getNamesrvName(), header.getEpoch(), header.getRevision(), removals);
+    }
+
+    ResumePoint point() {
+      return ResumePoint.newBuilder().setEpoch(epoch).setRevision(revision).build();
     }
 
     private boolean isOlderThan(Answer other) {

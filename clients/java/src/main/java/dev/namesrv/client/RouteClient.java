@@ -9,6 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.OptionalLong;
@@ -52,7 +53,8 @@ public final class RouteClient implements AutoCloseable {
     long timeoutMillis = builder.timeout.toMillis();
     lookups = new Lookups(connections, builder.endpoints, this::takeLookedUp, loop, timeoutMillis);
     var chooser = new EndpointChooser(builder.endpoints, new Random(), loop::nowMillis);
-    keeper = new RouteKeeper(connections, chooser, topics, this::take, this::setCutOff, loop, timeoutMillis);
+    Consumer<Boolean> cutOff = isCutOff -> cache.setCutOff(isCutOff).forEach(subscriptions::put);
+    keeper = new RouteKeeper(connections, chooser, topics, this::take, cutOff, loop, timeoutMillis);
     loop.execute(keeper::start);
   }
 
@@ -80,11 +82,7 @@ public final class RouteClient implements AutoCloseable {
   /** Keeps topics: a watch brings their routes and each change. */
   public void watch(Collection<String> added) {
     added.forEach(RouteClient::checked);
-    run(
-        () -> {
-          added.forEach(this::keep);
-          lookups.lookUp(added.stream().filter(topic -> cache.get(topic) == null).toList());
-        });
+    run(() -> ask(added.stream().filter(topic -> cache.get(topic) == null).toList()));
   }
 
   /** Keeps a topic no longer, until it is asked for again. */
@@ -157,8 +155,7 @@ public final class RouteClient implements AutoCloseable {
     if (known != null && (known.route() != null || topics.isCurrent(topic))) {
       return CompletableFuture.completedFuture(known).thenApply(RouteClient::found);
     }
-    return lookups
-        .lookUp(List.of(topic))
+    return ask(List.of(topic))
         .get(topic)
         .handle(
             (done, failure) -> {
@@ -166,33 +163,40 @@ public final class RouteClient implements AutoCloseable {
               if (failure == null || (now != null && now.route() != null)) {
                 return found(now);
               }
-              if (failure instanceof RouteException error && error.isElsewhere()) {
-                keep(topic);
-              }
               throw new CompletionException(failure);
             });
   }
 
-  /** Keeps a topic that a name server knows or may know. One whose name is refused would break the whole watch. */
-  private void keep(String topic) {
-    if (topics.add(topic)) {
-      keeper.topicsChanged();
+  /** Looks topics up and then keeps them, except for refused names: they would break the whole watch. */
+  private Map<String, CompletableFuture<Void>> ask(Collection<String> asked) {
+    long added = asked.stream().filter(topic -> !topics.additions.containsKey(topic)).count();
+    if (topics.additions.size() + lookups.size() + added > KeptTopics.MAX_TOPICS) {
+      throw new IllegalStateException(KeptTopics.MAX_TOPICS + " topics are kept already: forget one first");
+    }
+    var results = lookups.lookUp(asked);
+    results.forEach((topic, result) -> result.whenComplete((done, failure) -> keepUnanswered(topic, failure)));
+    return results;
+  }
+
+  private void keepUnanswered(String topic, Throwable failure) {
+    if (failure instanceof RouteException error && error.isElsewhere() && topics.add(topic)) {
+      loop.execute(keeper::topicsChanged); // after the other topics of the lookup
     }
   }
 
-  private void takeLookedUp(Answer answer) {
-    keep(answer.topic());
-    tell(cache.offer(answer));
+  private void takeLookedUp(List<Answer> answers) {
+    for (Answer answer : answers) {
+      topics.add(answer.topic());
+      topics.lookedUp(answer);
+      tell(cache.offer(answer));
+    }
+    keeper.topicsChanged();
   }
 
   private void take(Answer answer) {
     if (topics.additions.containsKey(answer.topic())) {
       tell(cache.offer(answer));
     }
-  }
-
-  private void setCutOff(boolean isCutOff) {
-    cache.setCutOff(isCutOff).forEach(subscriptions::put);
   }
 
   private void tell(RouteChange change) {

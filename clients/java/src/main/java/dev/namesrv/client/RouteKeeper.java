@@ -14,6 +14,7 @@ import io.grpc.health.v1.HealthCheckResponse.ServingStatus;
 import io.grpc.health.v1.HealthGrpc;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
+import java.net.ProtocolException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
@@ -146,7 +147,7 @@ final class RouteKeeper {
         return;
       }
       if (!isReady && !chooser.allFailed()) {
-        leave(unavailable("says that it is not ready"));
+        fail(unavailable("says that it is not ready"));
         return;
       }
       isHealthy = true;
@@ -223,7 +224,7 @@ final class RouteKeeper {
       List<Answer> answers;
       try {
         answers = stream.take(response);
-      } catch (WatchStream.BrokenException broken) {
+      } catch (ProtocolException broken) {
         topics.watched = null;
         fail(unavailable(broken.getMessage()));
         return;
@@ -252,21 +253,17 @@ final class RouteKeeper {
       }
     }
 
+    /** Goes to the next name server, which may be this one again. */
     private void fail(RouteException failure) {
       if (hasEnded) {
         return;
       }
-      leave(failure);
-      if (chooser.allFailed()) {
-        cutOff.accept(true);
-      }
-    }
-
-    /** Goes to the next name server, which may be this one again. */
-    private void leave(RouteException failure) {
       close();
       lastError = failure.getMessage();
       chooser.failed(failure.retryAfter().map(Duration::toMillis).orElse(0L));
+      if (chooser.allFailed()) {
+        cutOff.accept(true);
+      }
       connections.drop(endpoint);
       startLater();
     }

@@ -37,7 +37,8 @@ final class Subscriptions {
   private static final class Subscription {
     private final Consumer<RouteChange> listener;
     private final Map<String, RouteChange> waiting = new HashMap<>();
-    private final ExecutorService thread = Executors.newSingleThreadExecutor(Subscription::newThread);
+    private final ExecutorService thread =
+        Executors.newSingleThreadExecutor(task -> EventLoop.daemon("route-client-listener", task));
 
     private Subscription(Consumer<RouteChange> listener) {
       this.listener = listener;
@@ -76,12 +77,6 @@ final class Subscriptions {
       var removals = new ArrayList<>(earlier.removals());
       removals.addAll(later.removals());
       return new RouteChange(later.topic(), earlier.before(), later.after(), removals);
-    }
-
-    private static Thread newThread(Runnable task) {
-      var thread = new Thread(task, "route-client-listener");
-      thread.setDaemon(true);
-      return thread;
     }
   }
 }

@@ -6,6 +6,7 @@ import dev.namesrv.api.v1.TopicRouteChange;
 import dev.namesrv.api.v1.WatchTopicRoutesRequest;
 import dev.namesrv.api.v1.WatchTopicRoutesResponse;
 import dev.namesrv.client.RouteCache.Answer;
+import java.net.ProtocolException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -20,15 +21,6 @@ import java.util.TreeSet;
  * <p>At most one request is unanswered. Topics that are added until then are gathered into the next request.
  */
 final class WatchStream {
-  /** The stream breaks the contract: the watch must begin anew. */
-  static final class BrokenException extends Exception {
-    private static final long serialVersionUID = 1;
-
-    private BrokenException(String problem) {
-      super(problem);
-    }
-  }
-
   private final Set<String> sent = new HashSet<>();
   private final Set<String> sinceBookmark = new HashSet<>();
   private Map<String, Long> asked;
@@ -112,8 +104,12 @@ final class WatchStream {
     return request.addAllRemovedTopics(removed).build();
   }
 
-  /** Takes a message in. Returns its answers about the watched topics, in order. */
-  List<Answer> take(WatchTopicRoutesResponse response) throws BrokenException {
+  /**
+   * Takes a message in. Returns its answers about the watched topics, in order.
+   *
+   * @throws ProtocolException the stream breaks the contract: the watch must begin anew
+   */
+  List<Answer> take(WatchTopicRoutesResponse response) throws ProtocolException {
     NamesrvHeader header = response.getHeader();
     check(header);
     List<Answer> answers = new ArrayList<>();
@@ -133,7 +129,7 @@ final class WatchStream {
     return answers;
   }
 
-  private void count(long counting) throws BrokenException {
+  private void count(long counting) throws ProtocolException {
     if (counting < Math.max(1, answered) || counting > requests) {
       throw broken("a bookmark counts " + counting + " requests of " + requests);
     }
@@ -143,7 +139,7 @@ final class WatchStream {
     }
   }
 
-  private void check(NamesrvHeader header) throws BrokenException {
+  private void check(NamesrvHeader header) throws ProtocolException {
     boolean isSame = last.getEpoch().equals(header.getEpoch());
     boolean isBack = isSame ? header.getRevision() < last.getRevision() : !last.getEpoch().isEmpty();
     if (isBack) {
@@ -152,9 +148,9 @@ final class WatchStream {
     last = header;
   }
 
-  private BrokenException broken(String problem) {
+  private ProtocolException broken(String problem) {
     resume = null;
-    return new BrokenException(problem);
+    return new ProtocolException(problem);
   }
 
   /** Returns the topics of one map that the other does not have with the same addition. */

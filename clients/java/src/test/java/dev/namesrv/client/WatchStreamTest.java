@@ -8,7 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.namesrv.api.v1.TopicRouteChange;
 import dev.namesrv.api.v1.WatchTopicRoutesResponse;
-import dev.namesrv.client.WatchStream.BrokenException;
+import java.net.ProtocolException;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
@@ -29,18 +29,18 @@ class WatchStreamTest {
   }
 
   private void assertBreaks(WatchTopicRoutesResponse response) {
-    assertThrows(BrokenException.class, () -> stream.take(response));
+    assertThrows(ProtocolException.class, () -> stream.take(response));
     assertNull(stream.resumePoint());
   }
 
   @Test
-  void aStreamThatChangesItsEpochIsBroken() throws BrokenException {
+  void aStreamThatChangesItsEpochIsBroken() throws ProtocolException {
     stream.take(bookmark("e", 5, 1));
     assertBreaks(bookmark("f", 6, 1));
   }
 
   @Test
-  void aStreamThatGoesBackIsBroken() throws BrokenException {
+  void aStreamThatGoesBackIsBroken() throws ProtocolException {
     stream.take(bookmark("e", 5, 1));
     assertBreaks(bookmark("e", 4, 1));
   }
@@ -51,7 +51,7 @@ class WatchStreamTest {
   }
 
   @Test
-  void aTopicIsCurrentOnceABookmarkFollowsIt() throws BrokenException {
+  void aTopicIsCurrentOnceABookmarkFollowsIt() throws ProtocolException {
     stream.take(bookmark("e", 5, 1));
     assertFalse(stream.hasSent("T", 1));
     stream.take(bookmark("e", 6, 1, "T"));
