@@ -105,14 +105,7 @@ class Lookups:
                 for call in answered:
                     endpoint = asked.pop(call)
                     try:
-                        batch = await call
-                        taken, problems = batch.put_into(self._sink)
-                        for first in batch.answers[:1]:
-                            point = ResumePoint(first.origin.epoch, first.revision)
-                            self._topics.looked_up(endpoint, point, taken)
-                        for topic in taken:
-                            self._settle(topic)
-                        errors[endpoint] = _no_answer(problems)
+                        errors[endpoint] = self._take(endpoint, await call)
                     except CallError as failed:
                         if failed.error.code not in ASK_ELSEWHERE:
                             self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
@@ -128,6 +121,16 @@ class Lookups:
             await asyncio.gather(*asked, return_exceptions=True)
         for topic in topics:
             self._settle(topic, NoNamesrvAnsweredError(f"topic {topic!r}", errors))
+
+    def _take(self, endpoint: Endpoint, batch: BatchAnswer) -> RichError:
+        """Hands the answers on. Returns why the other topics of the batch have none."""
+        taken, problems = batch.put_into(self._sink)
+        if taken:
+            first = batch.answers[0]
+            self._topics.looked_up(endpoint, ResumePoint(first.origin.epoch, first.revision), taken)
+        for topic in taken:
+            self._settle(topic)
+        return _no_answer(problems)
 
     async def _first_of(
         self, asked: Mapping[asyncio.Task[BatchAnswer], Endpoint], patience_seconds: float | None
