@@ -1,24 +1,53 @@
-"""The client libraries of clients/: the cases of every client, and what they do with real name servers."""
+"""The client libraries of clients/: their own tests, the cases of every client, examples, and real name servers."""
 
 from __future__ import annotations
 
 import json
 import operator
 import signal
+import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clients.conformance.play import CASES, Case, play
 from tests.interop.conftest import Built
-from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS, Programs, RunningProgram
+from tests.interop.programs import (
+    ENVIRONMENT,
+    GO_ENVIRONMENT,
+    INSTALL_SECONDS,
+    MAVEN_OPTIONS,
+    REPOSITORY,
+    Programs,
+    RunningProgram,
+    require,
+    run,
+)
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.registrations import register
+from tests.support.registrations import make_read_only, register
+from tests.support.rocketmq_programs.maven import maven_environment
+from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
 TOPIC = "TopicTest"
+GO = REPOSITORY / "clients" / "go"
+EXAMPLES: dict[str, tuple[str, list[str], str]] = {
+    "go": ("example", ["order-1: queue 2 of broker-a"], f"{TOPIC}: 1 broker groups now "),
+    "java": (
+        "routes",
+        [
+            f"{TOPIC}: FRESH",
+            "  broker-a 0=127.0.0.1:10911",
+            "the next message goes to 127.0.0.1:10911",
+            "order-7 goes to queue 0",
+        ],
+        f"{TOPIC}: FRESH",
+    ),
+}
+"""The example of each library, what it prints at first, and after a change."""
 POSSIBLE = [case for case in CASES if case.get("needs") != "hedging"]
 
 
@@ -26,6 +55,51 @@ POSSIBLE = [case for case in CASES if case.get("needs") != "hedging"]
 def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """The programs of each library in turn."""
     return built(request.param)
+
+
+def test_the_go_module_is_formatted_and_its_tests_pass(built: Built) -> None:
+    library, go = built("go").folder.parents[2] / "clients" / "go", require("go")
+    unformatted = subprocess.run([require("gofmt"), "-l", "."], cwd=GO, stdout=subprocess.PIPE, check=True)
+    assert unformatted.stdout == b""
+    run([go, "vet", "./..."], library, GO_ENVIRONMENT)
+    run([go, "test", "./..."], library, GO_ENVIRONMENT)
+
+
+def test_the_java_modules_own_tests_pass(built: Built) -> None:
+    run([require("mvn"), *MAVEN_OPTIONS, "surefire:test"], built("java").folder, maven_environment())
+
+
+def test_the_go_module_has_the_service_config_of_the_page() -> None:
+    examples = REPOSITORY / "examples"
+    assert (GO / "service_config.json").read_text() == (examples / "service_config.json").read_text()
+
+
+@pytest.mark.parametrize("kind", ["token", "mTLS"])
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_an_example_prints_the_route_and_each_change(built: Built, tmp_path: Path, language: str, kind: str) -> None:
+    place = Place.make(tmp_path)
+    certificate, key = map(str, place.callers["client"])
+    shown = {
+        "token": {"NAMESRV_TOKEN": TOKENS["client"]},
+        "mTLS": {"NAMESRV_CERT": certificate, "NAMESRV_KEY": key},
+    }
+    example, expected, after_a_change = EXAMPLES[language]
+    programs = built(language)  # for longer than a broker is believed to live
+    with with_its_broker(place, kind) as (namesrv, broker):
+        arguments = (str(namesrv.endpoint), TOPIC, *(["order-1"] if language == "go" else []))
+        variables = {"NAMESRV_CA": str(place.authority.path), **shown[kind]}
+        with programs.start(example, *arguments, **variables) as program:
+            assert [program.next_text() for _ in expected] == expected
+            make_read_only(broker)
+            assert program.next_text() == after_a_change
+
+
+def test_an_unknown_token_is_told_by_its_reason(built: Built, tmp_path: Path) -> None:
+    place = Place.make(tmp_path)
+    with NamesrvProcess(*place.flags("token")) as namesrv:
+        shown = {"NAMESRV_CA": str(place.authority.path), "NAMESRV_TOKEN": "unknown"}
+        done = built("go").run("example", str(namesrv.endpoint), TOPIC, "key", **shown)
+    assert (done.returncode, "refused: " in done.stderr, " NOT_AUTHENTICATED: " in done.stderr) == (1, True, True)
 
 
 @pytest.mark.parametrize("case", POSSIBLE, ids=operator.itemgetter("id"))
