@@ -7,7 +7,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import Fleet
-from tests.unit.namesrv.servicers import operator_calls, route_servicer
+from tests.unit.namesrv.servicers import route_servicer
 
 
 class Calls:
@@ -25,4 +25,3 @@ class Calls:
             self.channels,
             idle_timeout_millis=120_000,
         )
-        self.operators = operator_calls(fleet, self.writer, None)

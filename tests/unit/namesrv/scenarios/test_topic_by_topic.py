@@ -12,7 +12,7 @@ from namesrv.core.model import DataVersion, LiveKey, RegisterBrokerResult, Topic
 from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.support.refusals import refuses
-from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, perms, version, wipe
+from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, version, wipe
 
 
 def says(
@@ -27,32 +27,13 @@ def says(
     return fleet.register(addr, broker_id, topics, version=version, enable_acting_master=acting, topic_by_topic=True)
 
 
-# The same version version_matches for nothing
+# A version stands for no table
 
 
 def test_a_restart_whose_first_word_is_an_increment_loses_no_topic(fleet: Fleet) -> None:
     says(fleet, "T5", version=version(5))
     says(fleet, "T1", "T2", "T3", "T4", "T5", version=version(5))
     assert fleet.topics == {"T1", "T2", "T3", "T4", "T5"}
-
-
-def test_every_part_of_a_split_table_is_taken(fleet: Fleet) -> None:
-    for part in (["T1", "T2"], ["T3"], []):
-        says(fleet, *part)
-    assert fleet.topics == {"T1", "T2", "T3"}
-
-
-def test_a_part_that_was_lost_comes_with_the_next_period(fleet: Fleet) -> None:
-    says(fleet, "T3")
-    for part in (["T1", "T2"], ["T3"]):
-        says(fleet, *part)
-    assert fleet.topics == {"T1", "T2", "T3"}
-
-
-def test_a_change_under_the_same_version_is_taken(fleet: Fleet) -> None:
-    says(fleet, ("T1", (4, 4, 6, 0)))
-    assert says(fleet, ("T1", (8, 8, 4, 0))).changed
-    assert perms(fleet, "T1") == [4]
 
 
 def test_an_increment_changes_its_topic_and_leaves_the_others(fleet: Fleet) -> None:
@@ -70,20 +51,6 @@ def test_the_same_table_again_renews_and_takes_no_revision(fleet: Fleet) -> None
     assert fleet.state.revision == revision
     fleet.clock.advance(100.0)
     assert fleet.scan() == []
-
-
-def test_a_registration_without_topics_takes_none_away(fleet: Fleet) -> None:
-    says(fleet, "T1")
-    assert not says(fleet).changed
-    assert fleet.topics == {"T1"}
-
-
-def test_topics_go_with_registrations_that_are_taken_exactly() -> None:
-    """RocketMQ says itself that this goes together neither with increments nor with split tables."""
-    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
-    says(fleet, "T1", "T2")
-    says(fleet, "T2", "T3")
-    assert fleet.topics == {"T2", "T3"}
 
 
 # A table whose mark is held is not read again
@@ -153,34 +120,6 @@ def test_a_table_of_the_same_mark_must_be_read_where_topics_that_it_does_not_nam
     assert fleet.topics_read == MARK.topics
 
 
-# Intents of operators hold
-
-
-def test_a_topic_that_was_deleted_here_comes_back_with_the_next_period(fleet: Fleet) -> None:
-    """As in RocketMQ 5: the broker still has it. A hold keeps it away."""
-    says(fleet, "T1")
-    delete_topic(fleet, "T1")
-    assert fleet.topics == set()
-    says(fleet, "T1")
-    assert fleet.topics == {"T1"}
-
-
-def test_a_held_topic_stays_away_and_comes_back_as_it_was_said_last(fleet: Fleet) -> None:
-    says(fleet, "T1", "T2")
-    hold(fleet, "T1")
-    says(fleet, ("T1", (8, 8, 4, 0)))
-    assert fleet.topics == {"T2"}
-    lift_all(fleet)
-    assert perms(fleet, "T1") == [4]
-
-
-def test_a_wipe_lasts_whatever_the_broker_says(fleet: Fleet) -> None:
-    says(fleet, "T1")
-    wipe(fleet)
-    says(fleet, "T1", "T2", version=version(2))
-    assert perms(fleet, "T1") == perms(fleet, "T2") == [4]
-
-
 # A broker that has an agent from now on, or had one
 
 
@@ -201,67 +140,6 @@ def test_a_question_of_an_agent_renews_nothing_that_the_broker_said_itself(fleet
     fleet.query()
     fleet.clock.advance(21.0)
     assert len(fleet.scan()) == 1
-
-
-def test_what_a_broker_says_itself_under_its_agents_version_is_taken(fleet: Fleet) -> None:
-    fleet.register(topics=("T1",))
-    says(fleet, "T2")
-    assert fleet.topics == {"T1", "T2"}
-    (live,) = fleet.state.tables.broker_live_table.values()
-    assert live.topic_by_topic
-
-
-# Slaves
-
-
-def test_a_group_of_slaves_alone_can_be_read_whether_or_not_one_stands_in(fleet: Fleet) -> None:
-    """Of RocketMQ 5: after a restart of the name server the slave of a dead master is the only one to say anything."""
-    says(fleet, "T1", addr=B, broker_id=1)
-    assert fleet.addrs("T1") == {1: B}
-
-
-@pytest.mark.parametrize("acting", [None, False, True])
-def test_the_master_alone_speaks_for_a_group_that_has_one(fleet: Fleet, acting: bool | None) -> None:
-    says(fleet, "T1")
-    says(fleet, "T2", addr=B, broker_id=1, acting=acting)
-    assert fleet.topics == {"T1"}
-
-
-def test_a_slave_of_version_4_speaks_for_nobody(fleet: Fleet) -> None:
-    says(fleet, "T1", addr=B, broker_id=1, acting=None)
-    assert fleet.topics == set()
-
-
-def test_a_slave_stands_in_for_a_master_that_is_gone_without_write_permission() -> None:
-    fleet = Fleet(Behaviour(support_acting_master=True))
-    says(fleet, "T1", acting=True)
-    says(fleet, "T1", addr=B, broker_id=1, acting=True)
-    fleet.unregister(A)
-    assert fleet.addrs("T1") == {0: B}
-    assert perms(fleet, "T1") == [4]
-    says(fleet, "T1", "T2", addr=B, broker_id=1, acting=True, version=version(2))
-    assert perms(fleet, "T2") == [4]
-
-
-# Liveness and the guard are for these brokers, too
-
-
-def test_any_registration_confirms_a_broker_that_the_guard_holds() -> None:
-    fleet = Fleet(Behaviour(mass_loss_min_brokers=1))
-    channel = fleet.heartbeats.open_channel()
-    fleet.register(topics=("T1", "T2"), channel_id=channel, topic_by_topic=True)
-    assert fleet.end_channel(channel) == []
-    assert fleet.state.unconfirmed
-    says(fleet, "T1")
-    assert not fleet.state.unconfirmed
-    assert fleet.topics == {"T1", "T2"}
-
-
-def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
-    channel = fleet.heartbeats.open_channel()
-    fleet.register(channel_id=channel, topic_by_topic=True)
-    assert len(fleet.end_channel(channel)) == 1
-    assert fleet.topics == set()
 
 
 # Liveness
@@ -300,18 +178,6 @@ def test_who_has_said_one_topic_only_is_asked_to_register_until_it_says_more(fle
     assert ask(fleet, version(6)) == (False, version(6))
 
 
-def test_a_broker_in_a_new_role_must_register_and_lives(fleet: Fleet) -> None:
-    fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
-    fleet.clock.advance(9.0)
-    assert ask(fleet, broker_id=1) == (True, VERSION)
-    fleet.clock.advance(9.0)
-    assert fleet.scan() == []
-
-
-def test_a_question_about_an_unknown_address_has_no_version(fleet: Fleet) -> None:
-    assert ask(fleet) == (True, None)
-
-
 def test_a_broker_of_an_agent_lives_only_by_the_version_that_it_holds(fleet: Fleet) -> None:
     fleet.register(timeout_seconds=10.0)
     fleet.clock.advance(9.0)
@@ -321,15 +187,6 @@ def test_a_broker_of_an_agent_lives_only_by_the_version_that_it_holds(fleet: Fle
     assert not fleet.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
     fleet.clock.advance(2.0)
     assert len(fleet.scan()) == 1
-
-
-def test_a_heartbeat_names_cluster_and_address_alone(fleet: Fleet) -> None:
-    fleet.register(timeout_seconds=10.0, topic_by_topic=True)
-    for _ in range(3):
-        fleet.clock.advance(9.0)
-        assert fleet.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
-    assert fleet.scan() == []
-    assert not fleet.heartbeats.heartbeat_by_address(LiveKey("other-cluster", A))
 
 
 def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fleet) -> None:
