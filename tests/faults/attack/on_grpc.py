@@ -55,7 +55,6 @@ from tests.support.hostile.frames import (
 )
 
 HEALTH_CHECK, HEALTH_WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
-PIN, AN_HOUR = "/namesrv_api.v1.RouteService/PinRouteSnapshot", b"\x08\x90\x1c"
 CANCEL = (8).to_bytes(4, "big")
 MANY = 1_000
 """Connections."""
@@ -131,12 +130,6 @@ def gzip_bomb() -> bytes:
     """A request that unpacks to 256 MiB."""
     begun = frame(HEADERS, END_HEADERS, 1, headers(REGISTER, ("grpc-encoding", "gzip")))
     return hello() + begun + in_frames(prefixed(gzip.compress(bytes(256 << 20)), b"\1"))
-
-
-def wide_watch() -> bytes:
-    """A watch of 10,000 names."""
-    names = b"".join(b"\x0a\x0a" + f"w{number:09}".encode() for number in range(10_000))
-    return hello() + frame(HEADERS, END_HEADERS, 1, headers(WATCH)) + in_frames(prefixed(names))
 
 
 def malformed(turn: int) -> bytes:
@@ -275,9 +268,6 @@ GRPC = {
         agents=True,
     ),
     "requests-unread": ByHand(hold(hello() + calls(range(1, 10_000, 2), LOOKUP, ROUTE), 8), UNREAD, agents=True),
-    "pins": ByHand(flood(lambda turn: call(PIN, 2 * turn + 1, AN_HOUR), hello()), "a share for each caller"),
-    "unread-snapshots": ByHand(hold(hello((INITIAL_WINDOW_SIZE, 0)) + calls(HALF, SNAPSHOT), 3), UNREAD),
-    "wide-watches": ByHand(repeat(wide_watch, 20, 0.5), "10,000 names a watch, a share for each caller"),
     "bad-metadata": ByHand(
         flood(lambda turn: call(LOOKUP, 2 * turn + 1, ROUTE, BAD_FIELDS[turn % 4]), hello(), 8),
         "no log line a call",
@@ -298,14 +288,5 @@ GRPC = {
         flood(lambda turn: calls(ten(turn), HEALTH_CHECK), hello(), 50), HEALTH, agents=True, own_address=True
     ),
     "malformed-messages": ByHand(flood(malformed, hello(), 8), "200 calls a connection", agents=True, own_address=True),
-    # Calls of five bytes that declare 16 KiB.
-    "declared-lengths": ByHand(
-        hold(
-            hello() + calls(CALLS, REGISTER, None) + ended(CALLS, DATA, b"\0" + (16_384).to_bytes(4, "big")),
-            240,
-        ),
-        OF_AN_ADDRESS,
-        own_address=True,
-    ),
 }
 """The attacks on any listener of gRPC, by name."""

@@ -61,12 +61,6 @@ def test_a_denied_key_is_refused_whatever_its_value_and_its_company(settings: Na
         assert raised.value.metadata == {"key": key}
 
 
-def test_a_key_that_needs_a_restart_is_refused_with_its_flag(settings: NamesrvSettings) -> None:
-    text = "^the setting supportActingMaster changes with a start only: set --support-acting-master$"
-    with refuses(Reason.CONFIG_KEY_DENIED, match=text):
-        with_texts(settings, {"supportActingMaster": "true"})
-
-
 @pytest.mark.parametrize(
     ("key", "named", "meant"),
     [
