@@ -73,7 +73,7 @@ engine:  ## Build the native engine and install it, where cargo 1.85 or later is
 
 protos: $(GENERATED)  ## Install the project in place and generate the gRPC code from protos/ into gen/
 
-demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
+demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, query its history
 	$(BIN)/python -m examples.demo.run
 
 demo-rocketmq: install  ## Replace the three name servers of a real RocketMQ 5 broker and its clients (needs the native engine, Java 11 or later, and Maven)
