@@ -31,7 +31,7 @@ from namesrv_common.server.permits import (
     shown_names,
     warn_of_permits,
 )
-from namesrv_common.server.rpc_handlers import OpenGate
+from namesrv_common.server.rpc_handlers import Gate
 from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError
 from namesrv_common.tls.listener_tls import ListenerTls
@@ -136,7 +136,7 @@ class AgentAdmission:
         return MethodGate(self, method.full_name, open_calls)
 
 
-class MethodGate(OpenGate):
+class MethodGate(Gate):
     """The gate of one call of a listener."""
 
     def __init__(self, admission: AgentAdmission, name: str, open_calls: OpenCalls) -> None:

@@ -9,9 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
-import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from namesrv_api.v1 import registration_service_pb2 as pb
 
@@ -31,12 +30,11 @@ from namesrv_common.server.permits import (
     of_token,
     shown_names,
 )
-from namesrv_common.server.rpc_handlers import NO_LIMIT
+from namesrv_common.server.rpc_handlers import NO_LIMIT, Context, Gate, RequestT
 from namesrv_common.server.shares import Sharer, Shares, sharer_at
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
 Need = Callable[[Principal], None]
 """A check of a principal. Raises NOT_PERMITTED."""
@@ -112,8 +110,6 @@ _PERMISSIONS = {
     "DiagnosticsService": Permission.LOOKUP,
 }
 
-RequestT = TypeVar("RequestT")
-
 
 class Authorizer:
     """Knows the permits in force and which brokers a request is about; logs refused calls."""
@@ -132,7 +128,7 @@ class Authorizer:
         self.refused = RefusalLog(monotonic).refused
 
 
-class Admission:
+class Admission(Gate):
     """The gate that every call of one method of the contract passes."""
 
     def __init__(self, method: MethodDescriptor, shares: FairShares, authorizer: Authorizer | None) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
-from namesrv.app.access import Context, sharer_of
+from namesrv.app.access import sharer_of
 from namesrv.app.field_rules import check_topic_count
 from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter
@@ -14,7 +14,7 @@ from namesrv.core.errors import limit_exceeded
 from namesrv.core.pace import yield_point
 from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES
-from namesrv_common.server.rpc_handlers import LargeRequests, MessageT, OneInATurn
+from namesrv_common.server.rpc_handlers import Context, LargeRequests, MessageT
 
 PIECE_BYTES = 32 * 1024
 """At least so many bytes are parsed in one call, unless they are too many fields: a tenth of a millisecond, for which
@@ -26,10 +26,10 @@ PIECE_FIELDS = 1_500
 
 def large_requests(end_of_piece: EndOfPiece | None, writer: TableWriter, reader: Worker) -> LargeRequests:
     """Parses large requests in the pieces that the engine cuts, or whole if it cuts none."""
-    return OneInATurn() if end_of_piece is None else RequestsInPieces(writer, reader, end_of_piece)
+    return LargeRequests() if end_of_piece is None else RequestsInPieces(writer, reader, end_of_piece)
 
 
-class RequestsInPieces:
+class RequestsInPieces(LargeRequests):
     """Parses large requests round robin by owner: registrations on the writer's thread, others on the reader's.
 
     A single field is never cut, nor are the bytes after a group or bytes that are no message. Such a piece may have
@@ -37,6 +37,7 @@ class RequestsInPieces:
     """
 
     def __init__(self, writer: TableWriter, reader: Worker, end_of_piece: EndOfPiece) -> None:
+        super().__init__()
         self._writer = writer
         self._reader = reader
         self._end_of_piece = end_of_piece

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from namesrv.app.access import Entered
 from namesrv.limits import SMALL_REQUEST_BYTES
+from namesrv_common.server.rpc_handlers import Memory
 from namesrv_common.server.shares import Shares
 
 
-class RequestMemory:
+class RequestMemory(Memory):
     """Counts the bytes of large requests, of all calls together, from their parsing until they are answered."""
 
     def __init__(self, shares: Shares) -> None:

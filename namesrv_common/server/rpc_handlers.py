@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import grpc
 import structlog
@@ -28,67 +28,41 @@ Context = grpc.aio.ServicerContext[Any, Any]
 RequestT = TypeVar("RequestT")
 
 
-class Gate(Protocol):
-    """Lets in the calls of one method."""
+NO_LIMIT = contextlib.nullcontext()
+"""The context of a call whose caller cannot lose the right to it."""
+
+
+class Gate:
+    """Lets in the calls of one method; this one lets in all."""
 
     def enter(self, context: Context) -> Any:
         """A call begins; ``leave`` must follow unless this raises Refused. Returns the caller, for ``checked``."""
 
-    def checked(self, entered: Any, request: RequestT, context: Context) -> RequestT:
+    def checked(self, entered: Any, request: RequestT, context: Context) -> RequestT:  # noqa: ARG002 - for others
         """The parsed request. Raises Refused if the caller may not make it."""
+        return request
 
-    def while_allowed(self, entered: Any, context: Context) -> AbstractContextManager[None]:
+    def while_allowed(self, entered: Any, context: Context) -> AbstractContextManager[None]:  # noqa: ARG002 - for others
         """A context that ends with Refused once the caller loses the right. The call has just entered."""
+        return NO_LIMIT
 
     def leave(self, entered: Any) -> None:
         """A call that entered has ended."""
 
     def has_room(self) -> bool:
         """Whether ``enter`` has memory for every caller now."""
-
-
-class Memory(Protocol):
-    """Bounds the bytes of all requests under way."""
-
-    def take(self, entered: Any, size: int) -> int:
-        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
-
-    def give_back(self, entered: Any, taken: int) -> None:
-        """Gives back what ``take`` returned."""
-
-
-NO_LIMIT = contextlib.nullcontext()
-"""The context of a call whose caller cannot lose the right to it."""
-
-
-class OpenGate:
-    """Lets everybody in."""
-
-    def enter(self, context: Context) -> None:
-        """Nothing to do."""
-
-    def checked(self, entered: None, request: RequestT, context: Context) -> RequestT:  # noqa: ARG002 - see Gate
-        return request
-
-    def while_allowed(self, entered: None, context: Context) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
-        return NO_LIMIT
-
-    def leave(self, entered: None) -> None:
-        """Nothing to do."""
-
-    def has_room(self) -> bool:
         return True
 
 
-class UnboundedMemory:
-    """For a server whose requests are small enough to need no bound of their own."""
+class Memory:
+    """Bounds the bytes of all requests under way; this one is for small requests, which need no bound."""
 
-    def take(self, entered: Any, size: int) -> int:  # noqa: ARG002 - see Memory
-        """Takes nothing."""
+    def take(self, entered: Any, size: int) -> int:  # noqa: ARG002 - for others
+        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
         return 0
 
     def give_back(self, entered: Any, taken: int) -> None:
-        """Nothing to do."""
+        """Gives back what ``take`` returned."""
 
 
 # Services are composed of parts: objects with a method of the same name for each call that they answer.
@@ -198,15 +172,8 @@ def _stopped(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-class LargeRequests(Protocol):
-    """Parses requests whose memory was taken from the budget of all calls together."""
-
-    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:
-        """Returns the request of a call as a message. Raises DecodeError."""
-
-
-class OneInATurn:
-    """Parses one whole request in each iteration of the event loop.
+class LargeRequests:
+    """Parses requests whose memory was taken; this one parses one whole request in each iteration of the event loop.
 
     A registration of 10,000 topics takes a millisecond, and after a restart all brokers send theirs at once.
     """
@@ -214,8 +181,8 @@ class OneInATurn:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:  # noqa: ARG002 - see LargeRequests
-        """The request as a message, once no other is parsed in this iteration. Raises DecodeError."""
+    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:  # noqa: ARG002 - for others
+        """Returns the request of a call as a message. Raises DecodeError."""
         async with self._turn:
             parsed = message.FromString(request)
             await asyncio.sleep(0)
@@ -242,7 +209,7 @@ class CallHandlers:
         failures: Failures,
         slow_reader_seconds: float,
         *,
-        gate_of: Callable[[MethodDescriptor], Gate] = lambda _: OpenGate(),
+        gate_of: Callable[[MethodDescriptor], Gate] = lambda _: Gate(),
         memory: Memory | None = None,
         large_requests: LargeRequests | None = None,
         observers: Sequence[CallObserver] = (),
@@ -264,9 +231,9 @@ class CallHandlers:
         self._failures = failures
         self._slow_reader_seconds = slow_reader_seconds
         self._gate_of = gate_of
-        self._memory = memory or UnboundedMemory()
+        self._memory = memory or Memory()
         self._observers = observers
-        self._large_requests = large_requests or OneInATurn()
+        self._large_requests = large_requests or LargeRequests()
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
         """Adds those calls of a service that its parts answer to a server of any engine."""

@@ -27,8 +27,10 @@ from namesrv_common.server.rpc_handlers import (
     CallHandlers,
     Context,
     Failures,
+    Gate,
+    LargeRequests,
+    Memory,
     MessageT,
-    OpenGate,
 )
 from tests.support.partial_services import RefusedCalls
 
@@ -117,7 +119,7 @@ class Part:
             self.closed = True
 
 
-class Tally(OpenGate):
+class Tally(Gate, Memory):
     """A gate and a bound on memory that count what is inside."""
 
     def __init__(self) -> None:
@@ -383,10 +385,11 @@ class Slowly(Part):
     inline_calls = ()
 
 
-class BadInPieces:
+class BadInPieces(LargeRequests):
     """Large requests that turn out to be no messages when a part of each has been parsed."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.errors: list[DecodeError] = []
 
     async def parsed(self, message: type[MessageT], _request: bytes, _context: Context) -> MessageT:

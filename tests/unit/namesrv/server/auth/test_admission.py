@@ -13,7 +13,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_se
 from structlog.testing import capture_logs
 
 from namesrv.app import access
-from namesrv.app.access import Admission, Authorizer, Context, Entered, caller_of
+from namesrv.app.access import Admission, Authorizer, Entered, caller_of
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Reason
 from namesrv_common.server.permits import (
@@ -24,6 +24,7 @@ from namesrv_common.server.permits import (
     Permits,
     Principal,
 )
+from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import MACHINE, Sharer
 from tests.support.refusals import refuses
 
