@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import structlog
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -34,6 +35,18 @@ _log = structlog.get_logger(__name__)
 _Events = asyncio.Queue[pb.OpenChannelResponse]
 
 
+@dataclass(slots=True, eq=False)
+class _Channel:
+    sharer: Sharer
+    """The caller that holds it."""
+    events: _Events | None = None
+    """Events to its holder; None if it is a connection of another protocol."""
+    close_connection: Callable[[], None] | None = None
+    """Closes that connection."""
+    doubt: Doubt | None = None
+    """Why its end says nothing about its brokers: they have done nothing wrong."""
+
+
 class ChannelStreams:
     """Opens, feeds and closes the streams of channels, and removes the brokers of those that ended."""
 
@@ -49,14 +62,9 @@ class ChannelStreams:
         self._writer = writer
         self._stall_detector = stall_detector
         self._shares = shares or FairShares.of().channels
-        self._sharers: dict[str, Sharer] = {}
-        """The caller that holds each channel."""
-        self._events: dict[str, _Events] = {}
-        self._connections: dict[str, Callable[[], None]] = {}
-        """Channels that are connections of another protocol, with what closes each; they get no events."""
-        self._doubts: dict[str, Doubt] = {}
-        """Channels that this name server ends itself, or served late: their brokers have done nothing wrong."""
-        self._ended: asyncio.Queue[tuple[str, Sharer]] = asyncio.Queue()
+        self._channels: dict[str, _Channel] = {}
+        """The open channels."""
+        self._ended: asyncio.Queue[tuple[str, _Channel]] = asyncio.Queue()
         """Channels that have ended. They hold their shares until their brokers are removed, which bounds the queue."""
 
     @asynccontextmanager
@@ -72,16 +80,12 @@ class ChannelStreams:
             LIMIT_EXCEEDED: Too many channels are open, in total or by the caller.
             SHUTTING_DOWN: The name server takes no more.
         """
-        channel_id = self._new_channel(sharer)
-        self._events[channel_id] = asyncio.Queue(MAX_CHANNEL_EVENTS)
-        _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
+        events: _Events = asyncio.Queue(MAX_CHANNEL_EVENTS)
+        channel_id = self._open(holder, _Channel(sharer, events))
         try:
-            yield channel_id, self._events[channel_id]
+            yield channel_id, events
         finally:
-            del self._events[channel_id]
-            if why := doubt():
-                self._doubts.setdefault(channel_id, why)
-            self._end(channel_id)
+            self._end(channel_id, doubt())
             _log.debug("channel_ended", channel=channel_id[:8], holder=holder)
 
     def connect(self, holder: str, close: Callable[[], None], sharer: Sharer = MACHINE) -> str:
@@ -91,10 +95,7 @@ class ChannelStreams:
             LIMIT_EXCEEDED: Too many channels are open.
             SHUTTING_DOWN: The name server takes no more.
         """
-        channel_id = self._new_channel(sharer)
-        self._connections[channel_id] = close
-        _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
-        return channel_id
+        return self._open(holder, _Channel(sharer, close_connection=close))
 
     def disconnected(self, channel_id: str, doubt: Doubt | None = None) -> None:
         """The connection that is a channel has ended, however that was.
@@ -102,10 +103,20 @@ class ChannelStreams:
         Args:
             doubt: Why its end says nothing about its brokers.
         """
-        del self._connections[channel_id]
-        if doubt is not None:
-            self._doubts.setdefault(channel_id, doubt)
-        self._end(channel_id)
+        self._end(channel_id, doubt)
+
+    def hand_over(self, channel_id: str) -> int:
+        """Notes that a channel's holder is about to end it and that another process takes its brokers over.
+
+        Returns:
+            How many brokers are bound to it now.
+
+        Raises:
+            CHANNEL_GONE: The channel is not open.
+        """
+        self._state.channels.check_open(channel_id)
+        self._channels[channel_id].doubt = Doubt.HANDED_OVER
+        return len(self._state.channels.bound(channel_id))
 
     async def remove_brokers_of_ended(self) -> None:
         """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""
@@ -113,50 +124,47 @@ class ChannelStreams:
             ended = [await self._ended.get()]
             while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
-            lost = [channel_id for channel_id, _ in ended if not await self._may_come_back(channel_id)]
+            lost = [channel_id for channel_id, channel in ended if not self._may_come_back(channel_id, channel.doubt)]
             for gone in await self._writer.apply_each(on_channel_destroy(self._state, lost)):
                 log_removed(gone)
-            for _, sharer in ended:
-                self._shares.give_back(sharer)
+            for _, channel in ended:
+                self._shares.give_back(channel.sharer)
 
-    async def _may_come_back(self, channel_id: str) -> bool:
+    def _may_come_back(self, channel_id: str, why: Doubt | None) -> bool:
         """Whether the end of a channel says nothing about its brokers; these get time to register again."""
-        doubt = self._doubts.pop(channel_id, None)
-        if self._state.channels.was_handed_over(channel_id):
-            seconds, why = self._state.behaviour.channel_grace_seconds, Doubt.HANDED_OVER
-        elif doubt is not None:
-            seconds, why = DOUBTED_SECONDS, doubt
-        elif self._stall_detector.channel_ends_are_doubtful():
-            seconds, why = DOUBTED_SECONDS, Doubt.OWN_STALL
-        else:
+        if why is None and self._stall_detector.channel_ends_are_doubtful():
+            why = Doubt.OWN_STALL
+        if why is None:
             return False
+        handed_over = why is Doubt.HANDED_OVER
+        seconds = self._state.behaviour.channel_grace_seconds if handed_over else DOUBTED_SECONDS
         if brokers := self._heartbeats.doubt_channel_end(channel_id, seconds, why):
             _log.warning("channel_end_doubted", why=why.label, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
     def open_ids(self) -> list[str]:
         """The open channels whose holders get events."""
-        return list(self._events)
+        return [channel_id for channel_id, channel in self._channels.items() if channel.events is not None]
 
     def send(self, channel_id: str, event: pb.OpenChannelResponse) -> None:
         """Sends an event to a channel's holder. A channel whose reader is too far behind is closed."""
-        events = self._events.get(channel_id)
-        if events is None:
+        channel = self._channels.get(channel_id)
+        if channel is None or channel.events is None:
             return
-        if events.full():
+        if channel.events.full():
             self.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
         else:
-            events.put_nowait(event)
+            channel.events.put_nowait(event)
 
     def close(self, channel_id: str, reason: pb.ChannelClosing.Reason) -> None:
         """Tells a channel's holder why, then ends the stream. The stream of a holder that does not read ends, too."""
-        events, close_connection = self._events.get(channel_id), self._connections.get(channel_id)
-        if events is None and close_connection is None:
+        channel = self._channels.get(channel_id)
+        if channel is None:
             return
-        self._doubts[channel_id] = Doubt.CLOSED_HERE
-        if close_connection is not None:
-            close_connection()
-        if events is None:
+        channel.doubt = channel.doubt or Doubt.CLOSED_HERE
+        if channel.close_connection is not None:
+            channel.close_connection()
+        if (events := channel.events) is None:
             return
         while events.full():
             events.get_nowait()
@@ -166,22 +174,25 @@ class ChannelStreams:
         events.put_nowait(pb.OpenChannelResponse(closing=closing))
 
     def close_all(self, reason: pb.ChannelClosing.Reason) -> None:
-        for channel_id in (*self._events, *self._connections):
+        for channel_id in tuple(self._channels):
             self.close(channel_id, reason)
 
-    def _new_channel(self, sharer: Sharer) -> str:
-        self._shares.take(sharer)
+    def _open(self, holder: str, channel: _Channel) -> str:
+        self._shares.take(channel.sharer)
         try:
             channel_id = self._heartbeats.open_channel()
         except BaseException:
-            self._shares.give_back(sharer)
+            self._shares.give_back(channel.sharer)
             raise
-        self._sharers[channel_id] = sharer
+        self._channels[channel_id] = channel
+        _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         return channel_id
 
-    def _end(self, channel_id: str) -> None:
+    def _end(self, channel_id: str, doubt: Doubt | None) -> None:
+        channel = self._channels.pop(channel_id)
+        channel.doubt = channel.doubt or doubt
         self._heartbeats.end_channel(channel_id)
-        self._ended.put_nowait((channel_id, self._sharers.pop(channel_id)))
+        self._ended.put_nowait((channel_id, channel))
 
 
 # Notices to channels: a group's lowest broker id, or the ordered-topic configuration has changed.

@@ -88,18 +88,6 @@ class Heartbeats:
         self._state.liveness.channel_opened(channel_id)
         return channel_id
 
-    def hand_over_channel(self, channel_id: str) -> int:
-        """Notes that a channel's holder is about to end it and that another process takes its brokers over.
-
-        Returns:
-            How many brokers are bound to it now.
-
-        Raises:
-            CHANNEL_GONE: The channel is not open.
-        """
-        self._state.channels.hand_over(channel_id)
-        return len(self._state.channels.bound(channel_id))
-
     def doubt_channel_end(self, channel_id: str, seconds: float, why: Doubt) -> int:
         """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
 

@@ -121,7 +121,6 @@ class ChannelTable:
         self._unused: set[str] = set()
         self._ended: dict[str, set[LiveKey]] = {}
         """Brokers of channels that have ended, until they are taken to be removed."""
-        self._handed_over: set[str] = set()
 
     def __contains__(self, channel_id: str) -> bool:
         return channel_id in self._open
@@ -167,18 +166,7 @@ class ChannelTable:
         if bound:
             self._ended[channel_id] = bound
 
-    def hand_over(self, channel_id: str) -> None:
-        """Notes that another process takes over what is bound. Raises CHANNEL_GONE if the channel is not open."""
-        belongs_to_loop()
-        self.check_open(channel_id)
-        self._handed_over.add(channel_id)
-
-    def was_handed_over(self, channel_id: str) -> bool:
-        """Whether the end of a channel was announced."""
-        return channel_id in self._handed_over
-
     def take_bound(self, channel_id: str) -> list[LiveKey]:
         """The brokers that were bound to an ended channel, once."""
         belongs_to_loop()
-        self._handed_over.discard(channel_id)
         return sorted(self._ended.pop(channel_id, ()))

@@ -468,7 +468,7 @@ class RegistrationServicer:
         check(
             ("channel_id", request.channel_id or None, _CHANNEL)
         )  # not CHANNEL_GONE: the agent must not open another one
-        brokers = self._heartbeats.hand_over_channel(request.channel_id)
+        brokers = self._channels.hand_over(request.channel_id)
         return pb.HandOverChannelResponse(
             header=self._state.header(),
             channel_grace_millis=round(self._state.behaviour.channel_grace_seconds * 1000),

@@ -291,7 +291,6 @@ TOUCHES: dict[str, Callable[[Fleet], object]] = {
     "channels: bind": lambda fleet: fleet.state.channels.bind("c", KEY),
     "channels: unbind": lambda fleet: fleet.state.channels.unbind("c", KEY),
     "channels: end": lambda fleet: fleet.state.channels.end("c"),
-    "channels: hand_over": lambda fleet: fleet.state.channels.hand_over("c"),
     "channels: take_bound": lambda fleet: fleet.state.channels.take_bound("c"),
     "change log: append": lambda fleet: fleet.state.change_log.append(Change(CAUSE, ()), 1),
     "a commit": lambda fleet: fleet.register(version=DataVersion(9, 9)),

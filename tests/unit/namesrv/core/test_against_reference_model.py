@@ -364,17 +364,14 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         changes = on_channel_destroy(self.fleet.state, channels)
         self.drive_all(changes, plan, partial(lose, self.model, keys, self.now), cause="channel end")
 
-    @rule(handed_over=st.booleans(), data=st.data())
-    def an_end_of_a_channel_is_doubted(self, handed_over: bool, data: st.DataObject) -> None:
+    @rule(data=st.data())
+    def an_end_of_a_channel_is_doubted(self, data: st.DataObject) -> None:
         if not self.model.open_channels:
             return
-        self.doubt(data.draw(st.sampled_from(sorted(self.model.open_channels))), handed_over=handed_over)
+        self.doubt(data.draw(st.sampled_from(sorted(self.model.open_channels))))
 
-    def doubt(self, channel: str, *, handed_over: bool) -> None:
+    def doubt(self, channel: str) -> None:
         bound = bound_to(self.model, [channel])
-        if handed_over:
-            assert self.fleet.heartbeats.hand_over_channel(channel) == len(bound)
-        assert self.state.channels.was_handed_over(channel) == handed_over
         self.end_channel(channel)
         self.model.ended_channels.remove(channel)
         assert self.fleet.heartbeats.doubt_channel_end(channel, 30.0, Doubt.OWN_STALL) == len(bound)
@@ -542,7 +539,7 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         self.a_fleet_comes(places, topics)
         channel = max(self.model.open_channels, key=lambda name: int(name.rpartition("-")[2]))
         self.the_change_log_has_a_change_for_all_that_can_be_seen()
-        self.doubt(channel, handed_over=False)
+        self.doubt(channel)
         self.scan(seconds=31.0, plan=plan)
 
     def another_broker_of_the_lost_group_comes(self, topics: dict[str, QueueNumbers]) -> None:
