@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
+from namesrv.core.effects import effect_of
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
 from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
-from namesrv.core.transaction import Transaction, blast_radius, topics_in_use
+from namesrv.core.transaction import Transaction
 from namesrv_common.printable import counted
 
 TOPICS_NAMED = 10
@@ -70,8 +71,8 @@ class IntentsChange:
             decided = decided or row.after is not None
             self._count += _apply(transaction, row.intent, lifted=row.after is None)
         transaction.prepare(*self._rows)
-        self._blast_radius = blast_radius(transaction)
-        self._in_use = topics_in_use(transaction) if decided else NOT_IN_USE
+        self._blast_radius, in_use = effect_of(transaction)
+        self._in_use = in_use if decided else NOT_IN_USE
 
     def commit(self) -> OperatorOutcome:
         if not self.validate_only:
@@ -101,8 +102,7 @@ class TopicDeletion:
         self._transaction = self.state.begin(self.cause)
         self._count = self._transaction.remove_topic(self.topic, self.cluster_name)
         self._transaction.prepare()
-        self._blast_radius = blast_radius(self._transaction)
-        self._in_use = topics_in_use(self._transaction)
+        self._blast_radius, self._in_use = effect_of(self._transaction)
 
     def commit(self) -> OperatorOutcome:
         if not self.validate_only:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from namesrv.core.changes import Cause
+from namesrv.core.effects import effect_of
 from namesrv.core.mass_loss import LostBroker
 from namesrv.core.model import (
     BlastRadius,
@@ -21,7 +22,7 @@ from namesrv.core.model import (
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
-from namesrv.core.transaction import Transaction, blast_radius
+from namesrv.core.transaction import Transaction
 
 BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
@@ -180,7 +181,7 @@ class LossPreview(Removal):
     def prepare(self) -> None:
         self.state.check_not_frozen()
         super().prepare()
-        self._blast_radius = blast_radius(self._transaction)
+        self._blast_radius, _ = effect_of(self._transaction)
 
     def commit(self) -> tuple[list[RemovedBroker], BlastRadius]:  # type: ignore[override]
         """Returns those that would be removed, and what that would do to the routes."""

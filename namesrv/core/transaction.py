@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import NamedTuple
 
 from namesrv.core import encoding
 from namesrv.core.changes import (
@@ -22,7 +21,6 @@ from namesrv.core.changes import (
 )
 from namesrv.core.model import (
     MASTER_ID,
-    BlastRadius,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -35,28 +33,15 @@ from namesrv.core.model import (
     ReportedTopic,
     StaticMapping,
     TopicQueues,
-    TopicsInUse,
     WriteRule,
 )
 from namesrv.core.pace import paced, yield_point
 from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
 from namesrv.core.policy import Behaviour
 from namesrv.core.tables import TableIndex, Tables
-from namesrv_common.topic_names import application_first, is_application
 
 Find = Callable[[bytes], QueueData]
 """Finds a QueueData by its fragment."""
-
-
-class TouchedTopic(NamedTuple):
-    """A topic that a transaction may change."""
-
-    topic: str
-    before: tuple[tuple[QueueData, WriteRule], ...]
-    """Its queues before the transaction, each with the rule of its group."""
-    after: tuple[tuple[QueueData, WriteRule], ...]
-    regrouped: bool
-    """Whether one of its groups gets other addresses."""
 
 
 # a transaction of the tables: prepared aside, and published in one step.
@@ -110,33 +95,6 @@ class Transaction:
     def all_lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
         """The same, and what a group that goes has reported of topics that are held back."""
         return self.lost_queues(broker) | self.lost_held.get(broker, {})
-
-    def touched_topics(self) -> Iterator[TouchedTopic]:
-        """Every topic whose route this may change, with its queues before and after. Call ``prepare`` first."""
-        find, published = self.index.queue_datas.of, self.tables.broker_addr_table
-        regrouped = {
-            key
-            for key, group in self.groups.items()
-            if group is not None and key in published and published[key].addrs != group.addrs
-        }
-        topics: Iterator[str] = itertools.chain(
-            itertools.chain.from_iterable(self.put.values()),
-            itertools.chain.from_iterable(queues for queues, _ in self.removed.values()),
-            itertools.chain.from_iterable(self.index.topics_by_broker.get(key, ()) for key in regrouped),
-        )
-        seen: set[str] = set()
-        for topic in paced(topics):
-            if topic in seen:
-                continue
-            seen.add(topic)
-            before = tuple(map(find, self.tables.topic_queue_table.get(topic) or ()))
-            after = tuple(map(find, self.queues_of(topic) or ()))
-            yield TouchedTopic(
-                topic,
-                tuple((queue_data, published[queue_data.broker].write) for queue_data in before),
-                tuple((queue_data, self.write_rule(queue_data.broker)) for queue_data in after),
-                not regrouped.isdisjoint(queue_data.broker for queue_data in after),
-            )
 
     def queues_of(self, topic: str) -> TopicQueues | None:
         """A topic's queues as this transaction would leave them."""
@@ -566,93 +524,3 @@ def _publish_held(transaction: Transaction) -> None:
             del table[topic]
         if not held:
             del by_group[broker]
-
-
-# The blast radius of a change: its effect on the routes, before or after it is made.
-
-MAX_SAMPLE_TOPICS = 100
-"""Most topics that are named."""
-
-
-class _Topics:
-    def __init__(self, named_after: frozenset[str]) -> None:
-        self.count = 0
-        self._named_after = named_after
-        self._names: list[str] = []
-
-    def add(self, topic: str) -> None:
-        self.count += 1
-        self._names.append(topic)
-        if len(self._names) == 10 * MAX_SAMPLE_TOPICS:  # sorting all of them at the end would take long
-            self._names = self.sample()
-
-    def sample(self) -> list[str]:
-        return application_first(self._names, self._named_after)[:MAX_SAMPLE_TOPICS]
-
-
-def blast_radius(transaction: Transaction) -> BlastRadius:
-    """Measures a transaction that is prepared and not published.
-
-    Only an application's topic loses its last writable queue: no producer misses a broker's own, such as the one that
-    is named after it.
-    """
-    named_after = transaction.index.names_of_groups()
-    vanishing, losing, others = (_Topics(named_after) for _ in range(3))
-    for touched in transaction.touched_topics():
-        if not touched.regrouped and _shown(touched.before) == _shown(touched.after):
-            continue
-        if not touched.after:
-            vanishing.add(touched.topic)
-        elif (
-            _has_writable(touched.before)
-            and not _has_writable(touched.after)
-            and is_application(touched.topic, named_after)
-        ):
-            losing.add(touched.topic)
-        else:
-            others.add(touched.topic)
-    changed = vanishing.count + losing.count + others.count
-    sample = vanishing.sample() or losing.sample() or others.sample()
-    return BlastRadius(changed, losing.count, vanishing.count, tuple(sample))
-
-
-def topics_in_use(transaction: Transaction) -> TopicsInUse:
-    """Measures which topics of applications an operator's transaction takes from their producers, before its commit.
-
-    A topic is taken if no group with a master is left that can be written to. It is also taken if queues go that a
-    group reports as writable, because producers may be using them.
-    """
-    named_after = transaction.index.names_of_groups()
-    found = _Topics(named_after)
-    for touched in transaction.touched_topics():
-        if is_application(touched.topic, named_after) and (
-            _loses_queues_in_use(touched)
-            or (_takes_messages(transaction, touched.before) and not _takes_messages(transaction, touched.after))
-        ):
-            found.add(touched.topic)
-    return TopicsInUse(found.count, tuple(found.sample()))
-
-
-def _loses_queues_in_use(touched: TouchedTopic) -> bool:
-    left = {queue_data.broker for queue_data, _ in touched.after}
-    return any(
-        queue_data.is_writable_under(rule) or queue_data.is_writable_under(WriteRule.REPORTED)
-        for queue_data, rule in touched.before
-        if queue_data.broker not in left
-    )
-
-
-def _takes_messages(transaction: Transaction, queues: tuple[tuple[QueueData, WriteRule], ...]) -> bool:
-    """Whether a producer finds a writable queue: clients ask only masters to store messages."""
-    groups = transaction.tables.broker_addr_table
-    return any(
-        queue_data.is_writable_under(rule) and groups[queue_data.broker].has_master for queue_data, rule in queues
-    )
-
-
-def _shown(queues: tuple[tuple[QueueData, WriteRule], ...]) -> list[bytes]:
-    return [queue_data.fragment_under(rule) for queue_data, rule in queues]
-
-
-def _has_writable(queues: tuple[tuple[QueueData, WriteRule], ...]) -> bool:
-    return any(queue_data.is_writable_under(rule) for queue_data, rule in queues)
