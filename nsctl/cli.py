@@ -14,7 +14,7 @@ from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
 from nsctl.commands.drained import drained
 from nsctl.console.command import console
-from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Called, Context, Namesrv, Show
+from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Called, Context, Namesrv, Serve, Show
 
 app = typer.Typer(
     help="Shows, explains and changes what name servers hold.",
@@ -68,12 +68,12 @@ _ACTS: dict[str, Callable[..., None]] = {
     "delete-topic": change.delete_topic,
     "release-topic": change.release_topic,
     "watch": show.watch,  # repeats by itself
-    "console": console,
 }
 for _name, _command in _SHOWS.items():
     app.command(_name, cls=Show)(_command)
 for _name, _command in _ACTS.items():
     app.command(_name, cls=Act)(_command)
+app.command("console", cls=Serve)(console)
 kv.command("list", cls=Show)(change.kv_list)
 kv.command("get", cls=Show)(change.kv_get)
 kv.command("export", cls=Act)(backup.kv_export)

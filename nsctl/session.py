@@ -6,6 +6,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -272,17 +273,18 @@ class Act(TyperCommand):
 
     context_class = Session
     prepared: ClassVar[TyperCommand] = _options_of(_open_name_servers)
-    is_repeatable: ClassVar[bool] = False
-    """Whether ``--watch`` repeats it: no command that changes something has that."""
+    omitted: ClassVar[AbstractSet[str]] = {"watch"}
+    """Options that it does not have. ``--watch`` is only for commands that change nothing."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.params += [one for one in self.prepared.params if self.is_repeatable or one.name != "watch"]
+        self.params += [one for one in self.prepared.params if one.name not in self.omitted]
 
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
-        shared = {one.name: session.params.pop(one.name, None) for one in self.prepared.params if one.name}
+        names = [one.name for one in self.prepared.params if one.name in session.params]
+        shared = {name: session.params.pop(name) for name in names}
         assert self.prepared.callback is not None
         self.prepared.callback(**shared)
         while True:
@@ -302,7 +304,13 @@ class Act(TyperCommand):
 class Show(Act):
     """A command that changes nothing, so that it can be repeated."""
 
-    is_repeatable = True
+    omitted: ClassVar[AbstractSet[str]] = frozenset()
+
+
+class Serve(Act):
+    """A command that shows nothing itself."""
+
+    omitted: ClassVar[AbstractSet[str]] = {"watch", "output", "timeout"}
 
 
 class AgentAct(Act):
@@ -314,4 +322,4 @@ class AgentAct(Act):
 class AgentShow(AgentAct):
     """A command about agents that changes nothing."""
 
-    is_repeatable = True
+    omitted: ClassVar[AbstractSet[str]] = frozenset()

@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.logs import configure_logs
@@ -30,7 +31,28 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 LIMITS: Any = {"limit_concurrency": 200, "h11_max_incomplete_event_size": 16_384, "timeout_graceful_shutdown": 3}
-SERVER: Any = {"http": "h11", "ws": "none", "lifespan": "off", "log_config": None, "log_level": "warning"}
+HEAD_SECONDS = 10.0
+"""Time for the head of a request, from the beginning of the connection or from the response before it."""
+
+
+class BoundedHead(H11Protocol):
+    """Closes a connection that sends no whole head of a request in time: uvicorn bounds only its size."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(HEAD_SECONDS, self._close_without_head_after, None)
+
+    def on_response_complete(self) -> None:
+        answered = self.cycle
+        super().on_response_complete()
+        self.loop.call_later(HEAD_SECONDS, self._close_without_head_after, answered)
+
+    def _close_without_head_after(self, answered: object) -> None:
+        if self.cycle is answered:
+            self.transport.abort()
+
+
+SERVER: Any = {"http": BoundedHead, "ws": "none", "lifespan": "off", "log_config": None, "log_level": "warning"}
 
 
 class _Server(uvicorn.Server):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+import uvicorn
 from namesrv_api.v1.admin_service_pb2 import WipeWritePermOfBrokerRequest
+from typer.testing import CliRunner
+from uvicorn.server import ServerState
 
+from nsctl import cli
+from nsctl.console import app
+from nsctl.console.pages import Pages
 from tests.support.hostile.server import Answer, filled, hostile_server, refused
+from tests.support.patience import TIMEOUT
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, ended, eventually
 from tests.support.registrations import identity, registration
@@ -198,3 +206,24 @@ def test_what_a_hostile_name_server_says_is_text_and_never_markup(answer: Answer
             assert "<img" not in body
             assert "Internal Server Error" not in body
         assert "Traceback" not in console.raw
+
+
+async def test_a_connection_without_a_whole_head_in_time_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.2)
+    config = uvicorn.Config(Pages([]).application(["*"]), **app.SERVER)
+    config.load()
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(lambda: app.BoundedHead(config, state, {}), "127.0.0.1", 0)
+    async with server, asyncio.timeout(TIMEOUT):
+        for before, answer in ((b"", b""), (b"GET /brokers HTTP/1.1\r\nHost: a\r\n\r\n", b"HTTP/1.1 200 OK")):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(before + b"GET / HTTP/1.1\r\n")
+            with suppress(ConnectionResetError):
+                assert (await reader.read()).startswith(answer)
+            writer.close()
+
+
+def test_the_console_has_no_options_that_it_does_not_use() -> None:
+    for option in ("--output", "--timeout", "--watch"):
+        refused = CliRunner().invoke(cli.app, ["console", option, "5", "--namesrv", NOBODY])
+        assert (refused.exit_code, f"No such option: {option}" in refused.output) == (2, True)
