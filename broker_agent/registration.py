@@ -23,6 +23,7 @@ from broker_agent.topics.table import (
     changed_topics,
 )
 from broker_agent.topics.topic_service import version_message
+from namesrv_common.labels import Labels, parse_labels
 
 # The registration of a broker: all that the agent tells name servers about it.
 
@@ -49,6 +50,7 @@ class BrokerState:
     """Zone of the broker; None if it has none."""
     enable_acting_master: bool | None = None
     """Whether a slave may stand in for a lost master; None if the broker says nothing of it."""
+    labels: Labels = ()
     filter_servers: tuple[str, ...] | None = None
     """None if the agent does not know them, and leaves them as they are."""
     changed_at_millis: int = 0
@@ -68,6 +70,7 @@ class BrokerState:
             settings.broker_permission,
             zone_name=settings.zone_name,
             enable_acting_master=settings.enable_acting_master or None,
+            labels=tuple(parse_labels(settings.label).items()),
         )
 
     @property
@@ -152,6 +155,7 @@ class Registration:
             filter_servers=None if filter_servers is None else pb.FilterServerList(filter_servers=filter_servers),
             body_crc32=body_crc32(topic_configs),
             zone_name=self.broker.zone_name,
+            labels=pb.BrokerLabels(labels=dict(self.broker.labels)),
         )
         if self.broker.enable_acting_master is not None:
             message.enable_acting_master = self.broker.enable_acting_master

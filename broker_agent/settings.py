@@ -12,6 +12,7 @@ from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.labels import parse_labels, shown_labels
 from namesrv_common.process.json_lines import LogFormat
 from namesrv_common.process.logs import LogLevel
 from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
@@ -44,6 +45,15 @@ def _list_of_one(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _list_of_labels(value: Any) -> Any:
+    """An environment variable separates labels by commas, which no label has."""
+    return value.split(",") if isinstance(value, str) else value
+
+
+def _labels(texts: list[str]) -> list[str]:
+    return shown_labels(parse_labels(texts))
+
+
 _Name = Annotated[str, AfterValidator(check_name)]
 _Address = Annotated[str, AfterValidator(_address)]
 
@@ -62,6 +72,11 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         6, ge=0, le=MAX_PERM, description="Broker's permission: read 4, write 2.", json_schema_extra=ADVANCED
     )
     zone_name: _Name | None = Field(None, description="Zone of the broker (zoneName).", json_schema_extra=ADVANCED)
+    label: Annotated[list[str], NoDecode, BeforeValidator(_list_of_labels), AfterValidator(_labels)] = Field(
+        [],
+        description="Label of the broker, key=value, by the rules of Kubernetes; repeatable, at most 16.",
+        json_schema_extra=ADVANCED,
+    )
     enable_acting_master: bool = Field(
         False,
         description="A slave may stand in for a lost master (enableSlaveActingMaster).",

@@ -18,6 +18,7 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
+from namesrv_common.labels import shown_labels
 from namesrv_common.printable import printable_json
 from namesrv_common.process.terminal import TableConsole
 
@@ -83,10 +84,13 @@ def row(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
-        if (field.has_presence and not message.HasField(field.name)) or (field.enum_type and not value):
+        may_be_left_out = field.enum_type or field.name == "labels"
+        if (field.has_presence and not message.HasField(field.name)) or (may_be_left_out and not value):
             continue
         if time := _TIME.fullmatch(field.name):
             found[time[1]] = iso(value)
+        elif field.name == "labels":
+            found[field.name] = shown_labels(value)
         else:
             found[field.name] = [_plain(field, one) for one in value] if field.is_repeated else _plain(field, value)
     return found
@@ -141,8 +145,8 @@ def _cell(value: object) -> str:
             return f"{round(value, 1):,}"
         case list():
             return ", ".join(map(_cell, value))
-        case dict():  # such as the id and the address of a broker
-            return ": ".join(map(str, value.values()))
+        case dict():  # such as the id, the address and the labels of a broker
+            return ": ".join(_cell(one) if isinstance(one, list) else str(one) for one in value.values())
         case _:
             return str(value)
 

@@ -25,6 +25,7 @@ LIVE = (
     "broker=broker_name",
     "id=broker_id",
     "address=broker_addr",
+    "labels",
     "version=data_version.counter",
     "last_heard_of=last_update_timestamp",
     "channel=has_channel",
