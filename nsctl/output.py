@@ -146,7 +146,7 @@ def _cell(value: object) -> str:
         case list():
             return ", ".join(map(_cell, value))
         case dict():  # such as the id, the address and the labels of a broker
-            return ": ".join(_cell(one) if isinstance(one, list) else str(one) for one in value.values())
+            return ": ".join(" ".join(one) if isinstance(one, list) else str(one) for one in value.values())
         case _:
             return str(value)
 

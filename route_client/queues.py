@@ -6,13 +6,13 @@ import itertools
 import logging
 import random
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from namesrv_common.topic_names import MAX_QUEUE_NUMS
 from route_client.errors import MalformedOrderConfError, NoWritableQueueError
-from route_client.route import GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
+from route_client.route import BrokerData, GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
 from route_client.settings import ClientSettings
 
 # Brokers to avoid for a while (RocketMQ: LatencyFaultToleranceImpl and MQFaultStrategy).
@@ -184,6 +184,8 @@ class PublishInfo:
     """Whether the topic does not exist yet and the queues are those of the default topic's brokers."""
     outside_zone: bool = False
     """Whether a zone was asked for and has no queue of this topic, so that the queues are everybody's."""
+    outside_labels: bool = False
+    """Whether labels were asked for and no broker with them has any of the queues, so that they are all used."""
 
     @property
     def usable(self) -> bool:
@@ -191,7 +193,9 @@ class PublishInfo:
         return bool(self.queues)
 
 
-def publish_info(topic: str, route: TopicRoute, zone_name: str | None = None) -> PublishInfo:
+def publish_info(
+    topic: str, route: TopicRoute, zone_name: str | None = None, prefer_labels: Mapping[str, str] = {}
+) -> PublishInfo:
     """The queues of a route that a producer may send to.
 
     With an ordered configuration these are its queues, and those of a static topic are its own (see
@@ -203,6 +207,8 @@ def publish_info(topic: str, route: TopicRoute, zone_name: str | None = None) ->
         route: Its route.
         zone_name: If given, and groups of this zone have such queues, only theirs. An ordered configuration and a
             static topic are never narrowed: which queue a message goes to depends on their number.
+        prefer_labels: If brokers with all of these labels have such queues, of the zone if one is preferred, only
+            theirs.
 
     Raises:
         MalformedOrderConfError: The ordered configuration cannot be read.
@@ -218,8 +224,11 @@ def publish_info(topic: str, route: TopicRoute, zone_name: str | None = None) ->
         if data.writable and data.key in with_master
         for queue_id in range(data.write_queue_nums)
     )
-    chosen, outside = own_zone_first(route, queues, zone_name)
-    return PublishInfo(topic, chosen, outside_zone=outside)
+    of_zone, outside_zone = own_zone_first(route, queues, zone_name)
+    if not prefer_labels:
+        return PublishInfo(topic, of_zone, outside_zone=outside_zone)
+    chosen, outside_labels = _preferred(route, of_zone, lambda group: group.is_labelled(prefer_labels))
+    return PublishInfo(topic, chosen, outside_zone=outside_zone, outside_labels=outside_labels)
 
 
 DEFAULT_TOPIC_QUEUE_NUMS = 4
@@ -227,7 +236,9 @@ DEFAULT_TOPIC_QUEUE_NUMS = 4
 topic with its own number at the first message."""
 
 
-def default_publish_info(topic: str, default_route: TopicRoute, zone_name: str | None = None) -> PublishInfo:
+def default_publish_info(
+    topic: str, default_route: TopicRoute, zone_name: str | None = None, prefer_labels: Mapping[str, str] = {}
+) -> PublishInfo:
     """The queues for a topic that does not exist yet, from the route of the default topic."""
     narrowed = tuple(
         replace(data, read_queue_nums=number, write_queue_nums=number)
@@ -235,7 +246,7 @@ def default_publish_info(topic: str, default_route: TopicRoute, zone_name: str |
         for number in [min(DEFAULT_TOPIC_QUEUE_NUMS, data.read_queue_nums)]
     )
     route = replace(default_route, queue_datas=narrowed)
-    return replace(publish_info(topic, route, zone_name), by_default=True)
+    return replace(publish_info(topic, route, zone_name, prefer_labels), by_default=True)
 
 
 def subscribe_info(topic: str, route: TopicRoute, zone_name: str | None = None) -> tuple[MessageQueue, ...]:
@@ -260,8 +271,15 @@ def own_zone_first(
     """The queues of groups in a zone; all of them, and True, if the zone has none."""
     if zone_name is None:
         return queues, False
-    in_zone = {group.key for group in route.broker_datas if group.zone_name == zone_name}
-    own = tuple(queue for queue in queues if (queue.cluster_name, queue.broker_name) in in_zone)
+    return _preferred(route, queues, lambda group: group.zone_name == zone_name)
+
+
+def _preferred(
+    route: TopicRoute, queues: tuple[MessageQueue, ...], is_preferred: Callable[[BrokerData], bool]
+) -> tuple[tuple[MessageQueue, ...], bool]:
+    """The queues of preferred groups; all of them, and True, if there are none."""
+    preferred = {group.key for group in route.broker_datas if is_preferred(group)}
+    own = tuple(queue for queue in queues if (queue.cluster_name, queue.broker_name) in preferred)
     return (own, False) if own else (queues, True)
 
 
@@ -318,7 +336,7 @@ class PublishInfoCache:
         if made is not None and made.route is route:
             return made.info
         try:
-            info = publish_info(topic, route, self._settings.zone_name)
+            info = publish_info(topic, route, self._settings.zone_name, self._settings.prefer_labels)
         except MalformedOrderConfError as error:
             if made is None:
                 raise
@@ -332,7 +350,7 @@ class PublishInfoCache:
         made = self._made.get(topic)
         if made is not None and made.route is default_route:
             return made.info
-        info = default_publish_info(topic, default_route, self._settings.zone_name)
+        info = default_publish_info(topic, default_route, self._settings.zone_name, self._settings.prefer_labels)
         self._made[topic] = _Made(default_route, info)
         return info
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,6 +94,8 @@ class BrokerData:
     enable_acting_master: bool | None = None
     unconfirmed_broker_ids: tuple[int, ...] = ()
     """Brokers that have not registered since the name server started, or that it holds although they fell silent."""
+    labels: tuple[tuple[int, str, str], ...] = ()
+    """Id of the broker, key and value of each label."""
 
     @property
     def key(self) -> GroupKey:
@@ -104,6 +106,11 @@ class BrokerData:
     def master_addr(self) -> str | None:
         """Address of the master; None if it is missing."""
         return dict(self.broker_addrs).get(MASTER_ID)
+
+    def is_labelled(self, wanted: Mapping[str, str]) -> bool:
+        """Whether the broker with the lowest id, which takes the messages, has all of these labels."""
+        lowest = self.broker_addrs[0][0] if self.broker_addrs else None
+        return wanted.items() <= {(key, value) for broker_id, key, value in self.labels if broker_id == lowest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +243,7 @@ def _broker_data(wire: pb.BrokerData) -> BrokerData:
         wire.zone_name if wire.HasField("zone_name") else None,
         wire.enable_acting_master if wire.HasField("enable_acting_master") else None,
         tuple(wire.unconfirmed_broker_ids),
+        tuple(sorted((addr.broker_id, *label) for addr in wire.broker_addrs for label in addr.labels.items())),
     )
 
 
@@ -243,7 +251,14 @@ def _broker_data_to_wire(data: BrokerData) -> pb.BrokerData:
     wire = pb.BrokerData(
         cluster_name=data.cluster_name,
         broker_name=data.broker_name,
-        broker_addrs=[pb.BrokerAddr(broker_id=id_, broker_addr=addr) for id_, addr in data.broker_addrs],
+        broker_addrs=[
+            pb.BrokerAddr(
+                broker_id=id_,
+                broker_addr=addr,
+                labels={key: value for owner, key, value in data.labels if owner == id_},
+            )
+            for id_, addr in data.broker_addrs
+        ],
         zone_name=data.zone_name,
         unconfirmed_broker_ids=data.unconfirmed_broker_ids,
     )

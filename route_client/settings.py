@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from namesrv_common.client.channels import ClientFiles
@@ -33,6 +34,8 @@ class ClientSettings:
     """Tells environments apart whose clients share a cache folder."""
     zone_name: str | None = None
     """Zone whose brokers are preferred; None for no preference."""
+    prefer_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the brokers that producers prefer; empty for no preference."""
     default_topic: str = DEFAULT_TOPIC
     """The topic whose brokers take messages of topics that do not exist yet; empty for none."""
     send_latency_fault_enable: bool = False
@@ -49,10 +52,10 @@ class ClientSettings:
         Raises:
             ValueError: One of them is out of its range; the text names it.
         """
-        for field in fields(self):
-            value = getattr(self, field.name)
-            may_be_zero = field.name == "hold_seconds"
-            if field.type in {"float", "int"} and not (value > 0 or (may_be_zero and value == 0)):
-                raise ValueError(f"{field.name} is {value}, not {'0 or more' if may_be_zero else 'above 0'}")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            may_be_zero = each.name == "hold_seconds"
+            if each.type in {"float", "int"} and not (value > 0 or (may_be_zero and value == 0)):
+                raise ValueError(f"{each.name} is {value}, not {'0 or more' if may_be_zero else 'above 0'}")
         if self.max_topics > MAX_WATCH_TOPICS:
             raise ValueError(f"max_topics is {self.max_topics}, over {MAX_WATCH_TOPICS}, the most topics of a watch")

@@ -18,8 +18,8 @@ def test_labels_are_texts_in_json_and_in_tables() -> None:
 
 def test_an_address_of_a_group_has_its_labels_after_it_if_there_are_any() -> None:
     addrs = [
-        route_data_pb2.BrokerAddr(broker_id=0, broker_addr="h:1", labels={"rack": "r1"}),
+        route_data_pb2.BrokerAddr(broker_id=0, broker_addr="h:1", labels={"rack": "r1", "row": "7"}),
         route_data_pb2.BrokerAddr(broker_id=1, broker_addr="h:2"),
     ]
     drawn = table([row(route_data_pb2.BrokerData(broker_addrs=addrs))], ("addresses=broker_addrs",))
-    assert list(drawn.columns[0].cells) == ["0: h:1: rack=r1, 1: h:2"]
+    assert list(drawn.columns[0].cells) == ["0: h:1: rack=r1 row=7, 1: h:2"]
