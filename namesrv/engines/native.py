@@ -54,7 +54,7 @@ from namesrv.engines.api import (
     group_dependency,
     max_request_bytes,
 )
-from namesrv.engines.listening import Entrance
+from namesrv.engines.listening import Listening, hand_over, listen, show, show_later
 from namesrv.error_codes import FAILURES
 from namesrv.limits import (
     MAX_ANSWER_BYTES_WAITING,
@@ -489,7 +489,10 @@ class NativeServer(EngineServer):
     def __init__(self, settings: NamesrvSettings, tls: ListenerTls | None) -> None:
         self._settings = settings
         self._permits = settings.permits_file is not None
-        self._entrance = Entrance(tls)
+        self._tls = tls
+        self._secured = False
+        self._sockets: list[Listening] = []
+        """Sockets that the engine does not have yet."""
         self._registered: dict[str, Handler] = {}
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
@@ -527,14 +530,16 @@ class NativeServer(EngineServer):
 
     def add_insecure_port(self, address: str) -> int:
         """Listens without TLS. Raises OSError."""
-        return self._entrance.listen(address, with_tls=False)
+        return self._listen_at(listen(address))
 
     def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:  # noqa: ARG002 - the certificates are here already, and grpcio's credentials tell nothing
         """Listens with TLS. Raises OSError."""
-        return self._entrance.listen(address, with_tls=True)
+        self._secured = True
+        return self._listen_at(listen(address))
 
     def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
-        return self._entrance.adopt(sockets, with_tls=with_tls)
+        self._secured = with_tls
+        return self._listen_at(sockets)
 
     def serve_frames(
         self,
@@ -544,7 +549,12 @@ class NativeServer(EngineServer):
         mode: RemotingTlsMode,
     ) -> int:
         self._frames, self._requests, self._go_away = service
-        return self._entrance.listen_remoting(address, sockets, mode)
+        return self._listen_at(sockets or listen(address), mode)
+
+    def _listen_at(self, sockets: list[socket.socket], mode: RemotingTlsMode | None = None) -> int:
+        self._sockets += [(one, mode) for one in sockets]
+        port: int = sockets[0].getsockname()[1]
+        return port
 
     async def start(self) -> None:
         """Begins to accept. Raises ValueError if the certificates cannot be used."""
@@ -553,8 +563,10 @@ class NativeServer(EngineServer):
         self.engine = self._new_engine()
         if self._go_away is not None:
             self.engine.set_go_away(*self._go_away)
-        if (passing_on := self._entrance.hand_over(self.engine)) is not None:
-            self._background.append(passing_on)
+        hand_over(self._sockets, self.engine)
+        if self._tls is not None and self._secured:
+            show(self._tls, self.engine)
+            self._background.append(asyncio.create_task(show_later(self._tls, self.engine)))
         if self._state is not None:
             self.answers = KeptAnswers(self.engine, self._state, permits=self._permits)
         self.known = KnownCalls(self.engine)
@@ -565,7 +577,8 @@ class NativeServer(EngineServer):
     async def stop(self, grace: float | None = None) -> None:
         """Takes no more connections, lets calls under way end, then cuts them."""
         if not self._is_started:
-            self._entrance.close()
+            for one, _ in self._sockets:
+                one.close()
             self._stopped.set()
             return
         self._is_stopping = True

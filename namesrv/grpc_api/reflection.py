@@ -1,6 +1,7 @@
 """Reflection: the services, calls and messages of this server, for tools that do not have the contract at hand.
 
 It is served under both of its names, v1 and v1alpha. Their messages are the same bytes; newer tools ask only for v1.
+It does not list itself, as grpcio-reflection has the descriptor of v1alpha alone.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
-from google.protobuf import text_format
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import Default, DescriptorPool
+from google.protobuf.descriptor_pool import Default
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from namesrv.error_codes import FAILURES
@@ -29,8 +28,7 @@ _CALL = "ServerReflectionInfo"
 
 def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: ShareGate) -> None:
     """Adds reflection of services, given by their full names, whose descriptors are in the default pool."""
-    names = [*services, *SERVICE_NAMES]
-    servicer = reflection.aio.ReflectionServicer(names, pool=_Symbols())  # type: ignore[attr-defined]
+    servicer = reflection.aio.ReflectionServicer(services, pool=_Symbols())  # type: ignore[attr-defined]
 
     async def answer(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
         try:
@@ -56,45 +54,17 @@ def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: Share
 
 
 class _Symbols:
-    """The default pool, and what reflection needs beyond it.
-
-    ``DescriptorPool.FindFileContainingSymbol`` knows no methods, which grpcurl and ghz ask for; and grpcio-reflection
-    has the file of v1alpha alone.
-    """
+    """The default pool. ``FindFileContainingSymbol`` of a pool knows no methods, which grpcurl and ghz ask for."""
 
     def __init__(self) -> None:
         self._files = Default()
-        self._v1 = DescriptorPool()
-        self._v1.AddSerializedFile(_file_of_v1().SerializeToString())
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is as in the default pool."""
         return getattr(self._files, name)
 
-    def FindFileByName(self, file_name: str) -> FileDescriptor:  # noqa: N802 - the pool's name
-        try:
-            return self._files.FindFileByName(file_name)
-        except KeyError:
-            return self._v1.FindFileByName(file_name)
-
     def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 - the pool's name
         """The file that defines what has this full name. Raises KeyError."""
-        for pool in (self._files, self._v1):
-            with contextlib.suppress(KeyError):
-                return pool.FindFileContainingSymbol(symbol)
-            with contextlib.suppress(KeyError):
-                return _file_of_method(pool, symbol)
-        raise KeyError(symbol)
-
-
-def _file_of_method(pool: DescriptorPool, name: str) -> FileDescriptor:
-    return pool.FindMethodByName(name).containing_service.file
-
-
-def _file_of_v1() -> FileDescriptorProto:
-    """The file of grpc.reflection.v1: v1alpha's under the later name."""
-    alpha = FileDescriptorProto()
-    reflection_pb2.DESCRIPTOR.CopyToProto(alpha)
-    alpha.options.Clear()  # v1alpha is deprecated, and its packages in Go and Java do not matter here
-    alpha.name = "grpc/reflection/v1alpha/reflection.proto"  # as all tools have it
-    return text_format.Parse(text_format.MessageToString(alpha).replace("v1alpha", "v1"), FileDescriptorProto())
+        with contextlib.suppress(KeyError):
+            return self._files.FindFileContainingSymbol(symbol)
+        return self._files.FindMethodByName(symbol).containing_service.file

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from namesrv.core.changes import Cause, ChangeLog
+import pytest
+
+from namesrv.core.changes import ChangeLog
 from namesrv.core.explain import Condition, Explanation, GroupState, with_journal_entry
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, Intent, IntentKind, IntentTable, RemovalReason
 from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.pace import FEW
-from namesrv.core.removals import confirm_broker_loss, unregister_broker
+from namesrv.core.removals import unregister_broker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
-from tests.support.state_changes import apply_all_now, apply_now
+from tests.support.state_changes import apply_now
 from tests.support.yield_points import AtYieldPoint, yielding
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, T0, T10, T10_MILLIS, explain, only
 
@@ -38,54 +40,23 @@ def test_a_group_that_expired_is_told_so(fleet: Fleet) -> None:
     assert explanation.removal_reason is RemovalReason.EXPIRED
 
 
-def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
-    channel = fleet.heartbeats.open_channel()
-    fleet.register(channel_id=channel)
-    fleet.clock.advance(10)
-    fleet.end_channel(channel)
-    text = f"not in the route: the group's last broker, 127.0.0.1:10911 (id 0), lost its channel at {T10}"
-    assert only(fleet) == Explanation(GROUP, GroupState.GROUP_LEFT, text, T10_MILLIS, RemovalReason.CHANNEL_CLOSED)
+LEFT = {
+    RemovalReason.UNREGISTERED: "unregistered by an operator",
+    RemovalReason.CHANNEL_CLOSED: "lost its channel by an operator",
+    RemovalReason.EXPIRED: "expired, silent for longer than its timeout, by an operator",
+    RemovalReason.BROKER_DOWN: "was reported down by an operator",
+    RemovalReason.REPLACED: "was replaced, its address having registered under another name,",
+    RemovalReason.LOSS_CONFIRMED: "was confirmed to be lost by an operator",
+}
+OF_QUEUES = {RemovalReason.GROUP_GONE, RemovalReason.NOT_IN_REGISTRATION, RemovalReason.DELETED_BY_OPERATOR}
 
 
-def test_a_group_that_was_reported_down_is_told_by_whom(fleet: Fleet) -> None:
+@pytest.mark.parametrize("reason", [reason for reason in RemovalReason if reason not in OF_QUEUES])
+def test_a_gone_group_is_told_with_how_its_last_broker_left(fleet: Fleet, reason: RemovalReason) -> None:
     fleet.register()
-    cause = Cause("UnregisterBroker", "a controller")
-    apply_now(unregister_broker(fleet.state, GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
-    explanation = only(fleet)
-    assert explanation.text.endswith(f" was reported down by a controller at {T0}")
-    assert explanation.removal_reason is RemovalReason.BROKER_DOWN
-
-
-def test_a_group_whose_address_registered_under_another_name_was_replaced(fleet: Fleet) -> None:
-    fleet.register()
-    fleet.clock.advance(10)
-    fleet.register(name="broker-b")
-    old, new = explain(fleet)
-    assert old.text.endswith(f" was replaced, its address having registered under another name, at {T10}")
-    assert old.removal_reason is RemovalReason.REPLACED
-    assert (new.broker.broker_name, new.state) == ("broker-b", GroupState.IN_ROUTE)
-
-
-def test_a_group_whose_loss_was_confirmed_is_told_by_whom_and_why(fleet: Fleet) -> None:
-    fleet.register()
-    restarted = Fleet()
-    restarted.state.load_snapshot(fleet.state.snapshot().messages())
-    apply_all_now(confirm_broker_loss(restarted.state, lambda _: True, CAUSE))
-    explanation = only(restarted)
-    assert explanation.text.endswith(f" was confirmed to be lost by an operator at {T0} (because)")
-    assert explanation.removal_reason is RemovalReason.LOSS_CONFIRMED
-
-
-def test_every_reason_by_which_a_broker_leaves_can_be_told(fleet: Fleet) -> None:
-    of_queues = {RemovalReason.GROUP_GONE, RemovalReason.NOT_IN_REGISTRATION, RemovalReason.DELETED_BY_OPERATOR}
-    texts = set()
-    for reason in set(RemovalReason) - of_queues:
-        fleet.register()
-        apply_now(unregister_broker(fleet.state, GROUP, A, reason))
-        explanation = only(fleet)
-        assert explanation.removal_reason is reason
-        texts.add(explanation.text)
-    assert len(texts) == len(RemovalReason) - len(of_queues)
+    apply_now(unregister_broker(fleet.state, GROUP, A, reason, cause=CAUSE))
+    assert only(fleet).text.endswith(f", {LEFT[reason]} at {T0} (because)")
+    assert only(fleet).removal_reason is reason
 
 
 def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> None:
