@@ -207,7 +207,7 @@ CHANNEL_SLICE = 500
 
 
 class ChannelNotices:
-    """Listens to the change log and tells the channels concerned."""
+    """Listens to the change log and notifies the channels concerned."""
 
     def __init__(self, state: RouteState, channels: ChannelStreams) -> None:
         self._state = state
@@ -215,8 +215,8 @@ class ChannelNotices:
         self._order_config_changed = asyncio.Event()
         state.change_log.listen(self._on_change)
 
-    async def tell_order_config_changes(self) -> None:
-        """Tells every channel that the ordered-topic configuration changed, if brokers get it. Runs until cancelled."""
+    async def notify_of_order_config(self) -> None:
+        """Notifies all channels of a changed ordered-topic configuration, if brokers get it. Runs until cancelled."""
         while True:
             await self._order_config_changed.wait()
             self._order_config_changed.clear()
@@ -231,12 +231,12 @@ class ChannelNotices:
     def _on_change(self, change: Change) -> None:
         for row in change.rows:
             if isinstance(row, GroupChange) and self._state.behaviour.notify_min_broker_id_changed:
-                self._tell_min_id_change(row.before, row.after)
+                self._notify_of_min_id(row.before, row.after)
             elif isinstance(row, KvChange) and row.ordered_topic is not None:
                 self._order_config_changed.set()
 
-    def _tell_min_id_change(self, before: BrokerData | None, after: BrokerData | None) -> None:
-        """Tells the group's brokers of its lowest id (RocketMQ 5: NOTIFY_MIN_BROKER_ID_CHANGE, 905).
+    def _notify_of_min_id(self, before: BrokerData | None, after: BrokerData | None) -> None:
+        """Notifies the group's brokers of its lowest id (RocketMQ 5: NOTIFY_MIN_BROKER_ID_CHANGE, 905).
 
         As in RocketMQ, a group's first broker causes no notice, and a lost one only where a slave may stand in. Unlike
         in RocketMQ, a lowest broker that gets a higher id causes one, too.

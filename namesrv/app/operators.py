@@ -16,7 +16,7 @@ from namesrv.app.event_log import log_intents
 from namesrv.app.fair_queue import OWN
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
-from namesrv.core.errors import Reason, Refused, limit_exceeded, overloaded, shutting_down
+from namesrv.core.errors import Reason, Refused, limit_exceeded, overloaded
 from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
 from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, check_not_in_use, publish_kv_config
 from namesrv.core.state import RouteState
@@ -183,8 +183,7 @@ class Operators:
         return outcome
 
     def _changed_intents(self, change: IntentEdit) -> IntentTable:
-        if self._state.frozen:
-            raise shutting_down()
+        self._state.check_not_frozen()
         before = self._state.intents
         after = change(before)
         if len(after.intents) > MAX_INTENTS:
@@ -229,8 +228,7 @@ class Operators:
         return before
 
     def _changed_kv_config(self, change: KvEdit) -> KvConfigTable:
-        if self._state.frozen:
-            raise shutting_down()
+        self._state.check_not_frozen()
         before = self._state.kv_config
         after = change(before)
         # A KV configuration imported from RocketMQ may be over the limits. Then it may only shrink.
@@ -263,8 +261,7 @@ class Operators:
         return self._changed_settings(with_texts(self.in_force.settings, values), values)
 
     async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[SettingChange, ...]:
-        if self._state.frozen:
-            raise shutting_down()
+        self._state.check_not_frozen()
         after = with_texts(self.in_force.settings, values)
         texts: Mapping[str, str] = {**self.in_force.texts, **{key: text_of(after, key) for key in values}}
         database = self._durable()

@@ -138,7 +138,7 @@ class WatchStreams:
             REVISION_NOT_REACHED: It is still to come.
             SHUTTING_DOWN: The name server takes no more.
         """
-        self._check_not_frozen()
+        self._state.check_not_frozen()
         await self._take_names(sharer, subscription.name_count)
         woken = asyncio.Event()
         watch = RouteWatch(woken.set, subscription)
@@ -182,7 +182,7 @@ class WatchStreams:
             LIMIT_EXCEEDED: The caller has too many watches.
             SHUTTING_DOWN: The name server takes no more.
         """
-        self._check_not_frozen()
+        self._state.check_not_frozen()
         woken = asyncio.Event()
         follower = Follower(woken.set, 0)
         self.hub.follow(follower)
@@ -307,10 +307,6 @@ class WatchStreams:
         async with self._ending:
             await run_cooperatively(collecting(steps))
         self._shares.watched_names.give_back(sharer, watch.name_count)
-
-    def _check_not_frozen(self) -> None:
-        if self._state.frozen:
-            raise shutting_down()
 
     @contextmanager
     def _listed(

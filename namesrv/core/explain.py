@@ -237,19 +237,19 @@ class Explanation(NamedTuple):
         removal_reason: RemovalReason | None = None,
     ) -> Explanation:
         """Joins clauses to one sentence, which is cut if it is too long."""
-        said = tuple(clauses)
-        conditions = tuple(clause.condition for clause in said if clause.condition is not None)
-        text = shortened("; ".join(clause.text for clause in said), MAX_TEXT_LENGTH)
+        parts = tuple(clauses)
+        conditions = tuple(clause.condition for clause in parts if clause.condition is not None)
+        text = shortened("; ".join(clause.text for clause in parts), MAX_TEXT_LENGTH)
         return cls(broker, state, text, since_millis, removal_reason, conditions)
 
 
 def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explanation:
     """Adds what an entry says of the group that is older than what is in memory."""
-    told = f"{explanation.text}; before that, at {iso(entry.applied_at_millis)}: {entry.summary}"
+    both = f"{explanation.text}; before that, at {iso(entry.applied_at_millis)}: {entry.summary}"
     cause = Cause(entry.cause, entry.caller, entry.comment)
     # 0: no broker left. A newer version may have left a reason that this one does not know.
     reason = next((reason for reason in RemovalReason if reason.value == entry.removal_reason), None)
-    text = shortened(f"{told}{by_caller(cause)}{with_comment(cause)}", MAX_TEXT_LENGTH)
+    text = shortened(f"{both}{by_caller(cause)}{with_comment(cause)}", MAX_TEXT_LENGTH)
     return explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason)
 
 

@@ -169,13 +169,13 @@ class BrokerRegistration:
     def topics(self) -> int:
         registration, index = self._registration, self.state.index
         named = self._unread_topics if self._topics is None else len(self._topics)
-        said = named + _mapped_queues(self._topics, registration.mappings) // QUEUES_LIKE_A_TOPIC
+        count = named + _mapped_queues(self._topics, registration.mappings) // QUEUES_LIKE_A_TOPIC
         live = self.state.tables.broker_live_table.get(self._key)
         if live is not None and (live.broker, live.broker_id) == (registration.broker, registration.broker_id):
-            return said
+            return count
         # It comes to its group, or leaves another one: what either has may change.
         groups = {registration.broker, registration.broker if live is None else live.broker}
-        return said + sum(len(index.topics_by_broker.get(group, ())) for group in groups)
+        return count + sum(len(index.topics_by_broker.get(group, ())) for group in groups)
 
     def prepare(self) -> None:
         state, registration = self.state, self._registration
@@ -341,8 +341,8 @@ def _with_broker(group: BrokerData, member: Member, registration: Registration) 
 
 def _mapped_queues(topics: Mapping[str, ReportedQueues] | None, mappings: Mapping[str, StaticMapping]) -> int:
     """How many queues the mappings of static topics have, of the first topics."""
-    said = islice((topics or {}).values(), LOOKED_THROUGH)
-    of_topics = sum(len(numbers[4].queue_ids) for numbers in said if len(numbers) > 4)
+    reported = islice((topics or {}).values(), LOOKED_THROUGH)
+    of_topics = sum(len(numbers[4].queue_ids) for numbers in reported if len(numbers) > 4)
     return of_topics + sum(len(mapping.queue_ids) for mapping in islice(mappings.values(), LOOKED_THROUGH))
 
 

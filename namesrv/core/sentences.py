@@ -45,7 +45,7 @@ TOPICS_NAMED = 3
 TOPICS_READ = 50
 """Topics among which those of applications are looked for: a broker has about 15 of its own."""
 
-SUBJECTS_TOLD = 3
+SUBJECTS_LISTED = 3
 """Broker groups whose changes are listed, and changes without a group; the others are counted."""
 
 ROWS_READ = 200
@@ -134,12 +134,12 @@ def summary(change: Change) -> str:
     for row in islice(change.rows, ROWS_READ):
         broker = _broker_of(row)
         (others if broker is None else groups.setdefault(broker, [])).append(row)
-    told_groups = list(islice(groups.items(), SUBJECTS_TOLD))
-    parts = [_about_group(broker, rows) for broker, rows in told_groups]
-    parts += [_about_row(row) for row in others[:SUBJECTS_TOLD]]
-    told = sum(len(rows) for _, rows in told_groups) + len(others[:SUBJECTS_TOLD])
-    if told < len(change.rows):
-        parts.append(f"and {counted(len(change.rows) - told, 'more change')}")
+    listed = list(islice(groups.items(), SUBJECTS_LISTED))
+    parts = [_about_group(broker, rows) for broker, rows in listed]
+    parts += [_about_row(row) for row in others[:SUBJECTS_LISTED]]
+    count = sum(len(rows) for _, rows in listed) + len(others[:SUBJECTS_LISTED])
+    if count < len(change.rows):
+        parts.append(f"and {counted(len(change.rows) - count, 'more change')}")
     return shortened("; ".join(parts) or "nothing", MAX_SUMMARY_LENGTH)
 
 
@@ -231,7 +231,7 @@ def _about_group_change(row: GroupChange) -> str:
     before, after = row.before, row.after
     if before is None or after is None:
         return "new group" if after else "group gone"
-    told = (
+    differences = (
         (before.addrs != after.addrs, f"{counted(len(after.addrs), 'broker')} in the group now"),
         (before.unconfirmed != after.unconfirmed, f"{len(after.unconfirmed):,} of the group unconfirmed now"),
         (_labels(before) != _labels(after), f"labels are {', '.join(_labels(after)) or 'none'} now"),
@@ -242,7 +242,7 @@ def _about_group_change(row: GroupChange) -> str:
             f"acting master {'allowed' if after.enable_acting_master else 'not allowed'} now",
         ),
     )
-    return "; ".join(text for differs, text in told if differs)
+    return "; ".join(text for differs, text in differences if differs)
 
 
 def _labels(group: BrokerData) -> list[str]:

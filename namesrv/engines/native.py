@@ -702,7 +702,7 @@ class NativeServer(EngineServer):
             if not self._is_stopping:
                 self._failed("all its threads have ended")
         elif (call := self._calls.get(number)) is not None:
-            _tell(call, kind, what)
+            _dispatch(call, kind, what)
 
     def _end_failed(self, kind: int, number: int) -> None:
         """Ends the call whose event could not be handled."""
@@ -860,10 +860,10 @@ def limits_of(settings: NamesrvSettings) -> namesrv_engine.Limits:
     }
 
 
-_Told: TypeAlias = tuple[str, bytes, int | None]
+_Refusal: TypeAlias = tuple[str, bytes, int | None]
 
 
-def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[list[_Told], list[_Told], _Told]:
+def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[list[_Refusal], list[_Refusal], _Refusal]:
     """Returns what the engine tells calls that it ends itself: in all, of one address, and by a refused certificate."""
     bounds = [
         ("open calls", limits["max_calls"]),
@@ -871,22 +871,21 @@ def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[li
         ("open calls of reflection", limits["max_reflection_calls"]),
         ("bytes of requests", limits["max_bytes_in"]),
     ]
-    in_all = [
-        _told(overloaded(f"{what} are over the limit of {most} in all; try again in a moment")) for what, most in bounds
-    ]
+    text = "{} are over the limit of {} in all; try again in a moment"
+    in_all = [_refusal(overloaded(text.format(what, most))) for what, most in bounds]
     of_callers = [(what, shares.of_caller(most)) for what, most in bounds]
-    of_address = [_told(limit_exceeded(what, share + 1, share, "your address")) for what, share in of_callers]
-    return in_all, of_address, _told(not_authenticated("the certificate of this connection is no longer accepted"))
+    of_address = [_refusal(limit_exceeded(what, share + 1, share, "your address")) for what, share in of_callers]
+    return in_all, of_address, _refusal(not_authenticated("the certificate of this connection is no longer accepted"))
 
 
-def _told(error: Refused) -> _Told:
+def _refusal(error: Refused) -> _Refusal:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
     rich = FAILURES.table.rich(error)
     details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis
 
 
-def _tell(call: Call, kind: int, what: Any) -> None:
+def _dispatch(call: Call, kind: int, what: Any) -> None:
     if kind == WRITABLE:
         call.writable()
     elif kind == CANCELLED:

@@ -101,8 +101,8 @@ class ClusterTestLookups(LookupCalls):
                     problems.append(f"{namesrv}: {rich.code.name} {rich.reason}".rstrip())
                     self._namesrvs.sort(key=namesrv.__eq__)  # it is the last now
                     continue
-                told = dict.fromkeys(answer.topics_not_found) | {named.topic: named.route for named in answer.routes}
-                routes |= {topic: told[topic] for topic in missing if topic in told}
+                known = dict.fromkeys(answer.topics_not_found) | {named.topic: named.route for named in answer.routes}
+                routes |= {topic: known[topic] for topic in missing if topic in known}
                 if len(routes) == len(topics):
                     break
                 problems.append(f"{namesrv}: is not warm")

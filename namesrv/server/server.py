@@ -216,7 +216,7 @@ class NamesrvServer:
             self._writer.until_failed(),
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
-            self._notices.tell_order_config_changes(),
+            self._notices.notify_of_order_config(),
             self._scans.run(),
             drop_expired_pins(self._pins),
             self._security.watch(),

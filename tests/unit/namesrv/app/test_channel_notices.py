@@ -170,7 +170,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def telling(**behaviour: bool) -> AsyncIterator[Told]:
     async with with_channels(**behaviour) as told:
-        task = asyncio.create_task(told.notices.tell_order_config_changes())
+        task = asyncio.create_task(told.notices.notify_of_order_config())
         try:
             yield told
         finally:
