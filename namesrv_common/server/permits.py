@@ -281,16 +281,7 @@ def _certificate(text: str) -> str:
     return text
 
 
-def _group_pattern(text: str) -> str:
-    return GroupPattern.parse(text).text
-
-
-def _broker_pattern(text: str) -> str:
-    BrokerPattern.parse(text)
-    return text
-
-
-_Patterns = list[Annotated[str, AfterValidator(_group_pattern)]]
+_Patterns = list[Annotated[str, AfterValidator(GroupPattern.parse)]]
 
 
 class _Agents(BaseModel):
@@ -306,11 +297,7 @@ class _Agents(BaseModel):
     replicate: _Patterns = []
 
     def granted(self) -> dict[AgentAction, tuple[GroupPattern, ...]]:
-        return {
-            action: tuple(map(GroupPattern.parse, patterns))
-            for action in AgentAction
-            if (patterns := getattr(self, action.value))
-        }
+        return {action: patterns for action in AgentAction if (patterns := tuple(getattr(self, action.value)))}
 
 
 class _Row(BaseModel):
@@ -321,7 +308,7 @@ class _Row(BaseModel):
     ] = []
     token_sha256: list[Annotated[str, AfterValidator(_digest)]] = []
     look_up: bool = False
-    register_: list[Annotated[str, AfterValidator(_broker_pattern)]] = Field([], alias="register")
+    register_: list[Annotated[str, AfterValidator(BrokerPattern.parse)]] = Field([], alias="register")
     administer: bool = False
     agents: _Agents = _Agents()
 
@@ -413,10 +400,8 @@ def _permits(file: _File) -> Permits:
             )
         if not row.certificates and not row.token_sha256:
             raise ValueError(f"principals.{name}: has neither certificates nor token_sha256, so nobody can be it")
-        patterns = tuple(map(BrokerPattern.parse, row.register_))
-        principal = Principal(
-            name, lookup=row.look_up, register=patterns, administer=row.administer, agents=row.agents.granted()
-        )
+        patterns: Any = tuple(row.register_)  # the validator has parsed the texts
+        principal = Principal(name, row.look_up, patterns, row.administer, row.agents.granted())
         for identity in row.certificates:
             if (other := by_certificate.setdefault(identity, principal)) is not principal:
                 raise ValueError(f"principals.{name}: the certificate {identity!r} is {other.name}'s already")

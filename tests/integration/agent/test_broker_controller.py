@@ -49,32 +49,12 @@ def health_of(controller: BrokerController, service: str = "") -> int:
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
-def test_the_start_registers_the_whole_table_with_every_name_server(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
-    servers = [name_server("one"), name_server("two")]
-    with running(settings(*servers)):
-        for server in servers:
-            assert [len(request.topic_configs) for request in server.registrations] == [11]
-            assert server.queries == []
-
-
 def test_force_register_sends_the_table_each_period(name_server: StartNameServer, settings: MakeSettings) -> None:
     server, schedule = name_server(), RoundsOnDemand()
     with running(settings(server, force_register=True), schedule):
         schedule.due(2)
         server.wait_until(lambda: len(server.registrations) == 3)
     assert server.queries == []
-
-
-def test_a_name_server_that_is_down_does_not_prevent_the_start(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
-    down, up = name_server("down"), name_server("up")
-    down.stop()
-    with running(settings(down, up, **IMPATIENT)) as controller:
-        assert len(up.registrations) == 1
-        assert health_of(controller) == SERVING
 
 
 def test_a_name_server_that_comes_up_later_is_registered_with_at_once(

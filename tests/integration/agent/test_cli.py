@@ -125,11 +125,3 @@ def test_a_health_check_finds_the_agent_by_the_brokers_port() -> None:
     assert [text.split(" ")[1] for text in asked] == ["127.0.0.1:10918:", "127.0.0.1:10:", "127.0.0.1:2:"]
     result = run("healthcheck", "--broker-addr", "here")
     assert (result.exit_code, result.stderr.partition(": address")[0]) == (2, "broker-agent: --broker-addr")
-
-
-def test_a_health_check_without_a_port_is_a_bad_command() -> None:
-    result = run("healthcheck", "--fast-listen", "here")
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "broker-agent: --fast-listen: address 'here' has no port: write host:port\n",
-    )

@@ -60,19 +60,6 @@ def test_members_are_told_when_one_joins_leaves_or_loses_its_channel(
     assert listener.ids() == ["first"]
 
 
-def test_a_killed_client_leaves_at_once_and_the_others_are_told(listener: Listener, stub: ClientServiceStub) -> None:
-    peer = Channel(stub, "peer")
-    peer.beat(GROUP)
-    assert peer.told() == GROUP
-    with client_process(listener, "killed") as process:
-        process.wait_for("client_ready")
-        assert peer.told() == GROUP
-        assert listener.ids() == ["killed", "peer"]
-        process.kill()
-        assert peer.told() == GROUP
-        eventually(listener.ids, lambda ids: ids == ["peer"], within_seconds=5)
-
-
 def test_a_stopped_client_leaves_when_its_pings_go_unanswered() -> None:
     with listening(keepalive_seconds=0.5) as listener, client_process(listener, "stopped") as process:
         process.wait_for("client_ready")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from tests.support.programs.agents import Agent, asking_all_the_time, name_servers
+from tests.support.programs.agents import Agent, asking_all_the_time
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 KEEP = ("--on-stop", "keep")
@@ -32,15 +32,3 @@ def test_an_agent_is_upgraded_while_a_client_asks_every_10_ms_and_no_answer_lack
             eventually(lambda: len(answers), lambda now: now > count + 10)
         assert [answer for answer in answers if answer != {0: ADDR}] == []
         assert namesrv.events("broker_removed") == []
-
-
-def test_an_old_agent_that_ends_once_the_new_one_has_registered_takes_nothing_with_it() -> None:
-    with name_servers(1) as [(server, client)], Agent(str(server.endpoint)) as old:
-        eventually(client.addrs)
-        before = generation(client)
-        with Agent(str(server.endpoint)) as new, new.connect() as status:
-            eventually(lambda: generation(client) > before)
-            assert old.terminate() == 0
-            assert client.addrs() == {0: ADDR}
-            assert status.target(server.endpoint).registered
-            assert server.events("broker_removed") == []

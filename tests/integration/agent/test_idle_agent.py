@@ -60,13 +60,3 @@ def test_an_agent_with_10_000_topics_that_is_idle_for_ten_hours_sends_the_full_t
     ten_idle_hours(settings(server, topics=many_topics(tmp_path)))
     assert [len(request.topic_configs) for request in server.registrations] == [TOPICS]
     assert 1_190 <= len(server.queries) <= 1_210  # one each 30 s
-
-
-def test_a_slave_whose_answers_name_its_master_renews_without_the_table(
-    name_server: Callable[..., FakeNameServer], settings: Callable[..., AgentSettings], tmp_path: Path
-) -> None:
-    server = name_server()
-    ten_idle_hours(settings(server, topics=many_topics(tmp_path), broker_id=1))
-    assert 1_190 <= len(server.registrations) <= 1_211
-    assert [len(request.topic_configs) for request in server.registrations[:3]] == [TOPICS, 0, 0]
-    assert sum(len(request.topic_configs) for request in server.registrations) == TOPICS

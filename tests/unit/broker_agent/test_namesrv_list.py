@@ -25,12 +25,10 @@ from broker_agent.namesrv_list import (
     check_namesrv,
     decode_list,
     list_file,
-    namesrv_list_of,
     parse_list,
     read_list_file,
     split_address_server,
 )
-from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
 from tests.support.fakes.name_system import NameSystem, endpoints
@@ -476,18 +474,3 @@ def test_after_stop_nobody_is_told_anything(follow: Callable[[str], Following]) 
     following.source.say("other:1")
     assert following.told == []
     assert following.source.stopped
-
-
-@pytest.mark.parametrize(
-    ("namesrv", "problem"),
-    [
-        (["file:/no/such/list"], "^/no/such/list: No such file or directory$"),
-        (["file:/list", "http://h/"], "file: stands alone"),
-        (["http://g/", "http://h/"], "two address servers cannot both say"),
-        (["a:1", "ftp://h/"], "is not of the form http://"),
-        (["a"], "address 'a' has no port"),
-    ],
-)
-def test_settings_that_make_no_list_are_refused(namesrv: list[str], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        namesrv_list_of(namesrv, timing=Timing())

@@ -521,14 +521,6 @@ def test_an_unknown_service_is_not_found() -> None:
     assert world.context.code is grpc.StatusCode.NOT_FOUND
 
 
-async def answer() -> int:
-    return 7
-
-
-async def fail() -> int:
-    raise KeyError("x")
-
-
 async def wait() -> int:
     await asyncio.sleep(0)
     return 7
@@ -549,15 +541,6 @@ async def say_what_it_was_told() -> str:
     except rpc_handlers.Waited as told:
         return str(told)
     return "nothing"
-
-
-def test_what_does_not_wait_is_run_to_its_end() -> None:
-    assert rpc_handlers.run(answer()) == 7
-
-
-def test_an_error_comes_through() -> None:
-    with pytest.raises(KeyError):
-        rpc_handlers.run(fail())
 
 
 @pytest.mark.parametrize("waiting", [wait, wait_whatever_comes])

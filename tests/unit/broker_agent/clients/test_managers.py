@@ -387,17 +387,6 @@ def test_a_closing_channel_tells_its_reason_and_takes_no_more_calls(agent: Agent
         agent.beat(channel)
 
 
-def test_a_channel_is_idle_when_nothing_was_heard_for_more_than_120_s(agent: Agent) -> None:
-    channel, open_channels = agent.open(), agent.managers.channels
-    agent.clock.advance(SILENCE)
-    assert open_channels.idle() == []
-    agent.beat(channel)
-    agent.clock.advance(SILENCE)
-    assert open_channels.idle() == []
-    agent.clock.advance(0.001)
-    assert open_channels.idle() == [channel]
-
-
 def test_channels_are_opened_up_to_the_limit_of_which_one_address_has_half(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "MAX_CHANNELS", 4)
     agent, one, other = Agent(), Sharer("10.0.0.1"), Sharer("10.0.0.2")
@@ -410,14 +399,6 @@ def test_channels_are_opened_up_to_the_limit_of_which_one_address_has_half(monke
     assert agent.managers.channels.end(first)
     assert not agent.managers.channels.end(first)
     agent.open(one)
-
-
-def test_at_shutdown_every_channel_is_told_and_no_more_are_opened(agent: Agent) -> None:
-    channel = agent.open()
-    agent.managers.channels.close_all(SHUTDOWN)
-    assert told(channel) == ["REASON_SHUTDOWN"]
-    with refuses(Reason.SHUTTING_DOWN):
-        agent.open()
 
 
 class Fixture(Agent):

@@ -178,26 +178,6 @@ def test_a_file_that_may_not_be_read_is_never_taken_for_a_broken_one(tmp_path: P
         TopicsFile(path).load()
 
 
-def test_a_table_that_the_disk_does_not_take_is_not_saved_and_the_next_one_is(tmp_path: Path) -> None:
-    path = tmp_path / "topics.json"
-    full = True
-
-    def write(target: Path, content: bytes) -> None:
-        if full:
-            raise OSError(28, "No space left on device")
-        replace_keeping_copy(target, content)
-
-    path.write_bytes(encode_topics(table(1, a=1)))
-    file = TopicsFile(path, write=write)
-    file.load()
-    with refuses(Reason.NOT_DURABLE, match="cannot be written: No space left on device"):
-        file.save(table(2, a=2))
-    assert TopicsFile(path).load() == table(1, a=1)
-    full = False
-    file.save(table(2, a=2))
-    assert TopicsFile(path).load() == table(2, a=2)
-
-
 def test_a_replacement_whose_durability_is_in_doubt_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
