@@ -1,7 +1,8 @@
 """Settings of a program: one definition of each, read from flags, environment and a TOML file.
 
 A settings class is a frozen pydantic model; its field descriptions become the help texts of the flags. A flag
-wins over the environment, the environment over the file, the file over the default.
+wins over the environment, the environment over the file, the file over the default. The command line of
+pydantic-settings prints another help and other errors than typer, and takes shortened flags.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The HTTP listener of metrics and health: /metrics, /healthz and /readyz."""
+"""The HTTP listener of metrics and health: /metrics, /healthz and /readyz.
+
+The server of prometheus_client, and uvicorn, bound neither the connections of an address nor the time of a request.
+"""
 
 from __future__ import annotations
 
