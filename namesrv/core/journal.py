@@ -51,14 +51,6 @@ class JournalQuery(NamedTuple):
     """Before, milliseconds since the Unix epoch."""
 
 
-class TouchedNames(NamedTuple):
-    """The names that a change is found by."""
-
-    brokers: list[str]
-    topics: list[str] | None
-    """None: more than were asked for."""
-
-
 def entry_of(epoch: str, change: Change) -> JournalEntry:
     gone = [row.reason for row in change.rows if isinstance(row, LiveChange) and row.reason is not None]
     return JournalEntry(
@@ -74,13 +66,11 @@ def entry_of(epoch: str, change: Change) -> JournalEntry:
     )
 
 
-def touched_names(change: Change, max_topics: int) -> TouchedNames:
-    """The names that a change is found by, each once."""
+def touched_names(change: Change, max_topics: int) -> tuple[list[str], list[str] | None]:
+    """The brokers and the topics that a change is found by, each once; no topics if they are more than so many."""
     topics: dict[str, None] = {}
     for topic in touched_topics(change):
         topics[topic] = None
         if len(topics) > max_topics:
             break
-    return TouchedNames(
-        list(dict.fromkeys(touched_brokers(change))), list(topics) if len(topics) <= max_topics else None
-    )
+    return list(dict.fromkeys(touched_brokers(change))), list(topics) if len(topics) <= max_topics else None

@@ -37,7 +37,8 @@ class Liveness:
         """Until when the brokers of each channel may be silent."""
         self.longest_overdue = 0.0
         """By how many seconds the most overdue broker was overdue at the last search; 0 if none was."""
-        self._last_update_millis: dict[LiveKey, int] = {}
+        self.last_update_millis: dict[LiveKey, int] = {}
+        """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
 
     def renew(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
         """A broker sent something. The channel that it is bound to counts as seen too, if that is open."""
@@ -47,7 +48,7 @@ class Liveness:
         if live.unconfirmed:  # it has more time than its timeout, from the start or from the guard
             due = max(due, self._brokers.get(live.key, due))
         self._brokers[live.key] = due
-        self._last_update_millis[live.key] = self._clock.wall_millis()
+        self.last_update_millis[live.key] = self._clock.wall_millis()
         if open_channel_id is not None:
             self._channels[open_channel_id] = now + self._expired_time
 
@@ -64,7 +65,7 @@ class Liveness:
         """Gives a broker that much time from now, instead of the time that it had left."""
         belongs_to_loop()
         self._brokers[key] = self._clock.monotonic() + seconds
-        self._last_update_millis.setdefault(key, self._clock.wall_millis())
+        self.last_update_millis.setdefault(key, self._clock.wall_millis())
 
     def ends_at_millis(self, key: LiveKey) -> int:
         """When a broker's time is over, milliseconds since the Unix epoch."""
@@ -73,17 +74,13 @@ class Liveness:
     def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
         """A broker is known from an earlier epoch, and was last seen there. It has that much time from now."""
         belongs_to_loop()
-        self._last_update_millis[key] = last_update_millis
+        self.last_update_millis[key] = last_update_millis
         self.give(key, seconds)
 
     def forget(self, key: LiveKey) -> None:
         belongs_to_loop()
         self._brokers.pop(key, None)
-        self._last_update_millis.pop(key, None)
-
-    def all_last_updates(self) -> dict[LiveKey, int]:
-        """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
-        return dict(self._last_update_millis)
+        self.last_update_millis.pop(key, None)
 
     def overdue_brokers(self) -> list[LiveKey]:
         """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""

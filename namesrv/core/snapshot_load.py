@@ -72,44 +72,43 @@ def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
     Raises:
         UnusableSnapshot: The messages do not make a whole snapshot whose rows fit together.
     """
-    reader = _SnapshotReader()
+    reader, taken_at_millis = _SnapshotReader(), None
+    end: route_service_pb2.SnapshotEnd | None = None
     for message in messages:
         try:
             parsed = _Message.FromString(message)
         except DecodeError as error:
             raise UnusableSnapshot("a message cannot be parsed") from error
-        reader.take(parsed)
-    return reader.finish()
+        _check(end is None, "something follows the end marker")
+        if taken_at_millis is None:
+            _check(parsed.HasField("snapshot_header"), "it does not start with a header")
+            taken_at_millis = parsed.snapshot_header.taken_at_millis
+        elif parsed.HasField("snapshot_end"):
+            end = parsed.snapshot_end
+        else:
+            _check(parsed.HasField("chunk"), "a message is neither a chunk nor the end marker")
+            reader.take(parsed.chunk)
+    if end is None or taken_at_millis is None:
+        raise UnusableSnapshot("the end marker is missing")
+    return reader.finish(taken_at_millis, end)
 
 
 class _SnapshotReader:
-    """Takes one message after the other. Brokers come before topics, because they are written in this order."""
+    """Takes one chunk after the other. Brokers come before topics, because they are written in this order."""
 
     def __init__(self) -> None:
-        """Starts with the first message. Brokers are unconfirmed, whatever the snapshot says of them."""
+        """Starts without rows. Brokers are unconfirmed, whatever the snapshot says of them."""
         self._loaded = LoadedSnapshot()
         self._clusters: dict[str, set[str]] = {}
         self._topics: set[str] = set()
         self._queue_data_count = 0
-        self._end: route_service_pb2.SnapshotEnd | None = None
         self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[ReportedTopic], None], ReportedQueues]] = {}
         """Each different QueueData by its encoding: there are few of them, and hundreds of thousands of rows."""
-        self._has_header = False
 
-    def take(self, message: _Message) -> None:
-        """Reads a message. Raises UnusableSnapshot if it cannot come here."""
-        _check(self._end is None, "something follows the end marker")
-        if self._has_header:
-            self._take_chunk_or_end(message)
-        else:
-            self._take_header(message)
-
-    def finish(self) -> LoadedSnapshot:
+    def finish(self, taken_at_millis: int, end: route_service_pb2.SnapshotEnd) -> LoadedSnapshot:
         """What was read, once everything fits together."""
-        end, loaded = self._end, self._loaded
-        if end is None:
-            raise UnusableSnapshot("the end marker is missing")
-        loaded.topic_count = len(self._topics)
+        loaded = self._loaded
+        loaded.taken_at_millis, loaded.topic_count = taken_at_millis, len(self._topics)
         counted = (
             (end.cluster_count, len(self._clusters), "clusters"),
             (end.broker_data_count, len(loaded.groups), "broker groups"),
@@ -131,39 +130,24 @@ class _SnapshotReader:
         _check(members == live, "the broker groups have other members than there are live brokers")
         _check(loaded.filter_servers.keys() <= loaded.live.keys(), "there are filter servers of no live broker")
 
-    def _take_header(self, message: _Message) -> None:
-        _check(message.HasField("snapshot_header"), "it does not start with a header")
-        self._loaded.taken_at_millis = message.snapshot_header.taken_at_millis
-        self._has_header = True
-
-    def _take_chunk_or_end(self, message: _Message) -> None:
-        if message.HasField("snapshot_end"):
-            self._end = message.snapshot_end
-            return
-        _check(message.HasField("chunk"), "a message is neither a chunk nor the end marker")
-        chunk = message.chunk
+    def take(self, chunk: _Chunk) -> None:
+        """Reads rows. Raises UnusableSnapshot if some cannot be there."""
+        loaded = self._loaded
         for cluster in chunk.clusters:
             self._clusters[cluster.cluster_name] = set(cluster.broker_names)
-        for group in paced(chunk.broker_datas):
-            self._take_group(group)
+        for group in paced(map(group_of, chunk.broker_datas)):
+            _check(group.key not in loaded.groups, f"broker group {group.key} is there twice")
+            _check(bool(group.members), f"broker group {group.key} has no members")
+            loaded.topic_configs[group.key] = []
+            loaded.groups[group.key] = group
         for filters in chunk.filter_servers:
             key = LiveKey(filters.cluster_name, filters.broker_addr)
-            self._loaded.filter_servers[key] = tuple(filters.filter_servers)
-        for live in paced(chunk.live_brokers):
-            self._take_live(live)
+            loaded.filter_servers[key] = tuple(filters.filter_servers)
+        for row in paced(chunk.live_brokers):
+            live = live_of(row)
+            loaded.live[live.key] = live
+            loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
         self._take_topics(chunk)
-
-    def _take_group(self, row: route_data_pb2.BrokerData) -> None:
-        group = group_of(row)
-        _check(group.key not in self._loaded.groups, f"broker group {group.key} is there twice")
-        _check(bool(group.members), f"broker group {group.key} has no members")
-        self._loaded.topic_configs[group.key] = []
-        self._loaded.groups[group.key] = group
-
-    def _take_live(self, row: route_data_pb2.BrokerLiveInfo) -> None:
-        live = live_of(row)
-        self._loaded.live[live.key] = live
-        self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
     def _take_topics(self, chunk: _Chunk) -> None:
         # Each call in this loop adds to the time of a start, and most of that time is spent here.

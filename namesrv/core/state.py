@@ -181,7 +181,7 @@ class RouteState:
 
     def last_seen(self) -> dict[LiveKey, int]:
         """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
-        return self.liveness.all_last_updates()
+        return dict(self.liveness.last_update_millis)
 
     def live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
         """The row of a live broker that says of itself that it is this one; None if there is no such broker here."""

@@ -99,11 +99,6 @@ Fields = list[tuple[str, bytes]]
 _BINARY = "-bin"
 
 
-def metadata_of(fields: Iterable[tuple[str, bytes]]) -> Metadata:
-    """The metadata that a client sent. Binary values that are not base64 are left out."""
-    return tuple((name, value) for name, raw in fields for value in _values(name, raw))
-
-
 def _values(name: str, raw: bytes) -> Iterable[str | bytes]:
     if not name.endswith(_BINARY):
         return (raw.decode("latin-1"),)
@@ -160,7 +155,15 @@ class Call(EngineCall):
         """Encodes and decodes its messages."""
         self._server = server
 
-    # What the engine tells.
+    # What the engine reports.
+
+    def on_event(self, kind: int, what: Any) -> None:
+        if kind == WRITABLE:
+            self.writable()
+        elif kind == CANCELLED:
+            self.went(what)
+        elif kind == MESSAGE:
+            self.received(what)
 
     def went(self, cause: int) -> None:
         """The client has cancelled, its connection has ended, or the deadline has passed."""
@@ -285,7 +288,8 @@ class Call(EngineCall):
         self.details = details
 
     def invocation_metadata(self) -> Metadata:
-        return metadata_of(self.call.metadata())
+        """The metadata that the client sent. Binary values that are not base64 are left out."""
+        return tuple((name, value) for name, raw in self.call.metadata() for value in _values(name, raw))
 
     def peer(self) -> str:
         """The client's address, as grpcio writes it."""
@@ -702,7 +706,7 @@ class NativeServer(EngineServer):
             if not self._is_stopping:
                 self._failed("all its threads have ended")
         elif (call := self._calls.get(number)) is not None:
-            _dispatch(call, kind, what)
+            call.on_event(kind, what)
 
     def _end_failed(self, kind: int, number: int) -> None:
         """Ends the call whose event could not be handled."""
@@ -883,15 +887,6 @@ def _refusal(error: Refused) -> _Refusal:
     rich = FAILURES.table.rich(error)
     details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis
-
-
-def _dispatch(call: Call, kind: int, what: Any) -> None:
-    if kind == WRITABLE:
-        call.writable()
-    elif kind == CANCELLED:
-        call.went(what)
-    elif kind == MESSAGE:
-        call.received(what)
 
 
 def _handled_inline(call: Call) -> Awaitable[Any]:

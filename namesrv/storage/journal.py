@@ -231,9 +231,8 @@ class Journal:
             brokers, topics = "", None  # found by every name
         else:
             entry = entry_of(self._epoch, change)
-            touched = touched_names(change, MAX_TOPICS_OF_ENTRY)
-            brokers = _joined(touched.brokers)
-            topics = None if touched.topics is None else _joined(touched.topics)
+            names, touched = touched_names(change, MAX_TOPICS_OF_ENTRY)
+            brokers, topics = _joined(names), None if touched is None else _joined(touched)
         texts = (entry.caller, entry.cause, entry.comment, entry.summary, brokers, topics or "")
         return (*entry, brokers, topics, sum(len(text.encode()) for text in texts))
 
