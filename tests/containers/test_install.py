@@ -87,5 +87,5 @@ def test_a_name_server_of_a_release_serves_and_its_tools_find_it(container: Empt
     container.run(f"cd .. && python -m venv /opt/whole && /opt/whole/bin/pip {arguments}")
     serve, ask = next(block for block in code_blocks("docs/install.md", "console") if "serve" in block).split("\n")[:2]
     container.run(f"cd /tmp && PATH=/opt/whole/bin:$PATH && {serve.removeprefix('$ ')}")
-    asked = f"PATH=/opt/whole/bin:$PATH; {ask.removeprefix('$ ')} || test $? = 5"
+    asked = f"PATH=/opt/whole/bin:$PATH; {ask.removeprefix('$ ')} || true"
     assert "WARMING" in eventually(lambda: container.run(asked), lambda said: "WARMING" in said, within_seconds=SECONDS)
