@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
-from namesrv_common.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint, owner_of
 from namesrv_common.server.grpcio_server import bound_socket
-from namesrv_common.server.http_connections import HttpConnections
 from namesrv_common.server.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -69,10 +69,51 @@ class _MetricsPage:
         async with self._rendering:
             if self._begun_at < asked_at:
                 await asyncio.sleep(self._free_at - time.monotonic())
-                self._begun_at = time.monotonic()
+                begun_at = time.monotonic()
                 self._text = await asyncio.to_thread(_ENCODE, self._registry)
-                self._free_at = 2 * time.monotonic() - self._begun_at
+                # Only now: a caller whose time is over is cancelled, and then there is no new page.
+                self._begun_at, self._free_at = begun_at, 2 * time.monotonic() - begun_at
             return self._text
+
+
+class Connections:
+    """The open connections of one listener, bounded in all and by address. Belongs to the listener's event loop.
+
+    A connection beyond a bound ends the one that was silent for longest: of its own address, or of the address that has
+    most. So a caller that holds connections or floods takes them from itself, and one that asks at once has an answer.
+    """
+
+    def __init__(self, most: int, most_by_address: int) -> None:
+        self._most = most
+        self._most_by_address = most_by_address
+        self._owners: dict[asyncio.WriteTransport, str] = {}
+        """The owner of each; those that were heard last come last."""
+
+    def heard(self, connection: asyncio.WriteTransport) -> None:
+        """Counts a connection from now on, or as heard last if it was counted before."""
+        self.remove(connection)
+        if connection.is_closing():
+            return
+        owner = owner_of(str((connection.get_extra_info("peername") or ("unknown",))[0]))
+        owned = Counter(self._owners.values())
+        if owned[owner] >= self._most_by_address:
+            self._cut_one(owner)
+        elif len(self._owners) >= self._most:
+            self._cut_one(owned.most_common(1)[0][0])
+        self._owners[connection] = owner
+
+    def remove(self, connection: asyncio.WriteTransport) -> None:
+        """Counts a connection no more."""
+        self._owners.pop(connection, None)
+
+    def cut_all(self) -> None:
+        for connection in list(self._owners):
+            connection.abort()
+
+    def _cut_one(self, owner: str) -> None:
+        connection = next(other for other, its_owner in self._owners.items() if its_owner == owner)
+        self.remove(connection)
+        connection.abort()
 
 
 class MetricsServer:
@@ -88,9 +129,7 @@ class MetricsServer:
         """Where it listens."""
         self._page = _MetricsPage(registry)
         self._checks = {b"/healthz": alive, b"/readyz": ready}
-        self._connections = HttpConnections(
-            most=MAX_CONNECTIONS, most_by_address=MAX_CONNECTIONS_BY_ADDRESS, seconds=REQUEST_SECONDS
-        )
+        self._connections = Connections(MAX_CONNECTIONS, MAX_CONNECTIONS_BY_ADDRESS)
         self._runner = LoopThread("metrics")
 
     def start(self) -> None:
@@ -117,20 +156,23 @@ class MetricsServer:
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.renew(writer.transport)
+        self._connections.heard(writer.transport)
         try:
-            status, kind, body = await self._answer(reader, writer.transport)
-            head = f"HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            writer.close()
-            await writer.wait_closed()
+            async with asyncio.timeout(REQUEST_SECONDS) as deadline:
+                status, kind, body = await self._answer(reader, writer.transport, deadline)
+                head = f"HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+                writer.write(head.encode() + body)
+                writer.close()
+                await writer.wait_closed()
         except (OSError, EOFError):  # the peer has left, or its time was over
             pass
         finally:
             self._connections.remove(writer.transport)
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, connection: asyncio.BaseTransport) -> tuple[str, str, bytes]:
+    async def _answer(
+        self, reader: asyncio.StreamReader, connection: asyncio.WriteTransport, deadline: asyncio.Timeout
+    ) -> tuple[str, str, bytes]:
         """Status, type and text. Raises EOFError: the request does not come whole."""
         text = "text/plain; charset=utf-8"
         try:
@@ -139,7 +181,8 @@ class MetricsServer:
             return "431 Request Header Fields Too Large", text, b"the request is too long\n"
         if request is None:
             return "400 Bad Request", text, b"the request is no HTTP\n"
-        self._connections.renew(connection)
+        self._connections.heard(connection)
+        deadline.reschedule(asyncio.get_running_loop().time() + REQUEST_SECONDS)
         path = request[1]
         if path == b"/metrics":
             return "200 OK", _CONTENT_TYPE, await self._page.current()
