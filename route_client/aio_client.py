@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Self
 
 from route_client.cache import KnownRoute, any_broker_of
-from route_client.errors import TopicNotFoundError
 from route_client.queues import PublishInfo, subscribe_info
 from route_client.reads import RouteReads, route_of
 from route_client.route import MessageQueue
@@ -71,14 +70,7 @@ class AioRouteClient(RouteReads):
             MalformedOrderConfError: Its ordered configuration cannot be read, and there were no queues before.
             RouteClientError: As in ``route``; TopicNotFoundError only if there is no default topic either.
         """
-        try:
-            return self._source.infos.of_route(topic, route_of(await self.route(topic)))
-        except TopicNotFoundError as not_found:
-            default_topic = self._default_topic(not_found)
-            try:
-                return self._source.infos.of_default_topic(topic, route_of(await self.route(default_topic)))
-            except TopicNotFoundError:
-                raise not_found from None
+        return self._publish_info(topic, await self._source.route_to_send(topic))
 
     async def select_one_queue(self, topic: str, last_broker_name: str | None = None) -> MessageQueue:
         """The queue for the next message.

@@ -93,13 +93,10 @@ class RouteClient(RouteReads):
     def publish_info(self, topic: str) -> PublishInfo:
         """The queues to send to. A topic that does not exist has those of the default topic's brokers."""
         try:
-            return self._source.infos.of_route(topic, route_of(self.route(topic)))
-        except TopicNotFoundError as not_found:
-            default_topic = self._default_topic(not_found)
-            try:
-                return self._source.infos.of_default_topic(topic, route_of(self.route(default_topic)))
-            except TopicNotFoundError:
-                raise not_found from None
+            known = self._source.known(topic)
+        except TopicNotFoundError:
+            known = None
+        return self._publish_info(topic, known or self._result_of(self._source.route_to_send(topic)))
 
     def select_one_queue(self, topic: str, last_broker_name: str | None = None) -> MessageQueue:
         """The queue for the next message; on another try, one of another broker than the last try's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import grpc
@@ -47,16 +47,26 @@ class RouteSink(Protocol):
         """Counts and logs an answer that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchAnswer:
-    """What a name server says about several topics."""
+    """What a name server says about several topics. Neither list has topics that it does not know yet."""
 
-    answers: tuple[Answer, ...]
+    answers: list[Answer] = field(default_factory=list)
     """Routes, and topics that are not there."""
-    warming: tuple[str, ...]
-    """Topics that it does not know yet."""
-    refused: tuple[ValueError, ...]
+    refused: list[ValueError] = field(default_factory=list)
     """Routes that could not be read."""
+
+    def take(self, response: pb.BatchGetTopicRoutesResponse) -> None:
+        """Adds the routes of a message, and the topics that are not there."""
+        origin, revision = Origin(response.header.namesrv_name, response.header.epoch), response.header.revision
+        self.answers += [Answer(topic, None, origin, revision) for topic in response.topics_not_found]
+        for named in response.routes:
+            try:
+                route = from_wire(named.route)
+            except ValueError as error:
+                self.refused.append(ValueError(f"the route of topic {named.topic!r}: {error}"))
+            else:
+                self.answers.append(Answer(named.topic, route, origin, revision, (), named.route.ByteSize()))
 
     def put_into(self, sink: RouteSink) -> tuple[list[str], list[ValueError]]:
         """Hands all answers on. Returns the topics whose answer is taken, and why others are not."""
@@ -65,9 +75,6 @@ class BatchAnswer:
             sink.refuse(problem)
         taken = [topic for topic, problem in problems.items() if problem is None]
         return taken, [*filter(None, problems.values()), *self.refused]
-
-    def __add__(self, other: BatchAnswer) -> BatchAnswer:
-        return BatchAnswer(self.answers + other.answers, self.warming + other.warming, self.refused + other.refused)
 
 
 class Watch:
@@ -136,7 +143,7 @@ class Namesrv:
         Raises:
             CallError: No answer, or an error.
         """
-        answer, pending = BatchAnswer((), (), ()), topics
+        batch, pending = BatchAnswer(), topics
         while pending:
             request = pb.BatchGetTopicRoutesRequest(topics=pending)
             try:
@@ -147,11 +154,13 @@ class Namesrv:
                 if pending is topics or failed.error.reason != "LIMIT_EXCEEDED":
                     raise
                 # The routes that are left are too large for any answer.
-                return answer + BatchAnswer((), (), (ValueError(f"the route of {pending[0]!r}: {failed.error}"),))
+                batch.refused.append(ValueError(f"the route of {pending[0]!r}: {failed.error}"))
+                return batch
             if len(response.topics_left_out) >= len(pending):
                 raise CallError(self.endpoint, RichError(grpc.StatusCode.INTERNAL, "leaves all topics of a batch out"))
-            answer, pending = answer + _batch_answer(response), response.topics_left_out
-        return answer
+            batch.take(response)
+            pending = response.topics_left_out
+        return batch
 
     def watch(self, opening: pb.WatchTopicRoutesRequest) -> Watch:
         """Opens a watch; to be closed."""
@@ -218,20 +227,6 @@ def _readable(answer: AnswerT | None, endpoint: Endpoint) -> AnswerT:
     if answer is None:  # this is what gRPC makes of bytes that cannot be parsed
         raise CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, "sent what is not a message of the contract"))
     return answer
-
-
-def _batch_answer(response: pb.BatchGetTopicRoutesResponse) -> BatchAnswer:
-    origin = Origin(response.header.namesrv_name, response.header.epoch)
-    revision = response.header.revision
-    answers = [Answer(topic, None, origin, revision) for topic in response.topics_not_found]
-    refused = []
-    for named in response.routes:
-        try:
-            route = from_wire(named.route)
-            answers.append(Answer(named.topic, route, origin, revision, encoded_bytes=named.route.ByteSize()))
-        except ValueError as error:
-            refused.append(ValueError(f"the route of topic {named.topic!r}: {error}"))
-    return BatchAnswer(tuple(answers), tuple(response.topics_warming), tuple(refused))
 
 
 def _connection(settings: ClientSettings) -> ConnectionSettings:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from route_client.cache import FoundBroker, KnownRoute
 from route_client.changes import Callback, Changes
-from route_client.errors import TopicNotFoundError
-from route_client.queues import LatencyFaults, QueueSelector
+from route_client.queues import LatencyFaults, PublishInfo, QueueSelector
 from route_client.route import TopicRoute
 from route_client.settings import ClientSettings
 from route_client.source import ClientStatus, RouteSource
@@ -85,11 +84,11 @@ class RouteReads:
         """The status of the client."""
         return self._source.status()
 
-    def _default_topic(self, not_found: TopicNotFoundError) -> str:
-        """The topic whose brokers take messages of one that does not exist. Raises the error if there is none."""
-        if not self.settings.default_topic:
-            raise not_found
-        return self.settings.default_topic
+    def _publish_info(self, topic: str, known: KnownRoute) -> PublishInfo:
+        """The queues of a topic by its own route, or by that of the default topic."""
+        infos = self._source.infos
+        made = infos.of_route if known.topic == topic else infos.of_default_topic
+        return made(topic, route_of(known))
 
 
 def route_of(known: KnownRoute) -> TopicRoute:

@@ -105,6 +105,7 @@ class RouteSource:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._hold_timer: asyncio.TimerHandle | None = None
+        self._default_topic = settings.default_topic
         self._closed = False
         self._pid = os.getpid()
 
@@ -174,6 +175,18 @@ class RouteSource:
         if error is not None:
             raise error
         raise _not_found(known or KnownRoute(topic, None))
+
+    async def route_to_send(self, topic: str) -> KnownRoute:
+        """The route of a topic or, if it does not exist, of the default topic. Errors as in ``route``."""
+        try:
+            return await self.route(topic)
+        except TopicNotFoundError as not_found:
+            if not self._default_topic:
+                raise
+            try:
+                return await self.route(self._default_topic)
+            except TopicNotFoundError:
+                raise not_found from None
 
     def forget(self, topic: str) -> None:
         """Keeps a topic no longer. Its file on disk stays."""

@@ -78,7 +78,7 @@ def check_status(status: pb.GetNamesrvStatusResponse) -> Iterator[Finding]:
         what = "is warming: unknown topics are UNAVAILABLE there"
         yield Finding(Code.WARMING, what, "wait until its brokers are back")
     if status.guard_tripped:
-        count = status.guarded_broker_count or status.unconfirmed_broker_count  # an older name server says the second
+        count = status.guarded_broker_count
         until = f" until {iso(status.guard_ends_at_millis)}" if status.HasField("guard_ends_at_millis") else ""
         held = f"the mass-loss guard keeps {counted(count, 'broker')} in the routes that vanished together{until}"
         do = "look at the network; `nsctl guard confirm-loss` if they are gone"

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Annotated, NamedTuple
 
 import typer
@@ -220,11 +220,8 @@ class _Followed:
             after_revision=after.revision,
             page_size=PAGE,
         )
-        # An older name server passes over both, and has entries of its own epoch only, which do not name it.
-        new = takewhile(
-            lambda entry: Position(entry.epoch or now.epoch, entry.revision) > after, entries(self._server, request)
-        )
-        rows = _rows(self._server, islice(_of_causes(new, self._wanted.causes), MOST_NEW_ENTRIES + 1))
+        new = _of_causes(entries(self._server, request), self._wanted.causes)
+        rows = _rows(self._server, islice(new, MOST_NEW_ENTRIES + 1))
         if len(rows) > MOST_NEW_ENTRIES:
             self._note(f"{self._server.endpoint}: more than {MOST_NEW_ENTRIES:,} new entries: the oldest are left out")
         return rows[-MOST_NEW_ENTRIES:]

@@ -41,14 +41,12 @@ class FakeNameServer:
         """Oldest first."""
         self.failure: RichError | None = None
         self.asked: list[admin_service_pb2.ListAuditEntriesRequest] = []
-        self.is_old = False
-        """Whether it knows neither ``after_epoch`` nor epochs of entries."""
 
     def change(self, *, broker: str = "b", cause: str = "RegisterBroker", at: int | None = None) -> None:
         self.revision += 1
         self.entries.append(
             admin_service_pb2.AuditEntry(
-                epoch="" if self.is_old else self.epoch,
+                epoch=self.epoch,
                 revision=self.revision,
                 applied_at_millis=NOW_MILLIS + len(self.entries) if at is None else at,
                 cause=cause,
@@ -75,7 +73,7 @@ class FakeNameServer:
         self.asked.append(request)
         after = (request.after_epoch, request.after_revision)
         for entry in reversed(self.entries):
-            new = self.is_old or not request.HasField("after_epoch") or (entry.epoch, entry.revision) > after
+            new = not request.HasField("after_epoch") or (entry.epoch, entry.revision) > after
             if new and request.broker_name in ("", entry.summary):
                 yield admin_service_pb2.ListAuditEntriesResponse(entries=[entry])
 
@@ -238,16 +236,3 @@ def test_following_ends_at_once_where_nobody_answers_at_first() -> None:
     session = session_of(server)
     assert follow(session, Wanted()) == [[]]
     assert session.exit_code == REFUSED
-
-
-def test_an_older_name_server_that_knows_no_epochs_is_followed_too() -> None:
-    server = FakeNameServer()
-    server.is_old = True
-    server.change()
-
-    def restarted() -> None:
-        server.restart("2-b", forgets=True)
-        server.change()
-
-    looks = follow(session_of(server), Wanted(), server.change, restarted)
-    assert looks == [[("", 1)], [("", 2)], [("", 1)]]

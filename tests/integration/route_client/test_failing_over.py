@@ -10,7 +10,6 @@ import pytest
 
 from route_client import (
     ClientSettings,
-    NoNamesrvAnsweredError,
     RouteClient,
     Stale,
     TopicNotFoundError,
@@ -117,18 +116,6 @@ def test_a_name_server_that_is_not_ready_any_more_is_left(
             fake.serve(ready=False)
             eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == other.endpoint)
             shows(client, "broker-b")
-
-
-def test_a_topic_that_a_name_server_does_not_know_yet_is_asked_for_elsewhere(fake: FakeNameServer) -> None:
-    with FakeNameServer(name="ns-b") as other:
-        other.warming = {TOPIC, "Nowhere"}
-        fake.warming = {"Nowhere"}
-        endpoints, rng = first_is(other, str(fake.endpoint))
-        with RouteClient(endpoints, QUICK, rng=rng) as client:
-            assert client.route(TOPIC).route == route()
-            with pytest.raises(NoNamesrvAnsweredError, match="REGISTRY_WARMING") as caught:
-                client.route("Nowhere")
-            assert set(caught.value.errors) == {fake.endpoint, other.endpoint}
 
 
 def test_a_name_server_whose_lookup_times_out_within_a_second_is_asked_last(fake: FakeNameServer) -> None:

@@ -15,24 +15,8 @@ from route_client import (
 )
 from tests.integration.route_client.sessions import QUICK, TOPIC, gone, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
-from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
-
-
-def test_an_empty_answer_is_held_back_told_and_taken_after_its_time(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), ClientSettings(hold_seconds=0.3), topics=[TOPIC]) as client:
-        watching(client, fake)
-        changes = client.changes()
-        fake.put(TOPIC, None, (wire_removal(route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED),))
-        held = changes.take(TIMEOUT)
-        assert held is not None
-        assert (held.after.stale, held.after.route) == (Stale.HELD, route())
-        taken = changes.take(TIMEOUT)
-        assert taken is not None
-        assert taken.after.route is None
-        counters = client.status().counters
-        assert (counters.held, counters.holds_expired) == (1, 1)
 
 
 def test_polled_answers_carry_no_reasons_so_they_are_held_back(fake: FakeNameServer) -> None:

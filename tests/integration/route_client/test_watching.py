@@ -21,17 +21,6 @@ from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
 
 
-def test_a_topic_is_added_on_first_use_and_changes_arrive(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), QUICK) as client:
-        assert client.cached(TOPIC) is None
-        assert client.route(TOPIC).route == route()
-        eventually(lambda: [list(request.topics) for request in fake.watch_requests], lambda all_: [TOPIC] in all_)
-        watching(client, fake)
-        fake.put(TOPIC, wire_route("broker-a", "broker-b"))
-        shows(client, "broker-a", "broker-b")
-        assert fake.lookups == [[TOPIC]], "no polling beside a watch"
-
-
 def test_topics_given_at_the_start_are_looked_up_in_one_batch(fake: FakeNameServer) -> None:
     fake.put("Other", wire_route("broker-b"))
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC, "Other", "Missing"]) as client:

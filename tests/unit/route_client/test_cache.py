@@ -64,13 +64,6 @@ def test_a_topic_that_is_not_there_is_known_not_to_be_there_without_a_change(cac
     assert shown(cache) == (None, None)
 
 
-def test_the_loss_of_some_brokers_is_believed_at_once(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 1))
-    change = cache.offer(answer(ONLY_SLAVE, 2))
-    assert change is not None
-    assert shown(cache) == (ONLY_SLAVE, None)
-
-
 @pytest.mark.parametrize("empty", [None, TopicRoute(), route(ids=())], ids=["no topic", "no groups", "no addresses"])
 def test_an_unexplained_loss_of_all_brokers_is_held_back_marked_counted_and_taken_in_the_end(
     cache: RouteCache, clock: VirtualClock, empty: TopicRoute | None
@@ -150,33 +143,6 @@ def test_a_loss_is_held_back_if_of_one_broker_only_nothing_is_heard(cache: Route
     silent = Removal(GroupKey("DefaultCluster", "broker-a"), 1, "", reason)
     cache.offer(answer(None, 2, removals=(removal(pb.REMOVAL_REASON_UNREGISTERED), silent)))
     assert shown(cache) == (BOTH, Stale.HELD)
-
-
-def test_the_removal_of_a_group_s_queues_covers_its_brokers_and_no_other_group(cache: RouteCache) -> None:
-    whole_group = removal(pb.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None)
-    cache.offer(answer(BOTH, 1))
-    cache.offer(answer(None, 2, removals=(whole_group,)))
-    assert shown(cache) == (None, None)
-
-    two = route("broker-a", "broker-b")
-    cache.offer(answer(two, 3))
-    cache.offer(answer(None, 4, removals=(whole_group,)))
-    assert shown(cache) == (two, Stale.HELD)
-
-
-def test_a_held_loss_is_taken_once_it_is_explained(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 1))
-    cache.offer(answer(None, 2))
-    confirmed = tuple(removal(pb.REMOVAL_REASON_LOSS_CONFIRMED, broker_id=id_) for id_ in (0, 1))
-    cache.offer(answer(None, 3, removals=confirmed))
-    assert shown(cache) == (None, None)
-
-
-def test_holding_back_can_be_switched_off(clock: VirtualClock) -> None:
-    cache = RouteCache(0, clock)
-    cache.offer(answer(BOTH, 1))
-    cache.offer(answer(None, 2))
-    assert shown(cache) == (None, None)
 
 
 def test_an_older_revision_of_the_same_origin_changes_nothing(cache: RouteCache) -> None:

@@ -15,7 +15,7 @@ from route_client.cache import Answer
 from route_client.errors import TooManyTopicsError
 from route_client.settings import ClientSettings
 from route_client.watch_stream import Additions, KeptTopics, ResumePoint, WatchBroken, WatchedUpTo, WatchStream
-from tests.support.routes.wire_routes import route, wire_removal, wire_route
+from tests.support.routes.wire_routes import wire_route
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -49,21 +49,6 @@ def numbered(*topics: str) -> Additions:
     return {topic: number for number, topic in enumerate(topics, 1)}
 
 
-def test_a_watch_begins_with_the_routes_and_stands_at_the_first_bookmark() -> None:
-    stream = WatchStream(numbered("T", "U", "V"))
-    assert list(stream.opening().topics) == ["T", "U", "V"]
-    assert not stream.opening().HasField("resume_after")
-    (answer,) = stream.take(message(7, change("T", wire_route()), bookmark=False))
-    assert isinstance(answer, Answer)
-    assert (answer.topic, answer.route, answer.revision) == ("T", route(), 7)
-    assert (stream.stands, stream.resume_point) == (False, None)
-    (gone,) = stream.take(message(7, change("U")))
-    assert isinstance(gone, Answer)
-    assert gone.route is None
-    assert (stream.stands, stream.resume_point) == (True, ResumePoint("0001", 7))
-    assert sent_of(stream) == {"T", "U"}, "of V the name server says nothing: it is not warm"
-
-
 def test_a_topic_removed_before_its_bookmark_is_not_sent_when_added_again() -> None:
     stream = watching("T", "U")
     stream.take(message(7, change("U")))
@@ -74,27 +59,6 @@ def test_a_topic_removed_before_its_bookmark_is_not_sent_when_added_again() -> N
     assert not stream.has_sent("T", 3)
     stream.take(message(8, change("T"), counts=3))
     assert stream.has_sent("T", 3)
-
-
-def test_removals_come_with_the_change() -> None:
-    stream = watching("T")
-    left = change()
-    left.removals.append(wire_removal(route_data_pb2.REMOVAL_REASON_UNREGISTERED))
-    (answer,) = stream.take(message(8, left))
-    assert isinstance(answer, Answer)
-    (removal,) = answer.removals
-    assert (removal.key.broker_name, removal.broker_id, removal.reason_name) == ("broker-a", 0, "UNREGISTERED")
-
-
-def test_a_resumed_watch_goes_on_and_keeps_its_point_until_the_next_bookmark() -> None:
-    point = ResumePoint("0001", 7)
-    stream = WatchStream(numbered("T"), point)
-    assert (stream.opening().resume_after.epoch, stream.opening().resume_after.revision) == ("0001", 7)
-    stream.take(message(9, bookmark=False))
-    assert stream.resume_point == point
-    stream.take(message(9))
-    assert stream.resume_point == ResumePoint("0001", 9)
-    assert sent_of(stream) == {"T"}
 
 
 @pytest.mark.parametrize(
