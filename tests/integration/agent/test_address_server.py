@@ -152,17 +152,6 @@ def test_a_bad_answer_keeps_the_list_and_is_logged_once(
     assert logs[0]["kept"] == ["10.0.9.9:9876"]
 
 
-def test_a_good_answer_after_bad_ones_is_told_and_logged(server: HttpServer, ask: Callable[[str], Asking]) -> None:
-    server.status = 503
-    asking = ask(server.url)
-    with capture_logs() as logs:
-        asking.time.run(A_PERIOD)
-        server.status = 200
-        asking.time.run(A_PERIOD)
-    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
-    assert [entry["event"] for entry in logs] == ["namesrv_list_bad", "namesrv_list_good_again"]
-
-
 def test_a_server_that_is_not_there_changes_nothing(server: HttpServer, ask: Callable[[str], Asking]) -> None:
     asking = ask("http://127.0.0.1:1/")
     with capture_logs() as logs:

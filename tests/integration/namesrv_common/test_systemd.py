@@ -84,13 +84,6 @@ def test_a_descriptor_that_is_no_socket_is_refused_by_number_and_name(tmp_path: 
         handed(Endpoint("127.0.0.1", 1), variables(names="metrics"), file.fileno())
 
 
-def test_a_descriptor_that_is_closed_is_refused(held: socket.socket) -> None:
-    number = descriptor(held)
-    os.close(number)
-    with pytest.raises(ValueError, match="is no socket: Bad file descriptor"):
-        handed(endpoint(held), variables(), number)
-
-
 def test_a_socket_that_does_not_listen_or_listens_elsewhere_is_refused(held: socket.socket) -> None:
     with pytest.raises(ValueError, match=rf"grpc listens at {endpoint(held)}, but listen is 127\.0\.0\.1:1 and "):
         handed(Endpoint("127.0.0.1", 1), variables(), descriptor(held))

@@ -379,14 +379,6 @@ def test_the_list_at_the_start_is_told_nobody(follow: Callable[[str], Following]
     assert follow("ns:1").told == []
 
 
-def test_an_address_that_appears_behind_a_name_is_told(follow: Callable[[str], Following], system: NameSystem) -> None:
-    following = follow("ns:1 10.0.9.9:1")
-    system.set("ns", "10.0.0.1 10.0.0.2 10.0.0.3")
-    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
-    assert following.told == [endpoints("10.0.0.1:1 10.0.0.2:1 10.0.0.3:1 10.0.9.9:1")]
-    assert following.list.endpoints == following.told[-1]
-
-
 def test_a_new_list_is_in_force_and_told_once_its_names_have_been_looked_up(follow: Callable[[str], Following]) -> None:
     following = follow("ns:1")
     following.source.say("other:1 10.0.9.9:1")
@@ -422,16 +414,6 @@ def test_a_list_of_names_that_nobody_knows_replaces_nothing(
     system.set("unknown", "10.0.2.2")
     following.time.run(2 * RESOLVE_PERIOD_SECONDS)
     assert following.told == [endpoints("10.0.2.2:1")]
-
-
-def test_a_name_that_is_not_known_at_the_start_prevents_nothing_and_joins_later(
-    follow: Callable[[str], Following], system: NameSystem
-) -> None:
-    following = follow("unknown:1 10.0.9.9:1")
-    assert following.list.endpoints == endpoints("10.0.9.9:1")
-    system.set("unknown", "10.0.2.2")
-    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
-    assert following.told == [endpoints("10.0.2.2:1 10.0.9.9:1")]
 
 
 def test_a_lookup_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(system: NameSystem) -> None:

@@ -38,17 +38,6 @@ def test_a_caller_has_its_share_and_is_told_whose_bound_it_met() -> None:
     assert (shares.used, shares.refused) == (100, 3)
 
 
-def test_an_operator_has_no_more_of_its_own_than_others() -> None:
-    assert take_all(Shares("things", 100), OPERATOR)[0] == 50
-
-
-def test_this_machine_has_all_of_it_and_what_is_kept_if_others_came_first() -> None:
-    assert take_all(Shares("things", 100), MACHINE)[0] == 100
-    shares = Shares("things", 100)
-    taken = sum(take_all(shares, sharer)[0] for sharer in (GREEDY, HONEST))
-    assert taken + take_all(shares, MACHINE)[0] == 100
-
-
 def test_a_caller_has_one_of_the_fewest_things() -> None:
     assert take_all(Shares("things", 1), GREEDY)[0] == 1
 

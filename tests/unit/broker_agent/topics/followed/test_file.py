@@ -81,18 +81,6 @@ def test_a_half_written_file_that_is_soon_whole_is_never_mentioned(path: Path, t
     assert logs == []
 
 
-def test_a_broken_file_that_becomes_what_it_was_is_no_fault(path: Path, time: Passing) -> None:
-    followed = follower(path, time)
-    followed.first_table()
-    path.write_bytes(b"{")
-    assert seen(followed) is None
-    path.write_bytes(content(1))
-    assert seen(followed) == table(1)
-    time.advance(2 * BROKEN_SECONDS)
-    assert followed.look() is None
-    assert followed.problem is None
-
-
 def test_bad_topics_are_left_out_and_named_once(path: Path, time: Passing) -> None:
     followed = follower(path, time)
     followed.first_table()
