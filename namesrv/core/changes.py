@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -22,7 +22,6 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.pace import belongs_to_loop
-from namesrv_common.labels import Labels
 
 # Rows of a change. The change log holds them; all others only read them.
 
@@ -141,8 +140,8 @@ Row = (
 )
 
 
-def _weight_of(labels: Labels) -> int:
-    return len(labels) + sum(len(key) + len(value) for key, value in labels) // LABEL_BYTES_LIKE_A_ROW
+def _weight_of(texts: Iterable[str]) -> int:
+    return sum(1 + len(text) // LENGTH_LIKE_A_ROW for text in texts)
 
 
 @dataclass(slots=True, eq=False)
@@ -160,7 +159,7 @@ class Change:
     groups: frozenset[BrokerKey] = field(init=False)
     """The groups that routes show differently from now on, or no longer."""
     weight: int = field(init=False)
-    """How many rows it has for the bound of the change log: each topic of a group and each label counts."""
+    """How many rows it has for the bound of the change log: topics, labels and filter servers count."""
     next: Change | None = None
     """The change after it; None as long as there is none. Readers walk along these links, each at its own pace."""
 
@@ -179,8 +178,9 @@ class Change:
                     groups.append(row.key)
                 case FilterServersChange():
                     groups.append(row.broker)
+                    self.weight += _weight_of(row.after or ())
                 case LiveChange():
-                    self.weight += _weight_of(row.live.labels)
+                    self.weight += _weight_of(key + value for key, value in row.live.labels)
                 case KvChange(ordered_topic=str() as topic):
                     topics.append((topic,))
                 case _:
@@ -200,10 +200,10 @@ MAX_CHANGES = 100_000
 """Most changes that are kept: about 50 MB if each is of one broker."""
 
 MAX_CHANGE_ROWS = 500_000
-"""Most rows that all kept changes may have together, each topic of a group and each label counted: about 40 MB."""
+"""Most rows that all kept changes may have together, topics, labels and filter servers counted: about 40 MB."""
 
-LABEL_BYTES_LIKE_A_ROW = 80
-"""Bytes of labels that count as one more row: a broker may change its labels with each registration."""
+LENGTH_LIKE_A_ROW = 80
+"""Characters of a label or a filter server that count as one more row: a broker may send others each time."""
 
 Listener = Callable[[Change], None]
 """Called with each change right after it was published, in the same step. It must be quick, and raises nothing."""

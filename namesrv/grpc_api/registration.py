@@ -187,7 +187,7 @@ def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -
     servers = tuple(request.filter_servers.filter_servers) if request.HasField("filter_servers") else None
     if servers and len(servers) > limits.MAX_FILTER_SERVERS:
         raise limit_exceeded("filter servers", len(servers), limits.MAX_FILTER_SERVERS)
-    labels = request.labels.labels if request.HasField("labels") else None
+    labels = dict(request.labels.labels) if request.HasField("labels") else None
     if labels and len(labels) > MAX_LABELS:
         raise limit_exceeded("labels of a broker", len(labels), MAX_LABELS)
     broker = request.broker

@@ -10,7 +10,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.changes import Cause, Change, GroupChange, LiveChange
+from namesrv.core.changes import Cause, Change, FilterServersChange, GroupChange, LiveChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, RegisterBrokerResult, Registration
 from namesrv.core.registrations import BrokerRegistration
@@ -132,7 +132,15 @@ def test_labels_are_in_the_digest_of_their_own_broker_only(made: Digests) -> Non
     assert of_master == hashlib.sha256(of_slave + b"rack=r2\nrow=7\n").digest()
 
 
-def test_labels_count_in_the_bound_of_the_change_log_by_number_and_bytes() -> None:
+def test_filter_servers_count_in_the_bound_of_the_change_log_as_labels_do() -> None:
+    def weight(*servers: str) -> int:
+        row = FilterServersChange(LiveKey(CLUSTER, A), None, servers, broker=FIRST.broker)
+        return Change(Cause("RegisterBroker"), (row,)).weight
+
+    assert (weight(), weight("f:1", "f" * 158 + ":1")) == (2, 2 + 1 + 3)
+
+
+def test_labels_count_in_the_bound_of_the_change_log_by_number_and_length() -> None:
     def weight(labels: Labels) -> int:
         live = BrokerLiveInfo(FIRST.broker, 0, A, None, DataVersion(1, 1), None, 1, 120.0, labels=labels)
         return Change(Cause("RegisterBroker"), (LiveChange(live.key, None, live),)).weight
