@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import random
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from namesrv_common.endpoints import Endpoint
@@ -142,7 +140,9 @@ class RouteSource:
         await self._lookups.close()
         await self._namesrvs.close()
         await self._close_disk()
-        await self._close_listeners(caller or threading.current_thread())
+        blocked = await asyncio.to_thread(self.listeners.close, CLOSE_SECONDS, caller or threading.current_thread())
+        if blocked:
+            _log.warning("%d callbacks still block; their threads end with them", blocked)
 
     def known(self, topic: str) -> KnownRoute | None:
         """A topic's route if it can be told without asking anybody.
@@ -300,13 +300,6 @@ class RouteSource:
         except TimeoutError:
             _log.warning("the disk cache did not take all routes in time")
         self._disk.close()
-
-    async def _close_listeners(self, caller: threading.Thread) -> None:
-        close = functools.partial(self.listeners.close, CLOSE_SECONDS, caller)
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-close") as pool:
-            blocked = await asyncio.get_running_loop().run_in_executor(pool, close)
-        if blocked:
-            _log.warning("%d callbacks still block; their threads end with them", blocked)
 
 
 def _log_defect(task: asyncio.Task[None]) -> None:

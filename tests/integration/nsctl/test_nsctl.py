@@ -130,18 +130,6 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: OperatedFleet
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
 
 
-def test_a_topic_is_deleted_held_and_released(fleet: OperatedFleet) -> None:
-    assert [
-        row["blast_radius"]["topics_vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold", "--force")
-    ] == [
-        1,
-        1,
-    ]
-    assert fleet.rows("explain", "TopicTest")[0]["state"] == "TOPIC_HELD"
-    fleet.run("release-topic", "TopicTest")
-    assert fleet.rows("route", "TopicTest")
-
-
 def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(fleet: OperatedFleet) -> None:
     assert "no difference between 2 name servers" in fleet.run("diff")
     assert fleet.rows("diff") == []
