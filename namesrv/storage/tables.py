@@ -5,8 +5,10 @@ A row is a key and a value, both texts. Keys of several parts and values with fi
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -53,18 +55,12 @@ def _kv_rows(table: KvConfigTable) -> dict[str, str]:
 def _kv_content(rows: Mapping[str, str]) -> KvConfigTable:
     namespaces: dict[str, dict[str, str]] = {}
     for text, value in rows.items():
-        namespace, key = _pair(text)
-        namespaces.setdefault(namespace, {})[key] = value
+        match _parts(text):
+            case [namespace, key]:
+                namespaces.setdefault(namespace, {})[key] = value
+            case _:
+                raise BrokenRows(f"the key {text[:_KEY_SHOWN]!r} does not have two parts")
     return KvConfigTable.of(namespaces)
-
-
-def _pair(key: str) -> tuple[str, str]:
-    """The parts of a key that has two. Raises BrokenRows."""
-    match _parts(key):
-        case [first, second]:
-            return first, second
-        case _:
-            raise BrokenRows(f"the key {key[:_KEY_SHOWN]!r} does not have two parts")
 
 
 def _parts(key: str) -> list[str]:
@@ -123,27 +119,11 @@ _Millis = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """Milliseconds since the Unix epoch: what the wire can carry."""
 
 
-class _Value(BaseModel):
-    """A value. A field that this version does not know could narrow what it means, so it is refused."""
+class _IntentValue(BaseModel):
+    """The value of a row. A field that this version does not know could narrow what it means, so it is refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-
-ValueT = TypeVar("ValueT", bound=_Value)
-
-
-def _read(model: type[ValueT], key: str, value: str) -> ValueT:
-    """A value of a model. Raises BrokenRows, which names the row and its first error."""
-    try:
-        return model.model_validate_json(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "value"
-        reason = " ".join(first["msg"].split())  # the error quotes the value, which may contain line breaks
-        raise BrokenRows(f"the row {key[:_KEY_SHOWN]!r}: {place}: {reason}") from error
-
-
-class _IntentValue(_Value):
     kind: Literal["WIPE_WRITE_PERM", "ADD_WRITE_PERM", "TOPIC_HOLD"]
     caller: str
     since_millis: _Millis
@@ -177,11 +157,18 @@ def _intent_value(intent: Intent) -> str:
 
 
 def _intent_content(rows: Mapping[str, str]) -> IntentTable:
-    intents = [_intent(key, _read(_IntentValue, key, value)) for key, value in rows.items()]
-    return IntentTable.of(sorted(intents, key=lambda intent: intent.since_millis))
+    return IntentTable.of(sorted(itertools.starmap(_intent, rows.items()), key=attrgetter("since_millis")))
 
 
-def _intent(text: str, value: _IntentValue) -> Intent:
+def _intent(text: str, json_value: str) -> Intent:
+    """The intent of a row. Raises BrokenRows, which names the row and its first error."""
+    try:
+        value = _IntentValue.model_validate_json(json_value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "value"
+        reason = " ".join(first["msg"].split())  # the error quotes the value, which may contain line breaks
+        raise BrokenRows(f"the row {text[:_KEY_SHOWN]!r}: {place}: {reason}") from error
     kind = IntentKind[value.kind]
     key: HoldKey | BrokerKey
     match kind is IntentKind.TOPIC_HOLD, _parts(text):
