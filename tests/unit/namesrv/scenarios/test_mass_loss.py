@@ -15,11 +15,10 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.removals import (
     BROKERS_PER_CHANGE,
     confirm_broker_loss,
-    on_channel_destroy,
     preview_broker_loss,
     scan_not_active_broker,
 )
-from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet
 from tests.support.refusals import refuses
 from tests.support.state_changes import apply_all_now, apply_now
 from tests.unit.namesrv.scenarios.groups import (
@@ -29,9 +28,7 @@ from tests.unit.namesrv.scenarios.groups import (
     known_route,
     lift_all,
     names,
-    perms,
     version,
-    wipe,
 )
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0
@@ -64,9 +61,6 @@ class LostFleet(Fleet):
         """Ends the channels of some brokers, one by one."""
         return [gone for number in numbers for gone in self.end_channel(self.channels[number])]
 
-    def leave(self, number: int) -> None:
-        assert self.unregister(addr_of(number), name=f"broker-{number}") is not None
-
     def beat(self, *numbers: int) -> None:
         for number in numbers:
             self.heartbeats.broker_heartbeat(self.key(number), 0, addr_of(number))
@@ -95,12 +89,6 @@ def test_a_fleet_of_four_brokers_is_believed_to_be_lost_and_one_of_five_is_held(
     assert (four.routed, five.routed) == (set(), {4})
     five.lose(4)
     assert (five.routed, five.unconfirmed) == ({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4})
-
-
-def test_half_of_a_fleet_may_go() -> None:
-    fleet = LostFleet(6)
-    assert len(fleet.lose(0, 1, 2)) == 3
-    assert (fleet.routed, fleet.unconfirmed) == ({3, 4, 5}, set())
 
 
 def test_more_than_half_of_a_fleet_comes_back_the_first_losses_included() -> None:
@@ -153,14 +141,6 @@ def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwh
     assert fleet.state.revision == revision + 2
 
 
-def test_channels_that_end_together_are_one_loss() -> None:
-    fleet = LostFleet(3)
-    for channel_id in fleet.channels.values():
-        fleet.heartbeats.end_channel(channel_id)
-    assert apply_all_now(on_channel_destroy(fleet.state, fleet.channels.values())) == []
-    assert fleet.unconfirmed == {0, 1, 2}
-
-
 def test_ends_of_channels_and_silence_count_together() -> None:
     fleet = LostFleet(6)
     fleet.clock.advance(TIMEOUT - WINDOW)
@@ -172,12 +152,6 @@ def test_ends_of_channels_and_silence_count_together() -> None:
     assert fleet.unconfirmed == {0, 1, 2, 3}
 
 
-def test_fewer_than_three_brokers_always_go() -> None:
-    fleet = LostFleet(2)
-    assert len(fleet.lose(0, 1)) == 2
-    assert fleet.routed == set()
-
-
 def test_losses_within_the_window_count_together_and_older_ones_do_not() -> None:
     within, beyond = LostFleet(5), LostFleet(5)
     for fleet, pause in ((within, WINDOW), (beyond, WINDOW + 0.001)):
@@ -186,31 +160,6 @@ def test_losses_within_the_window_count_together_and_older_ones_do_not() -> None
         fleet.lose(2)
     assert within.unconfirmed == {0, 1, 2}
     assert (beyond.unconfirmed, beyond.routed) == (set(), {3, 4})
-
-
-def test_losses_that_are_spread_over_more_than_the_window_empty_a_fleet() -> None:
-    fleet = LostFleet(6)
-    for number in range(6):
-        fleet.clock.advance(WINDOW + 0.001)
-        assert len(fleet.lose(number)) == 1
-    assert fleet.routed == set()
-
-
-def test_brokers_that_unregister_never_count() -> None:
-    fleet = LostFleet(6)
-    for number in range(4):
-        fleet.leave(number)
-    assert len(fleet.lose(4)) == 1
-    assert fleet.routed == {5}
-
-
-def test_brokers_that_came_back_do_not_count() -> None:
-    fleet = LostFleet(4)
-    fleet.lose(0, 1)
-    fleet.come(0)
-    fleet.come(1)
-    assert len(fleet.lose(2, 3)) == 2
-    assert (fleet.routed, fleet.unconfirmed) == ({0, 1}, set())
 
 
 def test_brokers_that_are_held_already_are_no_part_of_the_fleet_that_is_left() -> None:
@@ -237,16 +186,6 @@ def test_a_held_broker_goes_when_its_time_is_up_as_a_confirmed_loss() -> None:
     assert (fleet.routed, fleet.unconfirmed) == ({3, 4}, set())
 
 
-def test_losses_that_were_confirmed_do_not_count_with_later_ones() -> None:
-    fleet = LostFleet(5)
-    fleet.lose(0, 1, 2)
-    fleet.clock.advance(HOLD + 0.001)
-    fleet.beat(3, 4)
-    fleet.scan()
-    assert len(fleet.lose(3)) == 1
-    assert fleet.unconfirmed == set()
-
-
 def test_a_registration_confirms_a_held_broker_with_its_own_word() -> None:
     fleet = LostFleet(5)
     fleet.lose(0, 1, 2)
@@ -263,16 +202,6 @@ def test_a_registration_confirms_a_held_broker_with_its_own_word() -> None:
     fleet.clock.advance(0.001)
     fleet.scan()
     assert fleet.routed == {0, 3, 4}
-
-
-def test_a_held_broker_may_unregister_with_the_generation_that_it_has() -> None:
-    fleet = LostFleet(5)
-    generation = next(iter(fleet.state.tables.broker_live_table.values())).generation
-    fleet.lose(0, 1, 2)
-    gone = fleet.unregister(addr_of(0), name="broker-0", generation=generation)
-    assert gone is not None
-    assert gone.reason is RemovalReason.UNREGISTERED
-    assert fleet.unconfirmed == {1, 2}
 
 
 @pytest.mark.parametrize(("number", "left"), [(1, {0, 2, 3, 4}), (None, {3, 4}), (4, {0, 1, 2, 3, 4})])
@@ -293,15 +222,6 @@ def test_an_operator_confirms_the_loss_of_held_brokers_and_of_no_others(number: 
     assert fleet.routed == left
 
 
-def test_a_broker_that_came_back_meanwhile_keeps_its_place_and_does_not_come_back_twice() -> None:
-    fleet = LostFleet(6)
-    fleet.lose(0, 1, 2)
-    fleet.register("10.0.0.9:10911", name="broker-0", topics=("shared", "topic-0"))  # another address, the same place
-    fleet.lose(3)
-    assert fleet.unconfirmed == {1, 2, 3}
-    assert addrs_of(known_route(fleet, "topic-0").broker_datas[0]) == {0: "10.0.0.9:10911"}
-
-
 def test_a_whole_group_comes_back_with_the_topics_that_went_with_its_last_broker() -> None:
     fleet = Fleet()
     members = [(fleet.heartbeats.open_channel(), addr_of(number), number) for number in range(3)]
@@ -314,14 +234,6 @@ def test_a_whole_group_comes_back_with_the_topics_that_went_with_its_last_broker
     assert fleet.end_channel(members[2][0]) == []
     assert fleet.addrs() == {0: addr_of(0), 1: addr_of(1), 2: addr_of(2)}
     assert names(fleet) == ["broker-a", "other"]
-
-
-def test_a_group_that_comes_back_is_still_wiped() -> None:
-    fleet = LostFleet(6)
-    wipe(fleet, fleet.key(0))
-    fleet.lose(0, 1, 2, 3)
-    assert perms(fleet, "topic-0") == [4]
-    assert perms(fleet, "topic-1") == [6]
 
 
 @pytest.mark.parametrize(("cluster_name", "stays"), [(None, False), (CLUSTER, False), ("other-cluster", True)])

@@ -8,10 +8,8 @@ from namesrv.core.changes import GroupChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
-from namesrv.core.removals import on_channel_destroy
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
-from tests.support.state_changes import apply_all_now
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,
@@ -61,13 +59,6 @@ def test_a_deposed_master_is_refused_and_nothing_has_changed(fleet: Fleet, depos
         fleet.register(C, 0, version=deposed_version)
     assert everything(fleet) == before
     assert fleet.addrs() == {0: B, 2: C}
-
-
-def test_an_equal_state_version_takes_the_id_over(fleet: Fleet) -> None:
-    fleet.register(A, version=version(5, state_version=2))
-    result = fleet.register(B, version=version(1, state_version=2))
-    assert [gone.live.broker_addr for gone in result.replaced] == [A]
-    assert fleet.addrs() == {0: B}
 
 
 # Intents of operators, and what registrations bring
@@ -176,14 +167,6 @@ def test_an_increment_deletes_nothing_even_if_registrations_are_taken_exactly() 
     assert all_topics(fleet) == ["T", "T1", "T2"]
 
 
-def test_a_broker_of_the_snapshot_file_has_to_register_in_full_first() -> None:
-    before, after = Fleet(), Fleet()
-    before.register(topics=("T",))
-    after.state.load_snapshot(before.state.snapshot().messages())
-    with refuses(Reason.NEED_FULL_REGISTRATION, match="not from the broker itself"):
-        after.register(topics=("T2",), version=version(2), base_version=VERSION)
-
-
 def test_a_slaves_topics_are_ignored(fleet: Fleet) -> None:
     """RocketMQ 4."""
     fleet.register(A)
@@ -224,25 +207,6 @@ def test_a_late_unregistration_of_an_old_generation_spares_the_fresh_registratio
     assert fleet.unregister(generation=old.generation) is None
     assert fleet.addrs() == {0: A}
     assert fleet.unregister(generation=new.generation) is not None
-
-
-def test_a_channels_end_spares_a_broker_that_registers_before_its_turn(fleet: Fleet) -> None:
-    """Upstream's #11043 where the order to unregister comes from a channel's end."""
-    channel_id, new = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
-    fleet.register(channel_id=channel_id)
-    fleet.heartbeats.end_channel(channel_id)
-    removal = on_channel_destroy(fleet.state, [channel_id])
-    fleet.register(channel_id=new)
-    assert apply_all_now(removal) == []
-    assert fleet.addrs() == {0: A}
-
-
-def test_an_unregistration_by_a_stale_owner_spares_the_new_one(fleet: Fleet) -> None:
-    """Upstream's #5374."""
-    fleet.register(A)
-    fleet.register(B)
-    assert fleet.unregister(A) is None
-    assert fleet.addrs() == {0: B}
 
 
 # Brokers that share something
@@ -294,6 +258,7 @@ def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fl
     ]
     assert (names(fleet, "T"), all_topics(fleet)) == (["renamed"], ["T"])
     assert fleet.end_channel(old) == []
+    assert fleet.unregister(A) is None
     assert len(fleet.end_channel(new)) == 1
     assert not fleet.state.tables.broker_addr_table
 
@@ -309,11 +274,6 @@ def test_a_group_tells_its_lowest_id_before_and_after_each_change(fleet: Fleet) 
     fleet.register(C, 2)
     fleet.unregister(A)
     assert group_changes(fleet, revision) == [(1, 0), (0, 0), (0, 1)]
-
-
-def test_the_first_member_of_a_group_has_no_lowest_id_before_it(fleet: Fleet) -> None:
-    fleet.register(A)
-    assert group_changes(fleet, 0) == [(None, 0)]
 
 
 def test_a_slave_learns_no_master_before_there_is_one_and_after_it_left(fleet: Fleet) -> None:
