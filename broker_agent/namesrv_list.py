@@ -133,7 +133,7 @@ OnNames = Callable[[tuple[Endpoint, ...]], None]
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class ListSource:
+class ListSource(PeriodicThread):
     """A list that changes while the agent runs, read in a thread. A bad one leaves the last one in force."""
 
     def __init__(
@@ -154,27 +154,15 @@ class ListSource:
             names: The list in force until another one is read.
             pause_seconds: The time to the next read.
         """
+        super().__init__("broker-agent-namesrv-list", self._read, first_delay=first_delay, wait=wait)
         self.names = names
         """The last good list."""
+        self.on_names: OnNames = lambda _names: None
+        """Called in the thread with each list that differs from the one before."""
         self._source = source
         self._read_list = read
         self._pause_seconds = pause_seconds
         self._is_bad = False
-        self._on_names: OnNames = lambda _names: None
-        self._thread = PeriodicThread("broker-agent-namesrv-list", self._read, first_delay=first_delay, wait=wait)
-
-    def start(self, on_names: OnNames) -> None:
-        """Calls with each list that differs from the one before, in the thread, from now on."""
-        self._on_names = on_names
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends, without waiting for that."""
-        self._thread.stop()
-
-    def join(self, seconds: float) -> None:
-        """Waits for the end, at most so long."""
-        self._thread.join(seconds)
 
     def _read(self) -> float:
         try:
@@ -190,7 +178,7 @@ class ListSource:
                 _log.info("namesrv_list_good_again", source=self._source)
             if names != self.names:
                 self.names = names
-                self._on_names(names)
+                self.on_names(names)
         return self._pause_seconds()
 
 
@@ -278,7 +266,7 @@ def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
         raise OSError(f"{name.host!r} is no name of the DNS: {error}") from error
 
 
-class ResolvedName:
+class ResolvedName(PeriodicThread):
     """The addresses behind a name. A lookup that fails or finds nothing leaves the last ones in force.
 
     Each name has a thread of its own, so a lookup that hangs blocks no other.
@@ -296,6 +284,7 @@ class ResolvedName:
 
         ``on_change`` is called after each change of the addresses, in this name's thread.
         """
+        super().__init__(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
         self.addresses: tuple[Endpoint, ...] = ()
         """The addresses in force, sorted; none if none has been found yet."""
         self._name = name
@@ -303,12 +292,9 @@ class ResolvedName:
         self._rng = timing.rng
         self._backoff = Backoff(FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, rng=timing.rng)
         self._resolve = resolve
-        self._wait = wait
         self._failures = 0
         self._lacked: dict[Endpoint, int] = {}  # how many lookups in a row an address that is in force was missing
         self._looked_up = threading.Event()
-        thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
-        self.start, self.stop, self.join = thread.start, thread.stop, thread.join
 
     def wait_for_first(self, seconds: float) -> bool:
         """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
@@ -422,13 +408,14 @@ class NamesrvList:
         """
         self._take_names(self._first_names, told=False)
         if self._source is not None:
-            self._source.start(self._take_names)
+            self._source.on_names = self._take_names
+            self._source.start()
 
     def stop(self) -> None:
         """Stops calling listeners and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
-            ending: list[ListSource | ResolvedName] = [*self._resolved.values()]
+            ending: list[PeriodicThread] = [*self._resolved.values()]
         if self._source is not None:
             ending.append(self._source)
         for item in ending:

@@ -73,7 +73,8 @@ class Asking:
         self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
         self.source = address_server(url, endpoints(first), agent_timing(self.time), self.time.wait)
-        self.source.start(self.told.append)
+        self.source.on_names = self.told.append
+        self.source.start()
 
     def stop(self) -> None:
         self.source.stop()

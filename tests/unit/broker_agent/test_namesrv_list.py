@@ -19,7 +19,6 @@ from broker_agent.namesrv_list import (
     RESOLVE_PERIOD_SECONDS,
     ListSource,
     NamesrvList,
-    OnNames,
     ResolvedName,
     addresses_of,
     check_namesrv,
@@ -134,7 +133,8 @@ class WatchedList:
         self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
         self.source = list_file(path, self.time.wait)
-        self.source.start(self.told.append)
+        self.source.on_names = self.told.append
+        self.source.start()
         self.time.settle(1)
 
     def look(self) -> None:
@@ -319,14 +319,12 @@ class Source(ListSource):
     """A source whose list the test changes."""
 
     def __init__(self) -> None:
-        self.on_names: OnNames | None = None
         self.stopped = False
 
-    def start(self, on_names: OnNames) -> None:
-        self.on_names = on_names
+    def start(self) -> None:
+        pass
 
     def say(self, text: str) -> None:
-        assert self.on_names is not None
         self.on_names(endpoints(text))
 
     def stop(self) -> None:
