@@ -59,7 +59,7 @@ def _peers(*servers: str, workloads: Sequence[str], one_round: bool = False) -> 
 
 
 def _registrations(effort: Effort) -> Iterator[Sample]:
-    for workloads in (["lookups-20k-width-16"], ["register-20", "register-1"], ["register-10k"]):
+    for workloads in (["lookups-20k-width-16"], ["mixed"], ["register-20", "register-1"], ["register-10k"]):
         yield from _peers(NAMESRV_REMOTING, JAVA, workloads=workloads)(effort)
 
 
@@ -210,6 +210,7 @@ def _own_protocol(figures: Figures) -> Rows:
         ("lookups, 16 broker groups per topic", "lookups-20k-width-16", NAMESRV_REMOTING, _ROUTE, "remoting"),
         ("lookups, 1 connection", "connections-1", NAMESRV_REMOTING, _ROUTE, "connections"),
         ("lookups, 1,024 connections", "connections-1024", NAMESRV_REMOTING, _ROUTE, "connections"),
+        ("lookups with 5 % registrations, 64 connections", "mixed", NAMESRV_REMOTING, _ROUTE, "remoting"),
         (wide, "capacity-100k-width-16", NAMESRV_REMOTING, _ROUTE, "capacity"),
         ("registrations of 10,000 unchanged topics", "register-10k", NAMESRV_REMOTING, _REGISTER, "remoting"),
         ("registrations of 20 unchanged topics", "register-20", NAMESRV_REMOTING, _REGISTER, "remoting"),

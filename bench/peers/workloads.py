@@ -73,14 +73,15 @@ def all_workloads(scale: float = 1.0) -> dict[str, Workload]:
     each = int(10_000 * scale)
     small, wide, clustered = spread(20_000, 1_000, 1), spread(20_000, 1_000, 16), Table(each * _CLUSTERS, owners)
     wider = spread(100_000, 1_000, 16)
-    reading = "lookups of random topics"
+    reading, renewing = "lookups of random topics", "5 % unchanged registrations"
     found = (
         Workload("lookups", f"{reading}, 64 connections", small, _reading(64)),
         Workload("connections-1", f"{reading}, 1 connection", small, _reading(1)),
         Workload("connections-1024", f"{reading}, 1,024 connections", small, _reading(1_024)),
         Workload("lookups-20k-width-16", f"{reading}, 64 connections", wide, _reading(64)),
         Workload("lookups-100k-width-4", f"{reading}, 64 connections", spread(100_000, 1_000, 4), _reading(64)),
-        Workload("capacity-100k-width-16", "95 % lookups, 5 % unchanged registrations", wider, _mixed),
+        Workload("mixed", f"95 % lookups, {renewing}, 64 connections", small, _mixed(64)),
+        Workload("capacity-100k-width-16", f"95 % lookups, {renewing}, 1,024 connections", wider, _mixed(1_024)),
         Workload("heartbeats", "heartbeats, a connection for each broker", small, _heartbeats),
         Workload("versions", "QueryDataVersion, unchanged, a connection for each broker", small, _versions),
         Workload("register-10k", "one broker registers 10,000 topics, new versions", spread(10_000, 1, 1), _renewing),
@@ -96,10 +97,13 @@ def _reading(connections: int) -> Groups:
     return lambda table, language: [Group("clients", table.lookups(language), connections)]
 
 
-def _mixed(table: Table, language: Language) -> list[Group]:
-    rng, registrations = random.Random(SEED), table.fill(language).calls
-    calls = [rng.choice(registrations) if rng.randrange(100) < 5 else one for one in table.lookups(language)]
-    return [Group("clients", calls, connections=1_024)]
+def _mixed(connections: int) -> Groups:
+    def groups(table: Table, language: Language) -> list[Group]:
+        rng, registrations = random.Random(SEED), table.fill(language).calls
+        calls = [rng.choice(registrations) if rng.randrange(100) < 5 else one for one in table.lookups(language)]
+        return [Group("clients", calls, connections)]
+
+    return groups
 
 
 def _heartbeats(table: Table, language: Language) -> list[Group]:
