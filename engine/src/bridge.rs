@@ -190,12 +190,8 @@ pub enum Event {
 pub enum Command {
     /// Answer it, and end it well.
     Answer(Bytes),
-    /// Send one message of a stream.
-    Write(Bytes),
     /// Send one message, which so many streams share.
-    WriteShared(Bytes, usize),
-    /// Send metadata before any message.
-    Begin(HeaderMap),
+    Write(Bytes, usize),
     /// End it with these trailers, the status among them. The last message has some time to leave before them.
     Finish(HeaderMap),
     /// Bring the next message of the request.
@@ -418,13 +414,6 @@ impl Bridge {
 
     /// Hands commands over to the threads that have their calls.
     pub(crate) fn give(&self, commands: &mut Vec<(CallId, Command)>) {
-        if let [inbox] = self.inboxes.as_slice() {
-            if !commands.is_empty() {
-                locked(&inbox.commands).append(commands);
-                inbox.notify.notify_one();
-            }
-            return;
-        }
         let mut by_thread: Vec<Vec<(CallId, Command)>> = self.inboxes.iter().map(|_| Vec::new()).collect();
         for (id, command) in commands.drain(..) {
             if let Some(of_thread) = by_thread.get_mut(thread_of(id)) {

@@ -24,7 +24,7 @@ use crate::limits::Limits;
 use crate::panics::text_of;
 use crate::peer::Owner;
 use crate::remoting::answer::GoAway;
-use crate::shared::{Method, Shared, Stage};
+use crate::shared::{Hits, Method, Shared, Stage};
 use crate::worker_thread;
 
 /// Most events that are handed over in one iteration of the event loop.
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Writes the same message to many streams, at the next `flush`.
     pub fn write_all(&self, ids: &[CallId], message: &Bytes) {
-        let commands = ids.iter().map(|id| (*id, Command::WriteShared(message.clone(), ids.len())));
+        let commands = ids.iter().map(|id| (*id, Command::Write(message.clone(), ids.len())));
         locked(&self.commands).extend(commands);
     }
 
@@ -286,10 +286,10 @@ impl Engine {
         self.shared.http2_errors.by_reason()
     }
 
-    /// Answers from the cache: (method, code, how many), and the nanoseconds that all of each method took.
+    /// Answers from the cache, of each method: with content, that something does not exist, and the nanoseconds of both.
     #[must_use]
-    pub fn hits(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
-        self.shared.hit_counts()
+    pub fn hits(&self) -> Vec<(u64, u64, u64)> {
+        self.shared.hits.iter().map(Hits::copy).collect()
     }
 }
 

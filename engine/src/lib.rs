@@ -20,6 +20,7 @@ mod known;
 mod ledger;
 mod limits;
 mod notices;
+mod outgoing;
 mod panics;
 mod peer;
 #[cfg(feature = "python")]

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 /// Between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Lines about peers that may come at once: each of a few is named.
+/// Lines that may come at once: each of a few peers is named.
 const BURST: u32 = 20;
 
 /// When the next line of one kind may be told.
@@ -24,8 +24,8 @@ struct Pace {
 
 impl Pace {
     /// How many were suppressed before this one, or None if this one is suppressed, too.
-    fn admit(&mut self, now: Instant, burst: u32) -> Option<u64> {
-        if now + PAUSE * (burst - 1) < self.next {
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if now + PAUSE * (BURST - 1) < self.next {
             self.not_told += 1;
             return None;
         }
@@ -47,20 +47,11 @@ impl Notices {
         Self { bridge, clock, paces: Mutex::default() }
     }
 
-    /// Reports something that concerns all, once in a while however often it happens.
+    /// Tells what is wrong with a peer, or with all: each of a few is named, and in a flood a line in a while.
     pub(crate) fn tell(&self, kind: &'static str, peer: &str, text: &str) {
-        self.tell_at_pace(kind, peer, text, 1);
-    }
-
-    /// Tells what one peer does wrong: one line for each of a few, and in a flood a line in a while.
-    pub(crate) fn tell_of_peer(&self, kind: &'static str, peer: &str, text: &str) {
-        self.tell_at_pace(kind, peer, text, BURST);
-    }
-
-    fn tell_at_pace(&self, kind: &'static str, peer: &str, text: &str, burst: u32) {
         let now = self.clock.now();
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = paces.entry(kind).or_insert(Pace { next: now, not_told: 0 }).admit(now, burst);
+        let admitted = paces.entry(kind).or_insert(Pace { next: now, not_told: 0 }).admit(now);
         drop(paces);
         if let Some(not_told) = admitted {
             self.bridge.tell(Event::Notice(Notice { kind, peer: peer.to_owned(), text: text.to_owned(), not_told }));
@@ -75,19 +66,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_of_a_few_peers_has_a_line_and_a_line_stands_for_the_rest_of_a_flood() {
         let mut pace = Pace { next: Instant::now(), not_told: 0 };
-        let told = |pace: &mut Pace| (0..100).filter_map(|_| pace.admit(Instant::now(), BURST)).collect::<Vec<_>>();
+        let told = |pace: &mut Pace| (0..100).filter_map(|_| pace.admit(Instant::now())).collect::<Vec<_>>();
         assert_eq!(told(&mut pace), vec![0; 20]);
         tokio::time::advance(PAUSE).await;
         assert_eq!(told(&mut pace), [80], "those that were not told are in the next line");
         tokio::time::advance(PAUSE * BURST).await;
         assert_eq!(told(&mut pace).len(), 20, "after a pause, each of a few again");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_concerns_all_has_a_line_in_a_while() {
-        let mut pace = Pace { next: Instant::now(), not_told: 0 };
-        assert_eq!((0..9).filter_map(|_| pace.admit(Instant::now(), 1)).count(), 1);
-        tokio::time::advance(PAUSE).await;
-        assert_eq!(pace.admit(Instant::now(), 1), Some(8));
     }
 }

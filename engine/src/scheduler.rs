@@ -2,8 +2,7 @@
 //!
 //! Work of a peer runs in slices, one at a time. A slice begins at once while the thread has time for all. Once the slices
 //! between two looks at the sockets have taken `PASS`, further ones wait. Then owners are served round robin, each for a
-//! quantum of time (deficit round robin), and the work of one owner in the order in which it asked. Work that has begun what
-//! takes memory until it ends goes first among its owner's.
+//! quantum of time (deficit round robin), and the work of one owner in the order in which it asked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -90,7 +89,6 @@ impl Scheduler {
             scheduler: Rc::clone(self),
             owner,
             entry,
-            goes_first: false,
             asked: None,
             began: Instant::now(),
             waited: Duration::ZERO,
@@ -130,17 +128,13 @@ impl Scheduler {
         free
     }
 
-    fn enqueue(&self, owner: Owner, entry: &Rc<Entry>, goes_first: bool) {
+    fn enqueue(&self, owner: Owner, entry: &Rc<Entry>) {
         let state = &mut *self.state.borrow_mut();
         let queue = state.queues.entry(owner).or_insert_with(|| {
             state.order.push_back(owner);
             Queue { credit: i64::try_from(self.quantum).unwrap_or(i64::MAX), waiting: VecDeque::new() }
         });
-        if goes_first {
-            queue.waiting.push_front(Rc::clone(entry));
-        } else {
-            queue.waiting.push_back(Rc::clone(entry));
-        }
+        queue.waiting.push_back(Rc::clone(entry));
         entry.stage.set(Stage::Waiting);
         state.waiting += 1;
         if let Some(driver) = state.driver.as_ref().filter(|_| state.waiting == 1) {
@@ -209,8 +203,6 @@ pub(crate) struct Slice {
     scheduler: Rc<Scheduler>,
     owner: Owner,
     entry: Rc<Entry>,
-    /// Whether its next slices come before those of its owner's other work.
-    pub(crate) goes_first: bool,
     /// Since when it waits.
     asked: Option<Instant>,
     /// When the slice began.
@@ -229,7 +221,7 @@ impl Slice {
             Stage::Waiting => return self.wait(cx),
             Stage::Idle if !self.scheduler.take() => {
                 self.asked = Some(Instant::now());
-                self.scheduler.enqueue(self.owner, &self.entry, self.goes_first);
+                self.scheduler.enqueue(self.owner, &self.entry);
                 return self.wait(cx);
             }
             Stage::Called | Stage::Idle => {}
@@ -368,16 +360,5 @@ mod tests {
         assert!(next.poll(&cx).is_pending(), "the one before it has been called");
         drop(called);
         assert!(next.poll(&cx).is_ready());
-    }
-
-    #[test]
-    fn work_that_goes_first_comes_before_its_owners_other_work() {
-        let (scheduler, cx) = (Scheduler::of_other(1), Context::from_waker(Waker::noop()));
-        let [mut having, mut usual, mut first] = [(); 3].map(|()| scheduler.of(OTHER));
-        first.goes_first = true;
-        assert!(having.poll(&cx).is_ready());
-        assert!(usual.poll(&cx).is_pending() && first.poll(&cx).is_pending());
-        having.end();
-        assert!(usual.poll(&cx).is_pending() && first.poll(&cx).is_ready());
     }
 }

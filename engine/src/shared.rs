@@ -15,7 +15,7 @@ use crate::classes::Classes;
 use crate::clock::Clock;
 use crate::connection::errors::NO_ERRORS;
 use crate::engine::Setup;
-use crate::grpc::status::{CODES, Statuses};
+use crate::grpc::status::Statuses;
 use crate::known::Known;
 use crate::ledger::{Kind, Ledger};
 use crate::limits::Limits;
@@ -74,28 +74,34 @@ impl Stage {
     }
 }
 
-/// Answers from the cache to one method.
+/// Answers from the cache to one method: those with content, and those that something does not exist.
 #[derive(Debug, Default)]
 pub(crate) struct Hits {
-    by_code: [AtomicU64; CODES],
+    found: AtomicU64,
+    absent: AtomicU64,
     nanos: AtomicU64,
 }
 
 impl Hits {
-    pub(crate) fn count(&self, code: u8) {
-        if let Some(count) = self.by_code.get(usize::from(code)) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+    pub(crate) fn count(&self, is_absence: bool) {
+        let count = if is_absence { &self.absent } else { &self.found };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many were answered well, in this time together.
+    /// So many were answered with content, in this time together.
     pub(crate) fn answered(&self, calls: u32, time: Duration) {
-        self.by_code[0].fetch_add(u64::from(calls), Ordering::Relaxed);
+        self.found.fetch_add(u64::from(calls), Ordering::Relaxed);
         self.took(time);
     }
 
     pub(crate) fn took(&self, time: Duration) {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A copy of the three.
+    pub(crate) fn copy(&self) -> (u64, u64, u64) {
+        let Self { found, absent, nanos } = self;
+        (found.load(Ordering::Relaxed), absent.load(Ordering::Relaxed), nanos.load(Ordering::Relaxed))
     }
 }
 
@@ -280,19 +286,5 @@ impl Shared {
             self.authorities_generation.fetch_add(1, Ordering::AcqRel);
             self.bridge.wake_threads();
         }
-    }
-
-    /// A copy of the counters of hits (method, code, how many), and the nanoseconds that all of a method took.
-    pub(crate) fn hit_counts(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
-        let mut counts = Vec::new();
-        for (method, hits) in (0..).zip(&self.hits) {
-            for (code, count) in (0..).zip(&hits.by_code) {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    counts.push((method, code, count));
-                }
-            }
-        }
-        (counts, self.hits.iter().map(|hits| hits.nanos.load(Ordering::Relaxed)).collect())
     }
 }

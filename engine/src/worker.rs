@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::bridge::{CallId, Command, Inbox, call_id};
-use crate::connection::gathered::Spare;
 use crate::connections::{ConnectionHandle, Connections};
 use crate::grpc::inflate::Unpacking;
 use crate::remoting::incoming::READ;
@@ -37,8 +36,6 @@ pub(crate) struct Worker {
     pub(crate) scheduler: Rc<Scheduler>,
     /// Buffer in which cache keys are built.
     pub(crate) key: RefCell<Vec<u8>>,
-    /// Buffer in which the connection that runs gathers its writes.
-    pub(crate) spare: Spare,
     /// Buffer into which the connection of `RocketMQ`'s protocol that runs reads.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
 }
@@ -55,7 +52,6 @@ impl Worker {
             unpacking: Unpacking::new(&shared.statuses),
             scheduler: Scheduler::of_thread(),
             key: RefCell::default(),
-            spare: Spare::default(),
             read_buffer: RefCell::new(vec![0; READ].into()),
             shared,
         })

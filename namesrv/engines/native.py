@@ -385,7 +385,7 @@ class KeptAnswers:
     def put_refusal(self, call: Call, trailing: Fields, dependencies: Sequence[str], generation: int) -> None:
         """Keeps that something is not found; any other status is a defect, or concerns its caller."""
         self._remember(call.call)
-        self._engine.put_status(call.call, call.code.value[0], call.details, trailing, dependencies, generation)
+        self._engine.put_absence(call.call, call.code.value[0], call.details, trailing, dependencies, generation)
 
     def put_frame(
         self,
@@ -629,31 +629,23 @@ class NativeServer(EngineServer):
             self.known.forget()
 
     def hits(self) -> Hits:
-        paths, hits = self._paths, self._hits().items()
         return {
-            (paths[method].removeprefix("/"), _CODES[code]): hit for (method, code), hit in hits if method < len(paths)
+            (path.removeprefix("/"), code): (count, nanos / 1e9 * count / (found + absent))
+            for path, (found, absent, nanos) in zip(self._paths, self._hits(), strict=False)
+            for code, count in ((_OK, found), (grpc.StatusCode.NOT_FOUND, absent))
+            if count
         }
 
     def frame_hits(self) -> FrameHits:
-        by_code: dict[int, tuple[int, float]] = {}
-        for (method, _), (count, seconds) in self._hits().items():
-            code = self._requests[method - len(self._paths)].code if method >= len(self._paths) else None
-            if code is not None:
-                before, took = by_code.get(code, (0, 0.0))
-                by_code[code] = before + count, took + seconds
-        return by_code
-
-    def _hits(self) -> Mapping[tuple[int, int], tuple[int, float]]:
-        """By the number of the method and the code."""
-        if not self._is_started:
-            return {}
-        counts, nanos = self.engine.hits()
-        of_method: dict[int, int] = {}
-        for method, _, count in counts:
-            of_method[method] = of_method.get(method, 0) + count
+        of_requests = zip(self._requests, self._hits()[len(self._paths) :], strict=False)
         return {
-            (method, code): (count, nanos[method] / 1e9 * count / of_method[method]) for method, code, count in counts
+            requests.code: (found + absent, nanos / 1e9)
+            for requests, (found, absent, nanos) in of_requests
+            if requests.code is not None and found + absent
         }
+
+    def _hits(self) -> list[tuple[int, int, int]]:
+        return self.engine.hits() if self._is_started else []
 
     def stats(self) -> Mapping[str, int]:
         return self.engine.stats() if self._is_started else {}
@@ -825,9 +817,6 @@ class NativeServer(EngineServer):
         except TimeoutError:
             return False
         return True
-
-
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def _counted_as(path: str) -> str:

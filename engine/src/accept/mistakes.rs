@@ -42,7 +42,7 @@ impl Mistake {
     /// Counts a connection that ends because its client makes this mistake, and logs it.
     pub(crate) fn refuse(&self, peer: &Peer, shared: &Shared) {
         shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
-        shared.notices.tell_of_peer(self.kind, &peer.address, &self.text);
+        shared.notices.tell(self.kind, &peer.address, &self.text);
     }
 }
 

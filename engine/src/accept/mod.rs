@@ -9,7 +9,6 @@ pub(crate) mod rates;
 pub(crate) mod tls;
 
 use std::cell::RefCell;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -175,15 +174,11 @@ impl Acceptor {
             Ok(place) => place,
             Err(over) => return self.no_place(&peer, over),
         };
-        let now = self.shared.clock.now();
-        if !self.connection_rates.borrow_mut().admit(site_of(address.ip()), now) {
+        let site = site_of(address.ip());
+        if !self.connection_rates.borrow_mut().admit(site, self.shared.clock.now()) {
             let rate = self.shared.limits.max_connection_rate;
-            self.refuse(
-                "connections_too_fast",
-                &peer,
-                &format!("more than {rate} new connections a second; some are closed"),
-            );
-            return;
+            let text = format!("more than {rate} new connections a second; some are closed");
+            return self.refuse("connections_too_fast", &peer, &text);
         }
         self.shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
         let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
@@ -191,65 +186,56 @@ impl Acceptor {
             keep_alive(&stream);
         }
         peer.authorities_generation = self.shared.authorities_generation(); // before its certificates are looked at
-        let tls = self.shared.tls().filter(|_| door != Door::Remoting(TlsMode::Disabled));
-        let arriving = Arriving { stream, peer, site: site_of(address.ip()), place, door };
-        match tls {
-            None => self.hand_on(plain(arriving.stream), arriving.peer, arriving.place, Carrier::Plain, door),
-            Some(tls) if door == Door::Remoting(TlsMode::Permissive) => {
-                drop(spawn_local(Rc::clone(self).look_for_tls(tls.config, arriving)));
-            }
-            Some(tls) => self.begin_handshake(tls.config, arriving),
+        match self.shared.tls().filter(|_| door != Door::Remoting(TlsMode::Disabled)) {
+            None => self.hand_on(plain(stream), peer, place, Carrier::Plain, door),
+            Some(tls) => drop(spawn_local(Rc::clone(self).shake_hands(tls.config, stream, (peer, site), place, door))),
         }
     }
 
-    /// Waits for the first byte, which tells whether the client wants TLS.
-    async fn look_for_tls(self: Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving) {
-        match timeout(IDLE, first_byte(&arriving.stream)).await {
-            Ok(Some(byte)) if begins_tls(byte) => self.begin_handshake(config, arriving),
-            Ok(Some(_)) => {
-                let Arriving { stream, peer, place, door, .. } = arriving;
-                self.hand_on(plain(stream), peer, place, Carrier::Plain, door);
+    /// Does the handshake of a client that begins one. To any other client, the worker answers.
+    async fn shake_hands(
+        self: Rc<Self>,
+        config: Arc<ServerConfig>,
+        stream: TcpStream,
+        (mut peer, site): (Peer, u64),
+        place: Hold,
+        door: Door,
+    ) {
+        let (patience, mut byte) = (self.shared.limits.handshake_timeout, [0]);
+        if door == Door::Remoting(TlsMode::Permissive) {
+            if timeout(IDLE, stream.peek(&mut byte)).await.is_err() {
+                return;
             }
-            _ => {}
+            if !begins_tls(byte[0]) {
+                return self.hand_on(plain(stream), peer, place, Carrier::Plain, door);
+            }
         }
-    }
-
-    fn begin_handshake(self: &Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving) {
-        let peer = &arriving.peer;
-        if !self.handshake_rates.borrow_mut().admit(arriving.site, self.shared.clock.now()) {
+        if !self.handshake_rates.borrow_mut().admit(site, self.shared.clock.now()) {
             let text = format!("more than {MAX_HANDSHAKE_RATE} handshakes of TLS a second; some are closed");
-            return self.refuse("handshakes_too_fast", peer, &text);
+            return self.refuse("handshakes_too_fast", &peer, &text);
         }
-        let Ok(handshake) = peer.account.hold(Kind::Handshakes, 1) else {
-            return self.refuse("too_many_handshakes", peer, "too many handshakes of TLS at once; some are closed");
+        let Ok(_handshake) = peer.account.hold(Kind::Handshakes, 1) else {
+            return self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
         };
-        spawn_local(Rc::clone(self).shake_hands(config, arriving, handshake));
-    }
-
-    async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving, _handshake: Hold) {
-        let Arriving { stream, mut peer, place, door, .. } = arriving;
-        let patience = self.shared.limits.handshake_timeout;
+        match timeout(patience, stream.peek(&mut byte)).await {
+            Ok(Ok(1)) if begins_tls(byte[0]) => {}
+            Ok(Ok(1)) => return self.hand_on(plain(stream), peer, place, Carrier::TlsMissing, door),
+            Ok(_) => return, // it closes the connection without a byte, as probes of open ports do
+            Err(_) => return self.timed_out(&peer),
+        }
         let mut slice = self.scheduler.of(peer.account.owner);
-        let shaken = slice.run(timeout(patience, shake(config, stream))).await;
-        match shaken {
-            Err(_) => {
-                let text = "the client does not get on with its handshake of TLS";
-                Mistake::new("handshake_timed_out", text).refuse(&peer, &self.shared);
-            }
+        match slice.run(timeout(patience, TlsAcceptor::from(config).accept(Either::Left(stream)))).await {
+            Err(_) => self.timed_out(&peer),
             Ok(Err(error)) => of_handshake(&error).refuse(&peer, &self.shared),
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(Wire::Left(socket)))) => {
-                self.hand_on(Wire::Left(socket), peer, place, Carrier::TlsMissing, door);
-            }
-            Ok(Ok(Some(Wire::Right(mut stream)))) => {
+            Ok(Ok(mut stream)) => {
                 stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
                 let session = stream.get_ref().1;
                 let carrier =
                     if session.alpn_protocol() == Some(ALPN) { Carrier::Tls } else { Carrier::TlsWithoutAlpn };
                 if let Err(problem) = peer.shows(session.peer_certificates().unwrap_or_default()) {
-                    return Mistake::new("client_certificate_refused", problem).refuse(&peer, &self.shared);
+                    return self.refuse("client_certificate_refused", &peer, &problem);
                 }
-                self.hand_on(Wire::Right(stream), peer, place, carrier, door);
+                self.hand_on(Wire::Right(Box::new(stream)), peer, place, carrier, door);
             }
         }
     }
@@ -280,18 +266,12 @@ impl Acceptor {
     }
 
     fn refuse(&self, kind: &'static str, peer: &Peer, text: &str) {
-        self.shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
-        self.shared.notices.tell(kind, &peer.address, text);
+        Mistake::new(kind, text).refuse(peer, &self.shared);
     }
-}
 
-/// An accepted connection without a worker.
-struct Arriving {
-    stream: TcpStream,
-    peer: Peer,
-    site: u64,
-    place: Hold,
-    door: Door,
+    fn timed_out(&self, peer: &Peer) {
+        self.refuse("handshake_timed_out", peer, "the client does not get on with its handshake of TLS");
+    }
 }
 
 /// Has the system notice within a minute that a client's machine is down: clients of `RocketMQ` are silent for two.
@@ -308,31 +288,13 @@ fn plain(stream: TcpStream) -> Wire {
     Wire::Left(Either::Left(stream))
 }
 
-/// The first byte of a connection, which stays to be read. None if it ends without one.
-async fn first_byte(stream: &TcpStream) -> Option<u8> {
-    let mut byte = [0];
-    stream.peek(&mut byte).await.is_ok_and(|came| came > 0).then_some(byte[0])
-}
-
-/// Shakes hands. A client that speaks something else gets its answer from the worker, so its connection stays plain. None: it
-/// sent nothing before it closed the connection, as probes of open ports do.
-async fn shake(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Option<Wire>> {
-    match first_byte(&stream).await {
-        Some(byte) if begins_tls(byte) => {}
-        Some(_) => return Ok(Some(plain(stream))),
-        None => return Ok(None),
-    }
-    let stream = TlsAcceptor::from(config).accept(Either::Left(stream)).await?;
-    Ok(Some(Wire::Right(Box::new(stream))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::accept::tls::listener_tls;
     use crate::bridge::Event;
     use crate::limits::Limits;
-    use std::io::Write;
+    use std::io::{self, Write};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

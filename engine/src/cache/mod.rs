@@ -40,37 +40,28 @@ const NEGATIVE_SHARE_DIVISOR: usize = 8;
 pub enum Answer {
     /// A message: what follows its header.
     Message(Bytes),
-    /// A status other than OK.
-    Status(Arc<Failure>),
+    /// The trailers of the status that something does not exist.
+    Absence(Arc<HeaderMap>),
     /// A frame of `RocketMQ`'s protocol.
     Frame(FrameAnswer),
-}
-
-/// A status with which a call ends that did not go well.
-#[derive(Debug)]
-pub struct Failure {
-    /// Its number, 1 to 16.
-    pub code: u8,
-    /// The trailers, `grpc-status` among them.
-    pub trailers: HeaderMap,
 }
 
 impl Answer {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Message(tail) => tail.len(),
-            Self::Status(failure) => {
-                failure.trailers.iter().map(|(name, value)| 64 + name.as_str().len() + value.len()).sum()
+            Self::Absence(trailers) => {
+                trailers.iter().map(|(name, value)| 64 + name.as_str().len() + value.len()).sum()
             }
             Self::Frame(frame) => frame.size(),
         }
     }
 
     /// Whether it says that something does not exist.
-    fn is_absence(&self) -> bool {
+    pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::Message(_) => false,
-            Self::Status(_) => true,
+            Self::Absence(_) => true,
             Self::Frame(frame) => frame.is_absence,
         }
     }

@@ -192,8 +192,9 @@ impl OpenCall {
             shared.cache.find(&key)
         };
         let Some(hit) = found else { return false };
-        if let Ok(code) = self.responder.answer_hit(hit) {
-            shared.hits[usize::from(self.head.method)].count(code);
+        let is_absence = hit.answer.is_absence();
+        if self.responder.answer_hit(hit).is_ok() {
+            shared.hits[usize::from(self.head.method)].count(is_absence);
             if let Some(hits) = hits {
                 hits.hit(self.head.method);
             }

@@ -67,7 +67,7 @@ pub(crate) fn head_of(parts: &Parts, peer: &Peer, shared: &Shared) -> Result<Hea
         let Some(mistake) = of_unknown_call(path) else {
             return Err(Status::new(Code::Unimplemented, "Method not found!").into());
         };
-        shared.notices.tell_of_peer(mistake.kind, &peer.address, &mistake.text);
+        shared.notices.tell(mistake.kind, &peer.address, &mistake.text);
         return Err(Status::new(Code::Unimplemented, mistake.text).into());
     };
     Ok(Head {

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::cache::{Answer, Hit};
 use crate::grpc::payload::{Payload, Waiting};
-use crate::grpc::status::{Status, head, head_with, trailers};
+use crate::grpc::status::{Status, head_with, trailers};
 
 const ONLY_GRPC: &[u8] = b"this server speaks gRPC only\n";
 
@@ -52,18 +52,18 @@ impl Responder {
 
     /// Answers with one message, and ends well. HTTP/2 holds what the client does not take yet.
     pub(crate) fn answer(&mut self, header: Bytes, tail: Bytes) -> Result<(), Gone> {
-        self.begin(head())?;
+        self.begin()?;
         let payload = Payload::framed(header, tail, &self.waiting);
         let Side::Begun(stream) = &mut self.side else { return Err(Gone) };
         stream.send_data(payload, false).map_err(|_| Gone)?;
         self.end(trailers(0, ""))
     }
 
-    /// Answers with what the cache has. Returns the code.
-    pub(crate) fn answer_hit(&mut self, hit: Hit) -> Result<u8, Gone> {
+    /// Answers with what the cache has.
+    pub(crate) fn answer_hit(&mut self, hit: Hit) -> Result<(), Gone> {
         match hit.answer {
-            Answer::Message(tail) => self.answer(hit.header, tail).map(|()| 0),
-            Answer::Status(failure) => self.end(failure.trailers.clone()).map(|()| failure.code),
+            Answer::Message(tail) => self.answer(hit.header, tail),
+            Answer::Absence(trailers) => self.end((*trailers).clone()),
             Answer::Frame(_) => Err(Gone), // of a method of the other protocol
         }
     }
@@ -83,14 +83,9 @@ impl Responder {
         stream.send_data(Payload::plain(Bytes::from_static(ONLY_GRPC), &self.waiting), true).map_err(|_| Gone)
     }
 
-    /// Sends metadata, unless messages have begun to go out.
-    pub(crate) fn begin_with(&mut self, metadata: HeaderMap) -> Result<(), Gone> {
-        self.begin(head_with(metadata))
-    }
-
     /// Takes the next message of a stream, which so many streams share. The one before must have left.
     pub(crate) fn start(&mut self, message: Bytes, streams: usize) -> Result<(), Gone> {
-        self.begin(head())?;
+        self.begin()?;
         self.unsent = Some(Payload::shared(Bytes::new(), message, streams, &self.waiting));
         Ok(())
     }
@@ -140,9 +135,9 @@ impl Responder {
         }
     }
 
-    fn begin(&mut self, head: http::Response<()>) -> Result<(), Gone> {
+    fn begin(&mut self) -> Result<(), Gone> {
         if let Side::Fresh(respond) = &mut self.side {
-            let begun = respond.send_response(head, false).map_err(|_| Gone)?;
+            let begun = respond.send_response(head_with(HeaderMap::with_capacity(1)), false).map_err(|_| Gone)?;
             self.side = Side::Begun(begun);
         }
         Ok(())

@@ -209,7 +209,7 @@ impl CallTask {
         let sending = self.call.responder.is_sending();
         // One message waits at a time. Further ones wait for it; the end of the call waits in `ending`.
         let next = self.mailbox.poll_next(cx, |command| match command {
-            Command::Write(_) | Command::WriteShared(..) | Command::Answer(_) | Command::Begin(_) => !sending,
+            Command::Write(..) | Command::Answer(_) => !sending,
             Command::Finish(_) | Command::Read | Command::Close => true,
         });
         next.map(|command| self.obey(command).unwrap_or_else(|Gone| self.gone()))
@@ -222,9 +222,10 @@ impl CallTask {
                 responder.answer(Bytes::new(), message)?;
                 return Ok(Step::Ended);
             }
-            Command::Write(message) => return self.write(message, 1),
-            Command::WriteShared(message, streams) => return self.write(message, streams),
-            Command::Begin(metadata) => responder.begin_with(metadata)?,
+            Command::Write(message, streams) => {
+                responder.start(message, streams)?;
+                self.call.worker.connections.check_waiting(&self.call.connection);
+            }
             Command::Finish(trailers) => {
                 if !responder.is_sending() {
                     let _ = responder.end(trailers); // fails only if the client has left
@@ -240,12 +241,6 @@ impl CallTask {
                 }
             }
         }
-        Ok(Step::Again)
-    }
-
-    fn write(&mut self, message: Bytes, streams: usize) -> Result<Step, Gone> {
-        self.call.responder.start(message, streams)?;
-        self.call.worker.connections.check_waiting(&self.call.connection);
         Ok(Step::Again)
     }
 

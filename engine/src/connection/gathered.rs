@@ -11,15 +11,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::outgoing::Outgoing;
+
 /// Bytes that are gathered at most: what fills a record of TLS. A larger write is not copied.
 const FULL: usize = 16 << 10;
 
-/// An empty buffer of a thread. The connection that is polled has it, so idle connections have none.
-pub(crate) type Spare = Rc<RefCell<Vec<u8>>>;
-
 /// A connection that is written to in polls. Clones are the same connection: HTTP/2 has one, the end of a poll another.
 #[derive(Debug)]
-pub(crate) struct Gathered<T>(Rc<RefCell<Outgoing<T>>>);
+pub(crate) struct Gathered<T>(Rc<RefCell<State<T>>>);
 
 impl<T> Clone for Gathered<T> {
     fn clone(&self) -> Self {
@@ -28,21 +27,17 @@ impl<T> Clone for Gathered<T> {
 }
 
 #[derive(Debug)]
-struct Outgoing<T> {
+struct State<T> {
     inner: T,
     /// Between the beginning of a poll and its end.
     in_turn: bool,
-    gathered: Vec<u8>,
-    /// How much of it has left.
-    left: usize,
-    spare: Spare,
+    gathered: Outgoing,
 }
 
 impl<T> Gathered<T> {
     /// Around a connection that is not polled yet: each write leaves at once.
-    pub(crate) fn new(inner: T, spare: &Spare) -> Self {
-        let spare = Rc::clone(spare);
-        Self(Rc::new(RefCell::new(Outgoing { inner, in_turn: false, gathered: Vec::new(), left: 0, spare })))
+    pub(crate) fn new(inner: T) -> Self {
+        Self(Rc::new(RefCell::new(State { inner, in_turn: false, gathered: Outgoing::default() })))
     }
 
     /// From now on is gathered what is written.
@@ -52,13 +47,12 @@ impl<T> Gathered<T> {
 
     /// Bytes that have been written and have not left.
     pub(crate) fn unsent(&self) -> usize {
-        let outgoing = self.0.borrow();
-        outgoing.gathered.len() - outgoing.left
+        self.0.borrow().gathered.len()
     }
 
     /// The connection itself.
     pub(crate) fn inner(&self) -> Ref<'_, T> {
-        Ref::map(self.0.borrow(), |outgoing| &outgoing.inner)
+        Ref::map(self.0.borrow(), |gathered| &gathered.inner)
     }
 }
 
@@ -71,47 +65,23 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> Outgoing<T> {
+impl<T: AsyncWrite + Unpin> State<T> {
     fn poll_write(&mut self, cx: &mut Context<'_>, pieces: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         if self.gathered.len() + length > FULL || !self.in_turn {
-            ready!(self.poll_leave(cx))?;
+            ready!(self.gathered.poll_leave(&mut self.inner, cx))?;
         }
         if length > FULL || !self.in_turn {
             return Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
         }
-        if self.gathered.capacity() == 0 {
-            self.gathered = self.spare.take();
-        }
         for piece in pieces {
-            self.gathered.extend_from_slice(piece);
+            self.gathered.extend(piece);
         }
         Poll::Ready(Ok(length))
     }
 
-    /// Ready when all that was gathered has left.
-    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.left < self.gathered.len() {
-            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.gathered[self.left..]))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.left += written;
-        }
-        self.left = 0;
-        if self.gathered.capacity() > 0 {
-            self.gathered.clear();
-            self.spare.replace(std::mem::take(&mut self.gathered));
-        }
-        Poll::Ready(Ok(()))
-    }
-
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.in_turn {
-            return Poll::Ready(Ok(()));
-        }
-        ready!(self.poll_leave(cx))?;
-        Pin::new(&mut self.inner).poll_flush(cx)
+        if self.in_turn { Poll::Ready(Ok(())) } else { self.gathered.poll_leave(&mut self.inner, cx) }
     }
 }
 
@@ -143,9 +113,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut outgoing = self.0.borrow_mut();
-        ready!(outgoing.poll_leave(cx))?;
-        Pin::new(&mut outgoing.inner).poll_shutdown(cx)
+        let State { inner, gathered, .. } = &mut *self.0.borrow_mut();
+        ready!(gathered.poll_leave(inner, cx))?;
+        Pin::new(inner).poll_shutdown(cx)
     }
 }
 
@@ -214,8 +184,7 @@ mod tests {
 
     #[test]
     fn all_that_is_written_and_flushed_in_a_turn_leaves_in_one_write_at_its_end() {
-        let spare = Spare::default();
-        let mut gathered = Gathered::new(Peer::ready(usize::MAX, usize::MAX), &spare);
+        let mut gathered = Gathered::new(Peer::ready(usize::MAX, usize::MAX));
         for answer in 0..8_u8 {
             gathered.begin_turn();
             assert_eq!(write(&mut gathered, &[b"head", &[answer; 300]]), Poll::Ready(304));
@@ -231,15 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_turns_all_leaves_at_once() {
-        let mut gathered = Gathered::new(Peer::ready(usize::MAX, usize::MAX), &Spare::default());
-        assert_eq!(write(&mut gathered, &[b"settings"]), Poll::Ready(8));
-        assert_eq!(gathered.0.borrow().inner.all(), b"settings");
-    }
-
-    #[test]
     fn a_peer_that_takes_nothing_has_no_more_than_a_full_buffer_wait_for_it() {
-        let mut gathered = Gathered::new(Peer::ready(usize::MAX, 0), &Spare::default());
+        let mut gathered = Gathered::new(Peer::ready(usize::MAX, 0));
         let mut written = 0;
         for _ in 0..1_000 {
             gathered.begin_turn();
@@ -252,26 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_idle_has_no_buffer_and_the_next_one_takes_it() {
-        let spare = Spare::default();
-        for _ in 0..2 {
-            let mut gathered = Gathered::new(Peer::ready(usize::MAX, usize::MAX), &spare);
-            gathered.begin_turn();
-            assert!(write(&mut gathered, &[b"answer"]).is_ready());
-            assert_eq!(spare.borrow().capacity(), 0);
-            assert!(end_turn(&gathered));
-            assert_eq!(gathered.0.borrow().gathered.capacity(), 0);
-            let kept = spare.borrow().capacity();
-            assert!(kept > 0);
-            gathered.begin_turn();
-            assert!(end_turn(&gathered));
-            assert_eq!(spare.borrow().capacity(), kept, "a turn that writes nothing leaves it");
-        }
-    }
-
-    #[test]
     fn the_end_of_a_connection_lets_what_was_gathered_leave_first() {
-        let mut gathered = Gathered::new(Peer::ready(usize::MAX, usize::MAX), &Spare::default());
+        let mut gathered = Gathered::new(Peer::ready(usize::MAX, usize::MAX));
         gathered.begin_turn();
         assert!(write(&mut gathered, &[b"farewell"]).is_ready());
         let mut cx = Context::from_waker(Waker::noop());
@@ -285,7 +229,7 @@ mod tests {
             lengths in proptest::collection::vec((1_usize..40_000, any::<bool>()), 1..20),
             takes in 1_usize..30_000,
         ) {
-            let mut gathered = Gathered::new(Peer::ready(takes, usize::MAX), &Spare::default());
+            let mut gathered = Gathered::new(Peer::ready(takes, usize::MAX));
             let mut expected = Vec::new();
             for (number, (length, ends)) in lengths.into_iter().enumerate() {
                 gathered.begin_turn();

@@ -34,12 +34,6 @@ use crate::shared::Stage;
 use crate::wire::{PREFACE, Wire};
 use crate::worker::Worker;
 
-/// Cached answers before other connections run.
-const HITS_PER_TURN: usize = 64;
-
-/// How many cached answers any other call counts as: it takes as long, and its own answer comes later.
-const OTHER_CALL: usize = 8;
-
 /// Window of a stream: a client may send so much of a request before any of it is read.
 const STREAM_WINDOW: u32 = 256 << 10;
 
@@ -84,8 +78,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     if !carrier.may_carry() || came != PREFACE {
         return turn_away(&worker, wire, &peer, came, read.is_ok(), carrier).await;
     }
-    let pace = PaceState::new(&peer.account);
-    let wire = Gathered::new(wire, &worker.spare);
+    let pace = PaceState::new();
+    let wire = Gathered::new(wire);
     let paced = Paced::new(wire.clone(), Rc::clone(&pace));
     let mut slice = worker.scheduler.of(peer.account.owner);
     let Ok(Ok(http2)) = slice.run(timeout(patience, builder(&worker).handshake(paced))).await else { return };
@@ -260,7 +254,7 @@ impl Connection {
         }
         self.worker.refuse(&self.handle);
         let text = "the client's certificate is no longer accepted; its calls end, and then its connection";
-        self.worker.shared.notices.tell_of_peer("client_certificate_revoked", &self.peer.address, text);
+        self.worker.shared.notices.tell("client_certificate_revoked", &self.peer.address, text);
     }
 
     /// Counts and logs the HTTP/2 errors that were reported to the client.
@@ -273,7 +267,7 @@ impl Connection {
             let reason = self.worker.shared.http2_errors.count(error.reason);
             let what = if error.of_connection { "a connection is closed" } else { "a call is reset" };
             let text = format!("{what} with {reason:?} (RFC 9113, 7): {}", error.reason.description());
-            self.worker.shared.notices.tell_of_peer("http2_error", &self.peer.address, &text);
+            self.worker.shared.notices.tell("http2_error", &self.peer.address, &text);
         }
     }
 
@@ -301,38 +295,24 @@ impl Connection {
 
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut hits = call::HitClock::default();
-        let mut left = HITS_PER_TURN;
-        while left > 0 {
+        loop {
             match self.http2.poll_accept(cx) {
                 Poll::Pending => {
                     self.pace.all_accepted();
                     hits.stop(&self.worker);
-                    self.slice.goes_first = false;
-                    if self.pace.accepts_first.replace(false) | self.pace.held_back.replace(false) {
-                        cx.waker().wake_by_ref(); // to read on
-                    }
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.pace.call_has(request.headers().len());
                     let before = hits.count;
                     call::begin(&self.worker, &self.handle, &self.peer, request, respond, &mut hits, cx);
-                    if hits.count > before {
-                        left -= 1;
-                    } else {
-                        left = left.saturating_sub(OTHER_CALL);
+                    if hits.count == before {
                         self.slice.charge(TASK_COST);
                     }
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
             }
         }
-        hits.stop(&self.worker);
-        self.pace.withheld.set(true);
-        self.pace.accepts_first.set(true);
-        self.slice.goes_first = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 }
 
@@ -350,8 +330,7 @@ impl Future for Connection {
         this.handle.set_waker(cx.waker());
         ready!(this.slice.poll(cx));
         this.handle.note_lateness(&this.slice, &this.keepalive_timer);
-        this.pace.turn.set(this.pace.turn.get() + 1);
-        this.pace.withheld.set(false);
+        this.pace.begin_turn();
         if this.poll_end() {
             return Poll::Ready(());
         }

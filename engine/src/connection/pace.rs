@@ -9,7 +9,6 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,19 +16,14 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::call::CALL_BYTES;
 use crate::connection::budget::Budget;
 use crate::connection::crossing::Crossing;
 use crate::connection::errors::{ErrorScan, ReportedError};
 use crate::connection::scan::FrameScan;
-use crate::ledger::{Account, Hold, Kind};
 use crate::wire::PREFACE;
 
-/// Calls that have begun and are part of their connection: so many may begin where their address has no capacity for more.
-const FREE_BEGUN: u32 = 8;
-
-/// For so many more at once, the account is asked.
-const BEGUN_STEP: u32 = 16;
+/// After so many calls, the connection yields. All of them are accepted before: until then, nothing counts their memory.
+const CALLS_PER_TURN: u32 = 32;
 
 /// Fields that a call may have for nothing.
 const PLAIN_FIELDS: usize = 64;
@@ -65,7 +59,7 @@ pub(crate) struct Paced<T> {
     flooded_since: Option<Instant>,
     pause: Option<Pin<Box<Sleep>>>,
     pace: Rc<PaceState>,
-    /// What has been read and waits for calls before it to be accepted.
+    /// What has been read and waits for the next poll.
     held_back: Bytes,
     /// From GOAWAY on, all bytes that are read go through this.
     crossing: Option<Crossing>,
@@ -87,23 +81,17 @@ pub(crate) struct PaceState {
     pub(crate) errors: RefCell<Vec<ReportedError>>,
     /// Whether a bound has kept bytes from being read.
     pub(crate) withheld: Cell<bool>,
-    /// Whether calls that were read are to be accepted before more is read. Each takes memory until then.
-    pub(crate) accepts_first: Cell<bool>,
-    /// Whether something that was read waits for calls to be accepted.
-    pub(crate) held_back: Cell<bool>,
     /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
     fields: Cell<u32>,
     /// Calls that have begun and that are not accepted.
     begun: Cell<u32>,
-    /// The number of begun calls that the hold covers.
-    held_for: Cell<u32>,
-    held: RefCell<Option<Hold>>,
-    account: Arc<Account>,
+    /// Calls that have begun in this poll.
+    calls: Cell<u32>,
 }
 
 impl PaceState {
     /// Of a connection that has said nothing yet.
-    pub(crate) fn new(account: &Arc<Account>) -> Rc<Self> {
+    pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
             turn: Cell::default(),
             read_at: Cell::new(Instant::now()),
@@ -111,52 +99,32 @@ impl PaceState {
             farewell: Cell::default(),
             errors: RefCell::default(),
             withheld: Cell::default(),
-            accepts_first: Cell::default(),
-            held_back: Cell::default(),
             fields: Cell::default(),
             begun: Cell::default(),
-            held_for: Cell::new(FREE_BEGUN),
-            held: RefCell::default(),
-            account: Arc::clone(account),
+            calls: Cell::default(),
         })
     }
 
-    /// Whether one more call may begin now; counts it.
+    /// The next poll of the connection begins.
+    pub(crate) fn begin_turn(&self) {
+        self.turn.set(self.turn.get() + 1);
+        self.calls.set(0);
+        self.withheld.set(false);
+    }
+
+    /// Whether one more call may begin in this poll; counts it.
     fn begin(&self) -> bool {
-        let begun = self.begun.get();
-        if begun >= self.held_for.get() && !self.hold_more() {
-            return false;
+        let may_begin = self.calls.get() < CALLS_PER_TURN;
+        if may_begin {
+            self.calls.set(self.calls.get() + 1);
+            self.begun.set(self.begun.get() + 1);
         }
-        self.begun.set(begun + 1);
-        true
-    }
-
-    /// Has the account hold more calls. If it has no capacity, the next one begins once those before it are accepted.
-    fn hold_more(&self) -> bool {
-        let mut held = self.held.borrow_mut();
-        let more = BEGUN_STEP as usize * CALL_BYTES;
-        let holds = if let Some(held) = &mut *held {
-            held.grow(more).is_ok()
-        } else {
-            *held = self.account.hold(Kind::BytesIn, more).ok();
-            held.is_some()
-        };
-        if holds {
-            self.held_for.set(self.held_for.get() + BEGUN_STEP);
-        }
-        holds
-    }
-
-    fn set_begun(&self, begun: u32) {
-        self.begun.set(begun);
-        if begun <= FREE_BEGUN && self.held.take().is_some() {
-            self.held_for.set(FREE_BEGUN);
-        }
+        may_begin
     }
 
     /// A call was accepted that has so many fields.
     pub(crate) fn call_has(&self, fields: usize) {
-        self.set_begun(self.begun.get().saturating_sub(1));
+        self.begun.set(self.begun.get().saturating_sub(1));
         let more = u32::try_from(fields.saturating_sub(PLAIN_FIELDS)).unwrap_or(u32::MAX);
         self.fields.set(self.fields.get().saturating_add(more));
     }
@@ -165,7 +133,7 @@ impl PaceState {
     pub(crate) fn all_accepted(&self) {
         let answered = self.begun.get().saturating_sub(1);
         if answered > 0 {
-            self.set_begun(1);
+            self.begun.set(1);
             self.fields.set(self.fields.get().saturating_add(answered.saturating_mul(REFUSED_BLOCK)));
         }
     }
@@ -247,17 +215,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             this.pause = None;
         }
         let turn = this.pace.turn.get();
-        if this.turn >= CONTROL_PER_TURN || this.turn_bytes >= BYTES_PER_TURN {
+        let calls = this.pace.calls.get();
+        if this.turn >= CONTROL_PER_TURN || this.turn_bytes >= BYTES_PER_TURN || calls >= CALLS_PER_TURN {
             this.next_turn();
             this.over = Some(turn);
             this.pace.withheld.set(true);
             cx.waker().wake_by_ref();
         }
         if this.over == Some(turn) {
-            return Poll::Pending;
-        }
-        if this.pace.accepts_first.get() || this.pace.held_back.get() && this.pace.begun.get() > 1 {
-            this.pace.withheld.set(true);
             return Poll::Pending;
         }
         if this.pace.farewell.get() {
@@ -284,30 +249,16 @@ impl<T: AsyncRead + Unpin> Paced<T> {
             ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
             let came = &buffer.filled()[before..];
             let passed = self.came(came);
-            if passed == came.len() {
-                return Poll::Ready(Ok(()));
-            }
             self.held_back = Bytes::copy_from_slice(&came[passed..]);
             buffer.set_filled(before + passed);
-            return self.held_back_after(passed);
-        }
-        let mut back = std::mem::take(&mut self.held_back);
-        let passed = self.came(&back[..back.len().min(buffer.remaining())]);
-        buffer.put_slice(&back[..passed]);
-        back.advance(passed);
-        if !back.is_empty() {
-            self.held_back = back;
-        }
-        self.held_back_after(passed)
-    }
-
-    /// What follows after so many bytes waits for calls to be accepted. An empty answer would mean the end.
-    fn held_back_after(&self, passed: usize) -> Poll<io::Result<()>> {
-        let waits = passed == 0;
-        self.pace.held_back.set(waits);
-        if waits {
-            self.pace.withheld.set(true);
-            return Poll::Pending;
+        } else {
+            let mut back = std::mem::take(&mut self.held_back);
+            let passed = self.came(&back[..back.len().min(buffer.remaining())]);
+            buffer.put_slice(&back[..passed]);
+            back.advance(passed);
+            if !back.is_empty() {
+                self.held_back = back; // an empty one would keep the memory of all
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -393,9 +344,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 mod tests {
     use super::*;
     use crate::connection::budget::{BURST, RATE};
-    use crate::ledger::Ledger;
-    use crate::limits::Limits;
-    use crate::peer::{Owner, Peer};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -408,24 +356,13 @@ mod tests {
         frame
     }
 
-    fn pace_state() -> Rc<PaceState> {
-        PaceState::new(&Peer::unknown().account)
-    }
-
     /// Reads to the end, accepts calls and counts polls as a connection does.
     async fn read_in_turns(server: DuplexStream, pace: &Rc<PaceState>, all: &mut Vec<u8>) {
         let mut paced = Paced::new(server, Rc::clone(pace));
         let mut reading = std::pin::pin!(paced.read_to_end(all));
         let read = std::future::poll_fn(|cx| {
-            pace.turn.set(pace.turn.get() + 1);
-            let polled = reading.as_mut().poll(cx);
-            while pace.begun.get() > 0 {
-                pace.call_has(0);
-            }
-            if pace.held_back.replace(false) {
-                cx.waker().wake_by_ref();
-            }
-            polled
+            pace.begin_turn();
+            reading.as_mut().poll(cx)
         });
         read.await.expect("reads");
     }
@@ -434,11 +371,11 @@ mod tests {
     async fn when_a_turn_is_over_nothing_more_is_read_in_it() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&PING.repeat(1_000)).await.expect("room");
-        let pace = pace_state();
+        let pace = PaceState::new();
         let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut turns = Vec::new();
-        for turn in 0..2 {
-            pace.turn.set(turn);
+        for _ in 0..2 {
+            pace.begin_turn();
             let mut read = 0;
             let mut buffer = [0; 64];
             while let Ok(more) = tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await {
@@ -459,7 +396,7 @@ mod tests {
         drop(client);
         let begun = Instant::now();
         let mut all = Vec::new();
-        read_in_turns(server, &pace_state(), &mut all).await;
+        read_in_turns(server, &PaceState::new(), &mut all).await;
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
@@ -471,7 +408,7 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(1 << 20);
             client.write_all(&PING.repeat((BURST + seconds * RATE) as usize)).await.expect("room");
             drop(client);
-            let pace = pace_state();
+            let pace = PaceState::new();
             read_in_turns(server, &pace, &mut Vec::new()).await;
             assert_eq!(pace.flood.get(), told, "{seconds} s");
         }
@@ -481,13 +418,13 @@ mod tests {
     async fn calls_of_many_fields_are_read_no_faster_than_the_budget_grows_and_plain_ones_are() {
         for (fields, least) in [(PLAIN_FIELDS, 0.0), (PLAIN_FIELDS + 400, 2.7)] {
             let (mut client, server) = tokio::io::duplex(1 << 20);
-            let pace = pace_state();
+            let pace = PaceState::new();
             let mut paced = Paced::new(server, Rc::clone(&pace));
             paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
             let begun = Instant::now();
             for turn in 0..25 {
                 client.write_all(&frame(1, 5, 2 * turn + 1, 40)).await.expect("room");
-                pace.turn.set(turn.into());
+                pace.begin_turn();
                 paced.read_exact(&mut [0; 49]).await.expect("reads");
                 pace.call_has(fields);
             }
@@ -497,39 +434,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_that_are_not_accepted_are_held_and_few_without_room() {
-        let call = frame(1, 5, 0, 40);
-        let step = BEGUN_STEP as usize * CALL_BYTES;
-        for (room, steps, most) in
-            [(100 * step, 6, 100), (2 * step, 1, FREE_BEGUN + BEGUN_STEP), (1_000, 0, FREE_BEGUN)]
-        {
-            let ledger = Ledger::new(&Limits { max_bytes_in: room, ..Limits::default() });
-            let pace = PaceState::new(&ledger.account(Owner::Machine));
-            let (mut client, server) = tokio::io::duplex(1 << 20);
-            let mut paced = Paced::new(server, Rc::clone(&pace));
-            for stream in 1..=100_u8 {
-                client.write_all(&[&call[..8], &[2 * stream - 1], &call[9..]].concat()).await.expect("room");
-            }
-            let (mut begun, mut buffer) = (Vec::new(), [0; 8_192]);
-            while begun.iter().sum::<u32>() < 100 {
-                while tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await.is_ok() {}
-                begun.push(pace.begun.get());
-                if begun.len() == 1 {
-                    assert_eq!(ledger.held(Kind::BytesIn), steps * step);
-                }
-                while pace.begun.get() > 0 {
-                    pace.call_has(0);
-                }
-                assert_eq!(ledger.held(Kind::BytesIn), 0);
-            }
-            assert_eq!((begun[0], begun.iter().max()), (most, Some(&most)), "{begun:?}");
+    async fn few_calls_begin_in_a_turn_and_the_others_in_the_next_ones() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        for stream in (1..200).step_by(2) {
+            client.write_all(&frame(1, 5, stream, 40)).await.expect("room");
         }
+        let pace = PaceState::new();
+        let mut paced = Paced::new(server, Rc::clone(&pace));
+        let (mut begun, mut buffer) = (Vec::new(), [0; 8_192]);
+        for _ in 0..4 {
+            pace.begin_turn();
+            while tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await.is_ok() {}
+            begun.push(pace.begun.replace(0));
+        }
+        assert_eq!(begun, [32, 32, 32, 4]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_bytes_that_are_read_count_as_life() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let pace = pace_state();
+        let pace = PaceState::new();
         let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
@@ -551,7 +475,7 @@ mod tests {
         client.write_all(&calls).await.expect("room");
         drop(client);
         let begun = Instant::now();
-        read_in_turns(server, &pace_state(), &mut Vec::new()).await;
+        read_in_turns(server, &PaceState::new(), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
     }
 }

@@ -149,16 +149,6 @@ mod tests {
         }
     }
 
-    proptest! {
-        #[test]
-        fn any_bytes_are_counted_the_same_however_they_are_cut(
-            bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 1_usize..40,
-        ) {
-            let whole = scanned(&bytes);
-            prop_assert_eq!(scanned_in_pieces(&bytes, cut), whole);
-        }
-    }
-
     #[test]
     fn trailers_are_no_call_and_cost_what_fields_do() {
         let wire = [frame(1, 4, 40), frame(1, 5, 1_000)].concat();

@@ -19,8 +19,6 @@ pub(crate) enum Code {
     Unauthenticated = 16,
 }
 
-pub(crate) const CODES: usize = 17;
-
 /// A status with which the engine itself ends a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
@@ -128,12 +126,7 @@ pub fn trailers(code: u8, text: &str) -> HeaderMap {
     trailers
 }
 
-/// The head of an answer that begins with a message.
-pub(crate) fn head() -> http::Response<()> {
-    head_with(HeaderMap::with_capacity(1))
-}
-
-/// The head of an answer that carries these fields: metadata, or a status and nothing else.
+/// The head of an answer that carries these fields: none, or a status and nothing else.
 pub(crate) fn head_with(mut fields: HeaderMap) -> http::Response<()> {
     fields.insert(CONTENT_TYPE, GRPC);
     let mut response = http::Response::new(());

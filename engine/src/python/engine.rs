@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::calls::{PyCall, PyKnown};
 use super::{CALL, CANCELLED, FAILED, KNOWN, LEFT, MESSAGE, NOTICE, STOPPED, WRITABLE};
 use crate::bridge::{CallId, Command, Event, Notice};
-use crate::cache::{Answer, Failure};
+use crate::cache::Answer;
 use crate::clock::Clock;
 use crate::door::{Door, TlsMode};
 use crate::engine::{Engine, Setup};
@@ -188,19 +188,13 @@ impl PyEngine {
 
     /// Sends one message of a stream. The next one must wait for WRITABLE.
     fn write(&self, number: CallId, message: &[u8]) {
-        self.engine.command(number, Command::Write(copied(message)));
+        self.engine.command(number, Command::Write(copied(message), 1));
     }
 
     /// Sends the same message to many streams.
     #[allow(clippy::needless_pass_by_value)] // Python's list becomes a vector
     fn write_all(&self, ids: Vec<CallId>, message: &[u8]) {
         self.engine.write_all(&ids, &copied(message));
-    }
-
-    /// Sends metadata, before any message.
-    fn begin(&self, number: CallId, metadata: Vec<(String, Vec<u8>)>) -> PyResult<()> {
-        self.engine.command(number, Command::Begin(fields(HeaderMap::new(), metadata)?));
-        Ok(())
     }
 
     /// Ends a call. The reader has the linger time to take the last message.
@@ -224,8 +218,8 @@ impl PyEngine {
         self.engine.put(&call.0, Answer::Message(copied(tail)), dependencies, generation)
     }
 
-    /// Keeps a status, which has no header.
-    fn put_status(
+    /// Keeps the status that something does not exist, which has no header.
+    fn put_absence(
         &self,
         call: &PyCall,
         code: u8,
@@ -235,7 +229,7 @@ impl PyEngine {
         generation: u64,
     ) -> PyResult<bool> {
         let trailers = fields(status_trailers(code, details), metadata)?;
-        Ok(self.engine.put(&call.0, Answer::Status(Arc::new(Failure { code, trailers })), dependencies, generation))
+        Ok(self.engine.put(&call.0, Answer::Absence(Arc::new(trailers)), dependencies, generation))
     }
 
     /// Keeps the answer to a request in `RocketMQ`'s protocol, as it was encoded.
@@ -320,8 +314,8 @@ impl PyEngine {
         self.engine.http2_errors().into_iter().collect()
     }
 
-    /// Answers from the cache: (method, code, how many), and the nanoseconds that all of each method took.
-    fn hits(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
+    /// Answers from the cache, of each method: with content, that something does not exist, and the nanoseconds of both.
+    fn hits(&self) -> Vec<(u64, u64, u64)> {
         self.engine.hits()
     }
 }

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::outgoing::Outgoing;
 use crate::remoting::frame::{Cut, PREFIX, first_of, prefix};
 use crate::remoting::head::{Head, is_success, opaque_in_answer, written};
-use crate::remoting::outgoing::Outgoing;
 
 /// An answer of Python's, and where the number of its request is in it.
 #[derive(Debug, Clone)]

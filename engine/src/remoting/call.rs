@@ -11,9 +11,9 @@ use bytes::Bytes;
 use crate::bridge::{CallId, CallInfo, Command};
 use crate::connections::ConnectionHandle;
 use crate::ledger::{Exceeding, Hold};
+use crate::outgoing::Outgoing;
 use crate::remoting::answer::FrameAnswer;
 use crate::remoting::head::Head;
-use crate::remoting::outgoing::Outgoing;
 use crate::worker::{Recipient, Worker};
 
 /// A connection, for its requests: Python knows it as a broker's channel.

@@ -19,12 +19,12 @@ use crate::call::HitClock;
 use crate::connection::{FAREWELL, goodbye};
 use crate::connections::ConnectionHandle;
 use crate::grpc::payload::Counted;
+use crate::outgoing::Outgoing;
 use crate::peer::Peer;
 use crate::remoting::call::Link;
 use crate::remoting::frame::{Cut, Frame, PREFIX};
 use crate::remoting::head::Head;
 use crate::remoting::incoming::{Incoming, READ, Taken};
-use crate::remoting::outgoing::Outgoing;
 use crate::remoting::patience::Patience;
 use crate::scheduler::Slice;
 use crate::shared::Stage;
@@ -44,9 +44,6 @@ const MAX_UNSENT: usize = 1 << 20;
 const HITS_PER_TURN: usize = 64;
 const OTHER_CALL: usize = 8;
 
-/// What absences are counted as among answers from the cache: the code of gRPC.
-const NOT_FOUND: u8 = 5;
-
 /// How long a connection stays when the server ends: clients that ask in that time learn that they should ask elsewhere.
 const GO_AWAY_TIME: Duration = Duration::from_millis(250);
 
@@ -60,7 +57,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     let Ok(mut wire) = wire.attach() else { return };
     if carrier == Carrier::TlsMissing {
         let problem = without_tls(&mut wire).await;
-        return worker.shared.notices.tell_of_peer(ENDED, &peer.address, &format!("TLS: {problem}"));
+        return worker.shared.notices.tell(ENDED, &peer.address, &format!("TLS: {problem}"));
     }
     let Ok(connection) = Connection::new(wire, Rc::clone(&worker), Arc::new(peer)) else { return };
     worker.shared.counts.remoting_connections.fetch_add(1, Ordering::Relaxed);
@@ -169,7 +166,7 @@ impl Connection {
     }
 
     fn tell(&self, problem: &str) {
-        self.worker.shared.notices.tell_of_peer(ENDED, &self.peer.address, problem);
+        self.worker.shared.notices.tell(ENDED, &self.peer.address, problem);
     }
 
     /// Whether requests have to wait for earlier ones, or for the peer to read.
@@ -280,7 +277,7 @@ impl Connection {
         };
         let Some(Answer::Frame(answer)) = found.map(|hit| hit.answer) else { return false };
         answer.write(head.opaque, &mut self.outgoing);
-        shared.hits[usize::from(method)].count(if answer.is_absence { NOT_FOUND } else { 0 });
+        shared.hits[usize::from(method)].count(answer.is_absence);
         hits.hit(method);
         true
     }

@@ -9,5 +9,4 @@ pub(crate) mod connection;
 pub(crate) mod frame;
 pub(crate) mod head;
 pub(crate) mod incoming;
-pub(crate) mod outgoing;
 pub(crate) mod patience;

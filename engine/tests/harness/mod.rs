@@ -121,7 +121,7 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>, left: &Mutex<V
             Event::Call(call) if call.method == 1 => {
                 sent.insert(call.id, 1);
                 call.release_request();
-                engine.command(call.id, Command::Write(Bytes::from_static(b"first")));
+                engine.command(call.id, Command::Write(Bytes::from_static(b"first"), 1));
             }
             Event::Call(call) if call.method == 4 => match call.known {
                 None => {
@@ -153,7 +153,7 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>, left: &Mutex<V
             }
             Event::Writable(id) => {
                 if sent.insert(id, 2) == Some(1) {
-                    engine.command(id, Command::Write(Bytes::from_static(b"second")));
+                    engine.command(id, Command::Write(Bytes::from_static(b"second"), 1));
                 } else {
                     engine.command(id, Command::Finish(status_trailers(0, "")));
                 }
@@ -341,7 +341,7 @@ impl Served {
     }
 
     pub fn hits(&self) -> u64 {
-        self.engine.hits().0.iter().map(|(_, _, count)| count).sum()
+        self.engine.hits().iter().map(|(found, absent, _)| found + absent).sum()
     }
 }
 
