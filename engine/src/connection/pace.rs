@@ -22,7 +22,7 @@ use crate::connection::errors::{ErrorScan, ReportedError};
 use crate::connection::scan::FrameScan;
 use crate::wire::PREFACE;
 
-/// After so many calls, the connection yields. All of them are accepted before: until then, nothing counts their memory.
+/// After so many calls, the connection yields. It accepts every call before: until then, nothing counts the memory of a call.
 const CALLS_PER_TURN: u32 = 32;
 
 /// Fields that a call may have for nothing.
