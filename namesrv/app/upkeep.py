@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -28,11 +29,14 @@ from namesrv.core.state import RouteState
 FIRST_SCAN_SECONDS = 5.0
 """When the first scan runs (RocketMQ: NamesrvController.initialize)."""
 
+LOOK_SECONDS = 1.0
+"""Longest time until a changed interval counts."""
+
 _IDLE = registration_service_pb2.ChannelClosing.REASON_IDLE
 
 
 class ExpiryScanner:
-    """Scans again and again (RocketMQ: the schedule of scanNotActiveBroker). The pause may change at any time."""
+    """Scans again and again (RocketMQ: the schedule of scanNotActiveBroker). The interval may change at any time."""
 
     def __init__(
         self, state: RouteState, writer: TableWriter, channels: ChannelStreams, stall_detector: StallDetector
@@ -41,28 +45,17 @@ class ExpiryScanner:
         self._writer = writer
         self._channels = channels
         self._stall_detector = stall_detector
-        self._interval = 0.0
-        self._interval_changed = asyncio.Event()
-
-    def set_interval(self, seconds: float) -> None:
-        """Sets the pause between two scans; 0 stops them."""
-        if seconds != self._interval:
-            self._interval = seconds
-            self._interval_changed.set()
+        self.interval = 0.0
+        """Seconds between two scans; 0 stops them."""
 
     async def run(self) -> None:
-        longest = FIRST_SCAN_SECONDS
-        self._interval_changed.clear()  # it was set before
+        now = asyncio.get_running_loop().time
+        last, longest = now(), FIRST_SCAN_SECONDS
         while True:
-            try:
-                async with asyncio.timeout(min(self._interval, longest) or None):
-                    await self._interval_changed.wait()
-            except TimeoutError:
-                longest = self._interval
+            await asyncio.sleep(min(self.interval or LOOK_SECONDS, LOOK_SECONDS))
+            if self.interval and now() - last >= min(self.interval, longest):
                 await self._scan()
-            else:
-                self._interval_changed.clear()
-                longest = max(longest, self._interval)
+                last, longest = now(), math.inf
 
     async def _scan(self) -> None:
         self._stall_detector.check()

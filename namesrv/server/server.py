@@ -201,7 +201,7 @@ class NamesrvServer:
             version=__version__,
         )
         tell_systemd("READY=1")
-        self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
+        self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
         background = Background()
         for work in self._background_work():
             background.begin(work)
@@ -302,7 +302,7 @@ class NamesrvServer:
         await self._watch_streams.announce_missing()
 
     def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
-        self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
+        self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
         publish_behaviour(self._state, settings.behaviour, cause, tuple(rows))
 
     async def _shut_down(self, *, orderly: bool) -> None:

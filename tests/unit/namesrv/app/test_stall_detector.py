@@ -75,13 +75,6 @@ def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_notice
     assert not stalls.channel_ends_are_doubtful()
 
 
-def test_the_longest_delay_of_the_ticks_is_told(stalls: StallDetector, clock: VirtualClock) -> None:
-    for late in (0.25, 0.5, 0.125):
-        clock.advance(TICK_SECONDS + late)
-        stalls.tick()
-    assert stalls.longest_delay() == 0.5
-
-
 def test_a_tick_that_is_overdue_counts_before_it_comes_and_ticks_in_time_are_no_delay(
     stalls: StallDetector, clock: VirtualClock
 ) -> None:
