@@ -55,15 +55,17 @@ def name_servers(flag: str | None, context: str | None, environment: Mapping[str
     Raises:
         ContextError: Nothing names any, or what names them makes no sense.
     """
-    file = contexts_file(environment)
     if flag is not None:
         return _parsed("--namesrv", flag)
-    if context is not None:
-        return _of_context(file, context)
+    file = contexts_file(environment)
+    if _counts(file, context, environment):
+        where, values = _context_values(file, context)
+        namesrv = values.get("namesrv")
+        if not isinstance(namesrv, str):
+            raise ContextError(f"{where}.namesrv is missing; it must be 'host:port;host:port'")
+        return _parsed(f"{where}.namesrv", namesrv)
     if text := environment.get(NAMESRV_VARIABLE):
         return _parsed(NAMESRV_VARIABLE, text)
-    if file.exists():
-        return _of_context(file, None)
     if text := environment.get(LISTENER_VARIABLE):
         return tuple(map(_reachable, _parsed(LISTENER_VARIABLE, text)))
     raise ContextError(
@@ -85,10 +87,9 @@ def client_files(
         ContextError: The files are not right, or do not go together.
     """
     file = contexts_file(environment)
-    of_context = context is not None or not (environment.get(NAMESRV_VARIABLE) or not file.exists())
     values: Mapping[str, object] = {key: value for key, value in flags.items() if value is not None}
     where, folder = "", Path()
-    if not values and namesrv is None and of_context:
+    if not values and namesrv is None and _counts(file, context, environment):
         where, found = _context_values(file, context)
         where, folder = f"{where}: ", file.parent
         values = {key: value for key, value in found.items() if key in TLS_KEYS}
@@ -110,12 +111,9 @@ def agents(texts: Sequence[str]) -> tuple[Endpoint, ...]:
     return _parsed("AGENT", texts)
 
 
-def _of_context(file: Path, wanted: str | None) -> tuple[Endpoint, ...]:
-    where, values = _context_values(file, wanted)
-    namesrv = values.get("namesrv")
-    if not isinstance(namesrv, str):
-        raise ContextError(f"{where}.namesrv is missing; it must be 'host:port;host:port'")
-    return _parsed(f"{where}.namesrv", namesrv)
+def _counts(file: Path, context: str | None, environment: Mapping[str, str]) -> bool:
+    """Whether a context names the name servers, unless ``--namesrv`` does."""
+    return context is not None or (not environment.get(NAMESRV_VARIABLE) and file.exists())
 
 
 def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, object]]:

@@ -288,13 +288,12 @@ def check_losses(
         what = f"{key.broker} ({key.addr}, id {key.id}) of {key.cluster} left at {iso(one.at_millis)}: {one.reason}"
         if live is not None:
             log = "its own log: it registers itself" if live.topic_by_topic else "the log of its agent"
-            yield Finding(code, what, f"it is back; for the reason see {log}", subject=key)
+            do = f"it is back; for the reason see {log}"
         elif one.reason == "BROKER_DOWN":
-            yield Finding(code, what, "start the broker; its agent is there", subject=key)
+            do = "start the broker; its agent is there"
         else:
-            yield Finding(
-                code, what, "see its machine, its own log, and the log of its agent if it has one", subject=key
-            )
+            do = "see its machine, its own log, and the log of its agent if it has one"
+        yield Finding(code, what, do, subject=key)
     if left_out:
         reasons = ", ".join(f"{number} {reason}" for reason, number in Counter(one.reason for one in left_out).items())
         what = f"{len(left_out):,} more brokers left within the hour ({reasons})"

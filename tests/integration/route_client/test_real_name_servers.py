@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -58,33 +58,6 @@ def broker_names(known: KnownRoute | None) -> list[str]:
 
 def watching(client: RouteClient, server: NamesrvProcess) -> None:
     eventually(client.status, lambda status: status.mode == "watch" and status.endpoint == server.endpoint)
-
-
-@contextmanager
-def watching_one_of(
-    first: NamesrvProcess, second: NamesrvProcess
-) -> Iterator[tuple[RouteClient, NamesrvProcess, NamesrvProcess]]:
-    """A client of two name servers that know the same broker; the one that it watches, and the other one."""
-    for server in (first, second):
-        with server.connect() as broker:
-            register(broker)
-    with RouteClient([str(first.endpoint), str(second.endpoint)], QUICK, topics=[TOPIC]) as client:
-        used = eventually(client.status, lambda status: status.mode == "watch").endpoint
-        yield (client, first, second) if used == first.endpoint else (client, second, first)
-
-
-def test_a_killed_name_server_is_left_for_the_other_and_nothing_is_lost(start: Callable[..., NamesrvProcess]) -> None:
-    with watching_one_of(start(), start()) as (client, lost, left):
-        changes = client.changes()
-        lost.kill()
-        watching(client, left)
-        assert broker_names(client.route(TOPIC)) == ["broker-a"]
-        assert client.route(TOPIC).stale is None
-        with left.connect() as broker:
-            register(broker, "broker-b", "127.0.0.1:10921")
-        told = changes.take(20)
-        assert told is not None
-        assert broker_names(told.after) == ["broker-a", "broker-b"], "and no change in between"
 
 
 def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(

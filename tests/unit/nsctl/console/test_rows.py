@@ -80,10 +80,6 @@ def test_a_fleet_that_nobody_can_write_is_red_also_if_that_was_planned() -> None
     assert (told.text, told.tone) == ("1 name server, 1 broker: 1 problem", "bad")
 
 
-def test_an_empty_fleet_is_red() -> None:
-    assert found(seen()) == [("NO_BROKERS", "bad")]
-
-
 def test_findings_are_the_doctors_and_each_is_told_once() -> None:
     loss = entry(
         "broker-b (10.0.0.9:10911, id 0) of east lost its channel", removal_reason=LOST, removed_broker_count=1
