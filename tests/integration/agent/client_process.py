@@ -7,33 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import grpc
-from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
-from tests.support.patience import TIMEOUT
+from tests.integration.agent.client_listener import Channel
 
 
 def main(endpoint: str, client_id: str, group: str) -> None:
     with grpc.insecure_channel(endpoint) as connection:
-        stub = ClientServiceStub(connection)
-        events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest())
-        consumer = pb.ConsumerData(
-            group_name=group,
-            consume_type=pb.CONSUME_TYPE_PASSIVELY,
-            message_model=pb.MESSAGE_MODEL_CLUSTERING,
-            consume_from_where=pb.CONSUME_FROM_WHERE_LAST_OFFSET,
-            subscriptions=[pb.SubscriptionData(topic="TopicTest")],
-        )
-        heartbeat = pb.HeartbeatRequest(
-            client_id=client_id, channel_id=next(events).opened.channel_id, consumer_groups=[consumer]
-        )
-        stub.Heartbeat(heartbeat, timeout=TIMEOUT)
+        channel = Channel(ClientServiceStub(connection), client_id)
+        channel.beat(group)
         sys.stderr.write(json.dumps({"event": "client_ready"}) + "\n")
         sys.stderr.flush()
-        for _event in events:
+        for _event in channel.events:
             pass
 
 

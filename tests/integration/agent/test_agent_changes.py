@@ -241,27 +241,6 @@ def test_topics_that_a_name_server_calls_ordered_become_so_and_are_registered(
     assert saved["topicConfigTable"]["T"]["order"] is True
 
 
-def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    with agent(name_server()) as running:
-        channels: list[Any] = []
-        with grpc.insecure_channel(str(running.controller.listening_on)) as connection:
-            stub = client_service_pb2_grpc.ClientServiceStub(connection)
-            for _number in range(100):
-                request = client_service_pb2.OpenClientChannelRequest()
-                channels.append(stub.OpenClientChannel(request, timeout=TIMEOUT))
-                next(channels[-1])
-            beats = [
-                stub.Heartbeat.future(client_service_pb2.HeartbeatRequest(client_id=f"c-{number}"), timeout=TIMEOUT)
-                for number in range(1_000)
-            ]
-            status = running.calls().GetAgentStatus(agent_pb.GetAgentStatusRequest(), timeout=TIMEOUT)
-            assert status.targets[0].registered
-            for call in (*beats, *channels):
-                call.cancel()
-
-
 def test_the_fast_listener_is_two_ports_below_the_ordinary_one_unless_it_is_said(settings: MakeSettings) -> None:
     assert settings(listen="127.0.0.1:10920").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
     assert settings(listen=None, broker_addr="10.0.0.1:10911").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -250,31 +250,16 @@ def test_scenario_67_versions_are_equal_only_if_all_their_parts_are() -> None:
     assert version != DataVersion(1_000, 1, 1)
 
 
-@dataclass
-class Broker:
-    path: Path
-    manager: TopicConfigManager
-    stub: TopicConfigServiceStub
-
-    def put(self, to_set: Mapping[str, str], to_delete: Sequence[str] = ()) -> Mapping[str, str]:
+def test_scenario_77_attributes_are_made_changed_and_deleted_and_survive_a_restart(
+    topic_owner: Agent, path: Path
+) -> None:
+    def put(to_set: Mapping[str, str], to_delete: Sequence[str] = ()) -> Mapping[str, str]:
         topic = pb.TopicConfig(topic="TopicTest")
-        request = pb.CreateOrUpdateTopicRequest(topic_config=topic, set_attributes=to_set, delete_attributes=to_delete)
-        return self.stub.CreateOrUpdateTopic(request).topic_config.attributes
+        return topic_owner.put(topic, set_attributes=to_set, delete_attributes=to_delete).topic_config.attributes
 
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    manager = TopicConfigManager.own(tmp_path / "topics.json", ())
-    with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
-        yield Broker(tmp_path / "topics.json", manager, stub)
-
-
-def test_scenario_77_attributes_are_made_changed_and_deleted_and_survive_a_restart(broker: Broker) -> None:
-    assert broker.put({"queue.type": "BatchCQ", "message.type": "NORMAL"}) == {
-        "queue.type": "BatchCQ",
-        "message.type": "NORMAL",
-    }
-    assert broker.put({"message.type": "FIFO"}) == {"queue.type": "BatchCQ", "message.type": "FIFO"}
-    assert broker.put({}, ["message.type"]) == {"queue.type": "BatchCQ"}
-    assert load_topic_config_table(broker.path) == broker.manager.table
-    assert TopicConfigManager.own(broker.path, ()).table == broker.manager.table
+    made = {"queue.type": "BatchCQ", "message.type": "NORMAL"}
+    assert put(made) == made
+    assert put({"message.type": "FIFO"}) == {"queue.type": "BatchCQ", "message.type": "FIFO"}
+    assert put({}, ["message.type"]) == {"queue.type": "BatchCQ"}
+    assert load_topic_config_table(path) == topic_owner.manager.table
+    assert TopicConfigManager.own(path, ()).table == topic_owner.manager.table

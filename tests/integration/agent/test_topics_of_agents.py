@@ -1,4 +1,4 @@
-"""An agent's topics in the routes: of a file that it follows, and of one that it owns."""
+"""The topics of a file that an agent follows, and what routes have of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.topics_json import decode_topics
 from tests.integration.agent import topics_writer
 from tests.integration.agent.topics_writer import as_registered, table
-from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import EXACTLY, Agent, AgentClient, name_servers, topics_of
+from tests.support.programs.agents import EXACTLY, Agent, name_servers, topics_of
 from tests.support.programs.processes import Client, Process, eventually
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
@@ -77,44 +75,3 @@ def test_a_follower_sees_tables_in_order_and_ends_with_exactly_the_last_of_a_hun
     assert manager.problem is None
     assert file.read_text() == last
     assert [entry.name for entry in tmp_path.iterdir()] == ["topics.json"], "the follower has written something"
-
-
-TOPICS = 100
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "topics.json"
-
-
-def create(agent: AgentClient, name: str, queues: int = 4) -> None:
-    topic = topics_pb.TopicConfig(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
-    agent.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT)
-
-
-@pytest.fixture
-def names() -> list[str]:
-    return [f"Made-{number:03}" for number in range(TOPICS)]
-
-
-def test_a_topic_that_is_deleted_goes_from_a_name_server_that_takes_tables_exactly(file: Path) -> None:
-    with (
-        name_servers(1, *EXACTLY) as [(server, client)],
-        Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent,
-        agent.connect() as calls,
-    ):
-        create(calls, "Short-Lived")
-        eventually(lambda: client.route("Short-Lived"))
-        calls.topics.DeleteTopic(topics_pb.DeleteTopicRequest(topic="Short-Lived"), timeout=TIMEOUT)
-        eventually(lambda: client.route("Short-Lived"), lambda route: route is None)
-
-
-def test_what_an_agent_made_is_there_again_after_it_was_killed(file: Path, names: list[str]) -> None:
-    with name_servers(1) as [(server, client)]:
-        with Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent, agent.connect() as calls:
-            for name in names[:5]:
-                create(calls, name)
-            agent.kill()
-            eventually(client.snapshot, lambda messages: not any(m.chunk.live_brokers for m in messages))
-        with Agent(str(server.endpoint), "--topics-mode", "own", topics=file):
-            eventually(lambda: topics_of(client).keys(), lambda held: held >= {*names[:5]})
