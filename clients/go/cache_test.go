@@ -163,3 +163,26 @@ func TestAChooserStaysGoesOnAndWaitsOnlyAfterARound(t *testing.T) {
 		t.Fatalf("doubted for too long: %v", order)
 	}
 }
+
+func TestAFirstWatchResumesAfterTheFirstLookupThere(t *testing.T) {
+	c := &Client{kept: additions{"a": 1, "b": 2, "c": 3}}
+	looked := func(endpoint, epoch string, revision int64, topics ...string) {
+		answers := []answer{}
+		for _, topic := range topics {
+			answers = append(answers, answer{known: Known{Topic: topic}})
+		}
+		c.lookedUp(endpoint, &pb.NamesrvHeader{Epoch: epoch, Revision: revision}, answers)
+	}
+	looked("b:1", "1", 5) // it knows none of them yet
+	looked("a:1", "1", 7, "a", "forgotten")
+	looked("a:1", "1", 8, "b")
+	looked("a:1", "1", 6, "c")
+	looked("a:1", "2", 9, "c")
+	looked("b:1", "1", 9, "c")
+	if s := c.newStreamAt("a:1"); fmt.Sprint(s.asked) != "map[a:1 b:2]" || s.resume.GetRevision() != 7 {
+		t.Fatalf("%v after %v", s.asked, s.resume)
+	}
+	if looked("a:1", "1", 9, "c"); c.watched.topics["c"] != 0 {
+		t.Fatal("an open watch asks for it")
+	}
+}
