@@ -72,7 +72,7 @@ class MasterAgent:
         self._channel.close()
 
 
-class SlaveSynchronize:
+class SlaveSynchronize(PeriodicThread):
     """Copies the topics every ten seconds while there is a master; keeps the last copy while there is none."""
 
     def __init__(
@@ -84,6 +84,7 @@ class SlaveSynchronize:
         wait: Wait = threading.Event.wait,
     ) -> None:
         """Creates it; nothing runs before ``start``. ``master`` is None if none is known, or the broker is no slave."""
+        super().__init__("broker-agent-slave-sync", self._copy, first_delay=FIRST_DELAY_SECONDS, wait=wait)
         self._manager = manager
         self._master = master
         self._connect = connect
@@ -92,18 +93,12 @@ class SlaveSynchronize:
         self._connected_to: Endpoint | None = None
         self._connection: MasterAgent | None = None
         self._failures = 0
-        self._stopped = False
-        self._thread = PeriodicThread("broker-agent-slave-sync", self._work, first_delay=FIRST_DELAY_SECONDS, wait=wait)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         """Ends copying; a call under way is cut off."""
-        self._stopped = True
-        self._thread.stop()
+        super().stop()
         self._disconnect()
-        self._thread.join(JOIN_SECONDS)
+        self.join(JOIN_SECONDS)
         self._disconnect()  # the thread may just have made a new connection
 
     def synchronize(self) -> bool:
@@ -129,11 +124,11 @@ class SlaveSynchronize:
         _log.info("topics_copied", master=str(endpoint), topics=len(topics), counter=version.counter)
         return True
 
-    def _work(self) -> float:
+    def _copy(self) -> float:
         try:
             self.synchronize()
         except (CopyFailed, Refused) as error:
-            if self._failures == 0 and not self._stopped:
+            if self._failures == 0 and not self._stopping.is_set():
                 _log.warning("topics_not_copied", master=str(self._connected_to), problem=str(error), kept="last copy")
             self._failures += 1
             return self._backoff.after(self._failures)

@@ -17,6 +17,7 @@ from broker_agent.clients.limits import KEEPALIVE_SECONDS, SLOW_READER_SECONDS
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
 from namesrv_common.endpoints import Endpoint
+from tests.support.fakes.agent_clients import consumer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
@@ -107,13 +108,3 @@ class Channel:
 
     def told(self) -> str:
         return str(self.next().consumer_ids_changed.consumer_group)
-
-
-def consumer(group: str) -> pb.ConsumerData:
-    return pb.ConsumerData(
-        group_name=group,
-        consume_type=pb.CONSUME_TYPE_PASSIVELY,
-        message_model=pb.MESSAGE_MODEL_CLUSTERING,
-        consume_from_where=pb.CONSUME_FROM_WHERE_LAST_OFFSET,
-        subscriptions=[pb.SubscriptionData(topic="TopicTest")],
-    )

@@ -20,11 +20,11 @@ from tests.integration.agent.client_listener import (
     GROUP,
     Channel,
     Listener,
-    consumer,
     listener,
     listening,
     stub,
 )
+from tests.support.fakes.agent_clients import consumer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Process, eventually
 
