@@ -310,21 +310,15 @@ def ordered_queues(topic: str, order_topic_conf: str) -> tuple[MessageQueue, ...
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    route: TopicRoute
-    info: PublishInfo
-
-
 class PublishInfoCache:
     """Remembers the publish info of the last route of each topic."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._made: dict[str, _Made] = {}
+        self._made: dict[str, tuple[TopicRoute, PublishInfo]] = {}
 
-    def of_route(self, topic: str, route: TopicRoute) -> PublishInfo:
-        """The queues of a topic's route.
+    def of(self, topic: str, route: TopicRoute, *, by_default: bool = False) -> PublishInfo:
+        """The queues of a topic by its own route, or by that of the default topic.
 
         A route whose ordered configuration cannot be read leaves the queues as they were (RocketMQ keeps the old route,
         too): a slip of an operator must not stop producers.
@@ -332,26 +326,17 @@ class PublishInfoCache:
         Raises:
             MalformedOrderConfError: It cannot be read, and there were no queues before.
         """
-        made = self._made.get(topic)
-        if made is not None and made.route is route:
-            return made.info
+        known, info = self._made.get(topic, (None, None))
+        if known is route and info is not None:
+            return info
+        make = default_publish_info if by_default else publish_info
         try:
-            info = publish_info(topic, route, self._settings.zone_name, self._settings.prefer_labels)
+            info = make(topic, route, self._settings.zone_name, self._settings.prefer_labels)
         except MalformedOrderConfError as error:
-            if made is None:
+            if info is None:
                 raise
             _log.warning("the queues to send to stay as they were: %s", error)
-            info = made.info
-        self._made[topic] = _Made(route, info)
-        return info
-
-    def of_default_topic(self, topic: str, default_route: TopicRoute) -> PublishInfo:
-        """The queues for a topic that does not exist yet."""
-        made = self._made.get(topic)
-        if made is not None and made.route is default_route:
-            return made.info
-        info = default_publish_info(topic, default_route, self._settings.zone_name, self._settings.prefer_labels)
-        self._made[topic] = _Made(default_route, info)
+        self._made[topic] = route, info
         return info
 
     def forget(self, topic: str) -> None:

@@ -86,9 +86,7 @@ class RouteReads:
 
     def _publish_info(self, topic: str, known: KnownRoute) -> PublishInfo:
         """The queues of a topic by its own route, or by that of the default topic."""
-        infos = self._source.infos
-        made = infos.of_route if known.topic == topic else infos.of_default_topic
-        return made(topic, route_of(known))
+        return self._source.infos.of(topic, route_of(known), by_default=known.topic != topic)
 
 
 def route_of(known: KnownRoute) -> TopicRoute:

@@ -39,7 +39,7 @@ def labelled_route(zones: dict[str, str] | None = None) -> TopicRoute:
 def test_brokers_with_all_labels_are_taken_or_all_if_none_has_them(
     wanted: dict[str, str], groups: str, outside: bool
 ) -> None:
-    info = PublishInfoCache(ClientSettings(prefer_labels=wanted)).of_route(TOPIC, labelled_route())
+    info = PublishInfoCache(ClientSettings(prefer_labels=wanted)).of(TOPIC, labelled_route())
     selector = QueueSelector(random.Random(1))
     assert {selector.select_one_queue(info).broker_name for _ in range(12)} == set(groups)
     assert info.outside_labels is outside

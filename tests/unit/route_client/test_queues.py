@@ -84,15 +84,15 @@ def test_a_malformed_ordered_configuration_is_refused_by_piece_and_rule(order: s
 def test_a_malformed_ordered_configuration_leaves_the_queues_as_they_were() -> None:
     infos = PublishInfoCache(ClientSettings())
     with pytest.raises(MalformedOrderConfError):
-        infos.of_route(TOPIC, route(order="a"))
-    good = infos.of_route(TOPIC, route(order="a:2"))
-    assert infos.of_route(TOPIC, route(order="a")) == good
-    assert infos.of_route(TOPIC, route()).ordered is False
+        infos.of(TOPIC, route(order="a"))
+    good = infos.of(TOPIC, route(order="a:2"))
+    assert infos.of(TOPIC, route(order="a")) == good
+    assert infos.of(TOPIC, route()).ordered is False
 
 
 def test_publish_info_is_made_once_a_route() -> None:
     infos, held = PublishInfoCache(ClientSettings()), route()
-    assert infos.of_route(TOPIC, held) is infos.of_route(TOPIC, held)
+    assert infos.of(TOPIC, held) is infos.of(TOPIC, held)
 
 
 @pytest.mark.parametrize(("default_queues", "expected"), [(8, 4), (4, 4), (2, 2)])
