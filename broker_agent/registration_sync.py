@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import grpc
 import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
@@ -29,12 +30,14 @@ T = TypeVar("T")
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-def is_retryable(error: NameServerError) -> bool:
+def is_retryable(error: BaseException) -> bool:
     """Whether the same call may succeed a moment later.
 
     A lost channel counts: by then another one is open. A name server that is shutting down says so, and is not
     asked again. Other refusals are final, too.
     """
+    if not isinstance(error, NameServerError):
+        return False
     rich = error.rich
     if rich.code is grpc.StatusCode.UNAVAILABLE:
         return rich.reason != "SHUTTING_DOWN"
@@ -65,20 +68,26 @@ class CallRetries:
         Raises:
             NameServerError: The last attempt's error.
         """
-        failures = 0
-        while True:
-            try:
-                return call()
-            except NameServerError as error:
-                failures += 1
-                seconds = max(self._backoff.after(failures), error.rich.retry_after_seconds or 0.0)
-                is_over = self._stopping.is_set() or self._timing.clock() + seconds >= deadline
-                if is_over or not is_retryable(error):
-                    raise
-            self._sleep(seconds)
+
+        def out_of_time(state: RetryCallState) -> bool:
+            return self._stopping.is_set() or self._timing.clock() + state.upcoming_sleep >= deadline
+
+        retrying = Retrying(
+            retry=retry_if_exception(is_retryable),
+            wait=self._wait,
+            stop=out_of_time,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return retrying(call)
 
     def _sleep_until_stopping(self, seconds: float) -> None:
         self._stopping.wait(seconds)
+
+    def _wait(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked_for = error.rich.retry_after_seconds if isinstance(error, NameServerError) else None
+        return max(self._backoff(state), asked_for or 0.0)
 
 
 class RegistrationSync:
