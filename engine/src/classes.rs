@@ -153,17 +153,6 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_older_permits_admitted_is_not_remembered() {
-        let classes = Classes::new(true);
-        let caller = classes.credentials(&sent(&["Bearer x"]), None).expect("one token");
-        classes.forget(2);
-        classes.set(caller.clone(), 7, 1);
-        assert_eq!(classes.class_of(Some(&caller)), None);
-        classes.set(caller.clone(), 7, 2);
-        assert_eq!(classes.class_of(Some(&caller)), Some(7));
-    }
-
-    #[test]
     fn when_all_places_are_taken_a_new_caller_takes_one_and_the_others_stay() {
         let classes = Classes::new(true);
         for number in 0..=MAX_REMEMBERED {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
+use crate::door::Door;
 #[cfg(test)]
 use crate::ledger::Ledger;
 use crate::ledger::{Account, Hold, Kind};
@@ -48,22 +49,17 @@ impl Peer {
         Self::of(
             SocketAddr::from(([127, 0, 0, 1], 0)),
             Ledger::new(&crate::limits::Limits::default()).account(Owner::Machine),
+            Door::Grpc,
         )
     }
 
-    /// The other end of a connection of `RocketMQ`'s protocol, whose address is written as this protocol does.
-    pub(crate) fn of_remoting(address: SocketAddr, account: Arc<Account>) -> Self {
-        let address = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
-        Self { address, account, certificate: None, authorities_generation: 0 }
-    }
-
-    pub(crate) fn of(address: SocketAddr, account: Arc<Account>) -> Self {
-        let address = match address {
-            SocketAddr::V4(v4) => format!("ipv4:{}:{}", v4.ip(), v4.port()),
-            SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
-                Some(v4) => format!("ipv4:{v4}:{}", v6.port()),
-                None => format!("ipv6:%5B{}%5D:{}", v6.ip(), v6.port()),
-            },
+    /// The other end of a connection, whose address is written as its protocol does.
+    pub(crate) fn of(address: SocketAddr, account: Arc<Account>, door: Door) -> Self {
+        let (ip, port) = (address.ip().to_canonical(), address.port());
+        let address = match (door, ip) {
+            (Door::Remoting(_), _) => SocketAddr::new(ip, port).to_string(),
+            (Door::Grpc, IpAddr::V4(ip)) => format!("ipv4:{ip}:{port}"),
+            (Door::Grpc, IpAddr::V6(ip)) => format!("ipv6:%5B{ip}%5D:{port}"),
         };
         Self { address, account, certificate: None, authorities_generation: 0 }
     }
@@ -136,7 +132,7 @@ mod tests {
             ("[::1]:80", "ipv6:%5B::1%5D:80"),
             ("[::ffff:1.2.3.4]:80", "ipv4:1.2.3.4:80"),
         ] {
-            assert_eq!(Peer::of(address(told), account()).address, written);
+            assert_eq!(Peer::of(address(told), account(), Door::Grpc).address, written);
         }
     }
 

@@ -150,7 +150,7 @@ impl Acceptor {
     /// Lets in a connection that a proxy forwards, as one of its client.
     async fn let_in_forwarded(self: Rc<Self>, mut stream: TcpStream, proxy: SocketAddr, door: Door) {
         let account = self.shared.ledger.account(Owner::of(proxy, self.shared.limits.trust_loopback));
-        let peer = Peer::of_remoting(proxy, account);
+        let peer = Peer::of(proxy, account, door);
         let place = match peer.account.hold(Kind::Connections, 1) {
             Ok(place) => place,
             Err(over) => return self.no_place(&peer, over),
@@ -166,10 +166,7 @@ impl Acceptor {
 
     fn let_in_from(self: &Rc<Self>, stream: TcpStream, address: SocketAddr, door: Door) {
         let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
-        let mut peer = match door {
-            Door::Grpc => Peer::of(address, account),
-            Door::Remoting(_) => Peer::of_remoting(address, account),
-        };
+        let mut peer = Peer::of(address, account, door);
         let place = match peer.account.hold(Kind::Connections, 1) {
             Ok(place) => place,
             Err(over) => return self.no_place(&peer, over),

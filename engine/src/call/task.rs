@@ -121,10 +121,8 @@ pub(crate) struct CallTask {
 enum Step {
     /// Something was done; there may be more to do.
     Again,
-    /// The call has ended, as Python said.
-    Ended,
-    /// The call has ended, and Python does not know yet.
-    Lost(Cause),
+    /// The call has ended: as Python said, or for a cause that Python does not know yet.
+    Ended(Option<Cause>),
 }
 
 impl CallTask {
@@ -138,18 +136,7 @@ impl CallTask {
         let mailbox = Rc::new(Mailbox::default());
         let recipient: Rc<dyn Recipient> = Rc::clone(&mailbox) as Rc<dyn Recipient>;
         call.worker.add_call(info.id, Rc::clone(&recipient));
-        spawn_local(run(Self::new(call, info, mailbox, place, body)));
-        recipient
-    }
-
-    fn new(
-        call: OpenCall,
-        info: Arc<CallInfo>,
-        mailbox: Rc<Mailbox>,
-        place: Hold,
-        body: Option<(RecvStream, Assembler)>,
-    ) -> Self {
-        Self {
+        let task = Self {
             deadline: call.deadline.map(|at| Box::pin(sleep_until(at))),
             reading: body.map(|(body, assembler)| Reading {
                 body: Some(body),
@@ -165,7 +152,9 @@ impl CallTask {
             _place: place,
             ending: None,
             cause: Some(Cause::ClosedHere), // if the thread ends
-        }
+        };
+        spawn_local(run(task));
+        recipient
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -180,7 +169,7 @@ impl CallTask {
         if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
             let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
             let _ = self.call.responder.refuse(&status); // fails only if the client has left
-            return Poll::Ready(Step::Lost(Cause::Deadline));
+            return Poll::Ready(Step::Ended(Some(Cause::Deadline)));
         }
         if self.call.responder.is_sending() {
             match self.call.responder.poll_sent(cx) {
@@ -196,7 +185,7 @@ impl CallTask {
             if !self.call.responder.is_sending() || ending.linger.as_mut().poll(cx).is_ready() {
                 let trailers = std::mem::take(&mut ending.trailers);
                 let _ = self.call.responder.end(trailers); // fails only if the client has left
-                return Poll::Ready(Step::Ended);
+                return Poll::Ready(Step::Ended(None));
             }
         }
         if let Poll::Ready(step) = self.poll_command(cx) {
@@ -220,7 +209,7 @@ impl CallTask {
         match command {
             Command::Answer(message) => {
                 responder.answer(Bytes::new(), message)?;
-                return Ok(Step::Ended);
+                return Ok(Step::Ended(None));
             }
             Command::Write(message, streams) => {
                 responder.start(message, streams)?;
@@ -229,7 +218,7 @@ impl CallTask {
             Command::Finish(trailers) => {
                 if !responder.is_sending() {
                     let _ = responder.end(trailers); // fails only if the client has left
-                    return Ok(Step::Ended);
+                    return Ok(Step::Ended(None));
                 }
                 let linger = Box::pin(sleep(self.call.worker.shared.limits.linger));
                 self.ending = Some(Ending { trailers, linger });
@@ -320,12 +309,12 @@ impl CallTask {
     /// Ends the call for what its client has done.
     fn refuse(&mut self, status: &Status) -> Step {
         let _ = self.call.responder.refuse(status); // fails only if the client has left
-        Step::Lost(Cause::Client)
+        Step::Ended(Some(Cause::Client))
     }
 
     /// The client has left, of its own accord or not.
     fn gone(&self) -> Step {
-        Step::Lost(self.call.connection.cause_of_end())
+        Step::Ended(Some(self.call.connection.cause_of_end()))
     }
 }
 
@@ -344,16 +333,9 @@ impl Drop for CallTask {
 /// Does what Python says, until the call has ended.
 async fn run(mut task: CallTask) {
     loop {
-        match std::future::poll_fn(|cx| task.poll_step(cx)).await {
-            Step::Again => {}
-            Step::Ended => {
-                task.cause = None;
-                return;
-            }
-            Step::Lost(cause) => {
-                task.cause = Some(cause);
-                return;
-            }
+        if let Step::Ended(cause) = std::future::poll_fn(|cx| task.poll_step(cx)).await {
+            task.cause = cause;
+            return;
         }
     }
 }

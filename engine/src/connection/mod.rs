@@ -402,7 +402,7 @@ mod tests {
             let account = shared.ledger.account(Owner::of(address, true));
             let place = account.hold(Kind::Connections, 1).expect("a place");
             let wire = MovingWire::detach(Wire::Left(Either::Left(stream))).expect("a socket");
-            let peer = Peer::of(address, account);
+            let peer = Peer::of(address, account, Door::Grpc);
             spawn_local(serve(worker, Accepted { wire, peer, place, carrier: Carrier::Plain, door: Door::Grpc }));
             tokio::time::timeout(PATIENCE, test(client)).await.expect("what the test waits for");
         };

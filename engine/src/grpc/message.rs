@@ -139,12 +139,6 @@ mod tests {
     }
 
     #[test]
-    fn four_gigabytes_that_are_only_declared_are_refused_and_take_nothing() {
-        let error = assembler(10, 100).feed(&Bytes::from_static(&[0, 255, 255, 255, 255])).expect_err("too large");
-        assert_eq!(error.code, Code::ResourceExhausted);
-    }
-
-    #[test]
     fn memory_is_taken_for_what_has_come_and_not_kept_for_what_has_gone() {
         let mut assembler = assembler(1 << 20, 1 << 20);
         assembler.feed(&framed(&vec![7; 10_000])[..PREFIX + 10].to_vec().into()).expect("begins");
