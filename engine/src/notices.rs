@@ -24,8 +24,8 @@ struct Pace {
 
 impl Pace {
     /// How many were suppressed before this one, or None if this one is suppressed, too.
-    fn admit(&mut self, now: Instant) -> Option<u64> {
-        if now + PAUSE * (BURST - 1) < self.next {
+    fn admit(&mut self, now: Instant, burst: u32) -> Option<u64> {
+        if now + PAUSE * (burst - 1) < self.next {
             self.not_told += 1;
             return None;
         }
@@ -47,11 +47,12 @@ impl Notices {
         Self { bridge, clock, paces: Mutex::default() }
     }
 
-    /// Tells what is wrong with a peer, or with all: each of a few is named, and in a flood a line in a while.
+    /// Tells what is wrong with a peer: each of a few is named, and in a flood a line in a while. Without a peer it concerns all,
+    /// and comes once in a while.
     pub(crate) fn tell(&self, kind: &'static str, peer: &str, text: &str) {
-        let now = self.clock.now();
+        let (now, burst) = (self.clock.now(), if peer.is_empty() { 1 } else { BURST });
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = paces.entry(kind).or_insert(Pace { next: now, not_told: 0 }).admit(now);
+        let admitted = paces.entry(kind).or_insert(Pace { next: now, not_told: 0 }).admit(now, burst);
         drop(paces);
         if let Some(not_told) = admitted {
             self.bridge.tell(Event::Notice(Notice { kind, peer: peer.to_owned(), text: text.to_owned(), not_told }));
@@ -66,7 +67,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_of_a_few_peers_has_a_line_and_a_line_stands_for_the_rest_of_a_flood() {
         let mut pace = Pace { next: Instant::now(), not_told: 0 };
-        let told = |pace: &mut Pace| (0..100).filter_map(|_| pace.admit(Instant::now())).collect::<Vec<_>>();
+        let told = |pace: &mut Pace| (0..100).filter_map(|_| pace.admit(Instant::now(), BURST)).collect::<Vec<_>>();
         assert_eq!(told(&mut pace), vec![0; 20]);
         tokio::time::advance(PAUSE).await;
         assert_eq!(told(&mut pace), [80], "those that were not told are in the next line");
