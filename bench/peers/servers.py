@@ -10,7 +10,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -96,7 +96,8 @@ class Server(Process):
         found = [self._popen.pid]
         for pid in found:
             for thread in Path(f"/proc/{pid}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
+                with suppress(FileNotFoundError):  # the thread has ended
+                    found += map(int, (thread / "children").read_text().split())
         return found
 
     def settle(self) -> None:
