@@ -28,8 +28,8 @@ LINE_BURST = 20
 """Such lines that may come at once: each of a few peers is named."""
 
 REGISTERED_SECONDS = 0.1
-"""Time between two lines about changed registrations, in a flood of them. A line, with its hop to the writer's thread,
-costs as much as a small registration, and the journal has every change."""
+"""Time between two lines about changed registrations, in a flood of them. A line, with the work of the
+thread that writes it, costs a fourth of a small registration. The journal has every change."""
 
 REGISTERED_BURST = 1_000
 """Such lines that may come at once: a fleet that starts has one for each broker."""

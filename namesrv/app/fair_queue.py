@@ -50,7 +50,7 @@ class FairQueue(Generic[ItemT]):
 
 
 class FairLock:
-    """A lock whose waiters are a ``FairQueue``. In one iteration of the event loop it has few holders.
+    """A lock whose waiters are a ``FairQueue``, and which a bounded number may hold in one iteration of the event loop.
 
     A thousand short holders one after the other would otherwise block everything else on the event loop.
     """

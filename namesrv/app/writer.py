@@ -19,7 +19,7 @@ Code on the event loop may look up rows at any time. A reader that needs all row
 the tables. The event loop waits for the thread only by awaiting. A caller that is cancelled takes its job along: the
 thread notices at its next yield point, and nothing of the change is committed.
 
-Changes of up to 100 topics are prepared on the event loop, few in an iteration.
+Changes of up to 100 topics are prepared on the event loop, at most four in an iteration.
 
 The writer's thread also reads requests, although reading needs no table: a second thread would share the interpreter
 with the change that all others wait for. Changes and small requests interrupt the reading of a large request.
