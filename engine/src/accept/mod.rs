@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::either::Either;
@@ -198,7 +198,7 @@ impl Acceptor {
         place: Hold,
         door: Door,
     ) {
-        let (patience, mut byte) = (self.shared.limits.handshake_timeout, [0]);
+        let mut byte = [0];
         if door == Door::Remoting(TlsMode::Permissive) {
             if timeout(IDLE, stream.peek(&mut byte)).await.is_err() {
                 return;
@@ -214,14 +214,15 @@ impl Acceptor {
         let Ok(_handshake) = peer.account.hold(Kind::Handshakes, 1) else {
             return self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
         };
-        match timeout(patience, stream.peek(&mut byte)).await {
+        let deadline = Instant::now() + self.shared.limits.handshake_timeout;
+        match timeout_at(deadline, stream.peek(&mut byte)).await {
             Ok(Ok(1)) if begins_tls(byte[0]) => {}
             Ok(Ok(1)) => return self.hand_on(plain(stream), peer, place, Carrier::TlsMissing, door),
             Ok(_) => return, // it closes the connection without a byte, as probes of open ports do
             Err(_) => return self.timed_out(&peer),
         }
         let mut slice = self.scheduler.of(peer.account.owner);
-        match slice.run(timeout(patience, TlsAcceptor::from(config).accept(Either::Left(stream)))).await {
+        match slice.run(timeout_at(deadline, TlsAcceptor::from(config).accept(Either::Left(stream)))).await {
             Err(_) => self.timed_out(&peer),
             Ok(Err(error)) => of_handshake(&error).refuse(&peer, &self.shared),
             Ok(Ok(mut stream)) => {
@@ -296,7 +297,6 @@ mod tests {
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
     use tokio::task::yield_now;
-    use tokio::time::Instant;
     use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
     use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
 
