@@ -117,7 +117,7 @@ func TestOnlyRoutesAreDisconnectedAndFreshAgain(t *testing.T) {
 
 func TestAStreamThatGoesBackIsBroken(t *testing.T) {
 	message := func(epoch string, revision, count int64) *pb.WatchTopicRoutesResponse {
-		header := &pb.NamesrvHeader{NamesrvName: "ns-a", Epoch: epoch, Revision: revision}
+		header := &pb.NamesrvHeader{NamesrvName: "ns-a", Epoch: epoch, Revision: proto.Int64(revision)}
 		return &pb.WatchTopicRoutesResponse{Header: header, Bookmark: true, RequestCount: count}
 	}
 	for _, bad := range []*pb.WatchTopicRoutesResponse{message("1", 4, 1), message("2", 6, 1), message("1", 6, 2), message("1", 6, 0)} {
@@ -171,7 +171,7 @@ func TestAFirstWatchResumesAfterTheFirstLookupThere(t *testing.T) {
 		for _, topic := range topics {
 			answers = append(answers, answer{known: Known{Topic: topic}})
 		}
-		c.lookedUp(endpoint, &pb.NamesrvHeader{Epoch: epoch, Revision: revision}, answers)
+		c.lookedUp(endpoint, &pb.NamesrvHeader{Epoch: epoch, Revision: proto.Int64(revision)}, answers)
 	}
 	looked("b:1", "1", 5) // it knows none of them yet
 	looked("a:1", "1", 7, "a", "forgotten")

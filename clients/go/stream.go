@@ -124,9 +124,9 @@ func (s *stream) take(message *pb.WatchTopicRoutesResponse) (answers []answer, u
 func (s *stream) check(header *pb.NamesrvHeader) error {
 	last := s.header
 	if last == nil {
-		last = &pb.NamesrvHeader{NamesrvName: header.GetNamesrvName(), Epoch: header.GetEpoch(), Revision: -1}
+		last = &pb.NamesrvHeader{NamesrvName: header.GetNamesrvName(), Epoch: header.GetEpoch(), Revision: proto.Int64(-1)}
 		if s.resume != nil {
-			last.Epoch, last.Revision = s.resume.GetEpoch(), s.resume.GetRevision()
+			last.Epoch, last.Revision = s.resume.GetEpoch(), s.resume.Revision
 		}
 	}
 	if header.GetNamesrvName() != last.GetNamesrvName() || header.GetEpoch() != last.GetEpoch() || header.GetRevision() < last.GetRevision() {

@@ -101,7 +101,7 @@ impl Watch {
             if let (true, Some(header)) = (message.bookmark, message.header) {
                 self.bookmark = Some(api::ResumePoint {
                     epoch: header.epoch,
-                    revision: Some(header.revision),
+                    revision: header.revision,
                 });
             }
             next = self.meanwhile(stream.message()).await?;

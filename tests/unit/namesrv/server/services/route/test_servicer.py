@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
@@ -111,6 +112,11 @@ def test_a_zone_leaves_out_masters_of_other_zones_in_a_batch_too(fleet: Fleet, s
     )
     assert [group.broker_name for group in answer.routes[0].route.broker_datas] == ["broker-a"]
     assert [queue.broker_name for queue in answer.routes[0].route.queue_datas] == ["broker-a"]
+
+
+def test_a_header_has_revision_0_in_json_too(servicer: RouteServicer) -> None:
+    status = asyncio.run(servicer.tables.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), CONTEXT))
+    assert MessageToDict(status)["header"]["revision"] == "0"
 
 
 def test_the_status_counts_what_is_there(fleet: Fleet, servicer: RouteServicer) -> None:
