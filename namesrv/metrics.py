@@ -245,12 +245,7 @@ class EngineMetrics(Collector):
 class Observability(Exports):
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
-    def __init__(
-        self,
-        settings: NamesrvSettings,
-        sources: Sources,
-        server: EngineServer,
-    ) -> None:
+    def __init__(self, settings: NamesrvSettings, sources: Sources, server: EngineServer) -> None:
         """Takes the listener's port; answers once started.
 
         Args:

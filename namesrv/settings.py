@@ -62,10 +62,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         120_000, ge=1_000, le=86_400_000, description="Silence after which a broker is removed: four periods of 30 s."
     )
     mass_loss_percent: int = Field(
-        50,
-        ge=1,
-        le=100,
-        description="Percent of a principal's brokers that must be lost to trip the guard; 100: off.",
+        50, ge=1, le=100, description="Percent of a principal's brokers that must be lost to trip the guard; 100: off."
     )
     remoting_listen: str = Field("", description="Address for RocketMQ's protocol, HOST:PORT. Empty: off.")
     remoting_allow: str = Field(

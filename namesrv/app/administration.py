@@ -14,14 +14,7 @@ from namesrv.app.field_rules import ANYTHING, COMMENT, KV_NAME, NAME, PROBLEM, T
 from namesrv.app.operators import IntentEdit, KvEdit, Operators
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
-from namesrv.core.errors import (
-    Reason,
-    Refused,
-    broker_not_registered,
-    invalid_field,
-    limit_exceeded,
-    topic_not_found,
-)
+from namesrv.core.errors import Reason, Refused, broker_not_registered, invalid_field, limit_exceeded, topic_not_found
 from namesrv.core.model import (
     BlastRadius,
     BrokerKey,

@@ -51,11 +51,7 @@ class ChannelStreams:
     """Opens, feeds and closes the streams of channels, and removes the brokers of those that ended."""
 
     def __init__(
-        self,
-        state: RouteState,
-        writer: TableWriter,
-        stall_detector: StallDetector,
-        shares: Shares | None = None,
+        self, state: RouteState, writer: TableWriter, stall_detector: StallDetector, shares: Shares | None = None
     ) -> None:
         self._state = state
         self._heartbeats = Heartbeats(state)

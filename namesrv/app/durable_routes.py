@@ -84,11 +84,7 @@ class SnapshotWrites:
     """
 
     def __init__(
-        self,
-        state: RouteState,
-        warm_up: WarmUp,
-        file: SnapshotFile,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, state: RouteState, warm_up: WarmUp, file: SnapshotFile, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._state = state
         self._warm_up = warm_up

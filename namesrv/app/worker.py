@@ -150,12 +150,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     async def run(
-        self,
-        work: Callable[[], ResultT],
-        owner: str = OWN,
-        urgency: Urgency = Urgency.USUAL,
-        *,
-        is_next: bool = False,
+        self, work: Callable[[], ResultT], owner: str = OWN, urgency: Urgency = Urgency.USUAL, *, is_next: bool = False
     ) -> ResultT:
         """Does work on the thread. If the caller is cancelled, the work ends at its next yield point, and this then.
 

@@ -546,11 +546,7 @@ class NativeServer(EngineServer):
         return self._listen_at(sockets)
 
     def serve_frames(
-        self,
-        service: FrameService,
-        address: str,
-        sockets: list[socket.socket],
-        mode: RemotingTlsMode,
+        self, service: FrameService, address: str, sockets: list[socket.socket], mode: RemotingTlsMode
     ) -> int:
         self._frames, self._requests, self._go_away = service
         return self._listen_at(sockets or listen(address), mode)

@@ -23,14 +23,7 @@ from namesrv.core.encoding import intent_message
 from namesrv.core.errors import invalid_field, limit_exceeded
 from namesrv.core.explain import Explanation, Question
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery
-from namesrv.core.model import (
-    BlastRadius,
-    HoldKey,
-    Intent,
-    IntentTable,
-    TopicsInUse,
-    names_after,
-)
+from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse, names_after
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
 from namesrv.core.watch.hub import RouteWatch

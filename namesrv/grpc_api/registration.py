@@ -34,13 +34,7 @@ from namesrv.app.field_rules import (
 )
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, LARGE_TOPICS, TableWriter
-from namesrv.core.errors import (
-    FieldProblems,
-    Refused,
-    crc32_not_match,
-    invalid_field,
-    limit_exceeded,
-)
+from namesrv.core.errors import FieldProblems, Refused, crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     BrokerKey,

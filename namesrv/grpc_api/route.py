@@ -20,12 +20,7 @@ from namesrv.app.worker import Worker
 from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.errors import (
-    invalid_field,
-    limit_exceeded,
-    registry_warming,
-    topic_not_found,
-)
+from namesrv.core.errors import invalid_field, limit_exceeded, registry_warming, topic_not_found
 from namesrv.core.model import BrokerData, BrokerKey
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
@@ -260,10 +255,7 @@ class TableCalls:
         check(("cluster_name", request.cluster_name, NAME), ("broker_name", request.broker_name, NAME))
         key = BrokerKey(request.cluster_name, request.broker_name)
         group = self._state.tables.broker_addr_table.get(key) or BrokerData(key)
-        return pb.GetBrokerMemberGroupResponse(
-            header=self._state.header(),
-            broker_data=encoding.broker_data(group),
-        )
+        return pb.GetBrokerMemberGroupResponse(header=self._state.header(), broker_data=encoding.broker_data(group))
 
     async def GetNamesrvStatus(  # noqa: N802
         self, _request: pb.GetNamesrvStatusRequest, _context: Context

@@ -15,17 +15,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app.access import sharer_of
-from namesrv.app.field_rules import (
-    ANYTHING,
-    NAME,
-    NOT_NEGATIVE,
-    PREFIX,
-    TOPIC,
-    between,
-    check,
-    check_all,
-    given,
-)
+from namesrv.app.field_rules import ANYTHING, NAME, NOT_NEGATIVE, PREFIX, TOPIC, between, check, check_all, given
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.change_stream import change_messages, follow_messages
@@ -270,14 +260,7 @@ class SnapshotCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
     def __init__(
-        self,
-        state: RouteState,
-        warm_up: WarmUp,
-        pins: Pins,
-        watchers: WatchStreams,
-        *,
-        reader: Worker,
-        streams: Shares,
+        self, state: RouteState, warm_up: WarmUp, pins: Pins, watchers: WatchStreams, *, reader: Worker, streams: Shares
     ) -> None:
         self._reader = reader
         self._state = state

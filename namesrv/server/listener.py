@@ -9,11 +9,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
-from namesrv_api.v1 import (
-    admin_service_pb2,
-    registration_service_pb2,
-    route_service_pb2,
-)
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv.app.access import Authorizer, NamedBrokers

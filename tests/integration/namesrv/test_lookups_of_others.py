@@ -61,9 +61,7 @@ class Env:
         self.a, self.b = self.namesrvs = namesrvs
         state = (fleet := Fleet()).state
         self.lookups = ClusterTestLookups(
-            state,
-            WarmUp(state, fleet.clock, 0),
-            [namesrv.endpoint for namesrv in self.namesrvs],
+            state, WarmUp(state, fleet.clock, 0), [namesrv.endpoint for namesrv in self.namesrvs]
         )
 
     async def holder(self, topic: str, zone_name: str | None = None) -> str:

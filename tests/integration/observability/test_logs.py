@@ -67,11 +67,7 @@ def test_a_program_that_does_not_start_says_why(command: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "variables"),
-    [
-        ([], {"NAMESRV_LOG_FORMAT": "json"}),
-        (["--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}),
-        (["--config"], {}),
-    ],
+    [([], {"NAMESRV_LOG_FORMAT": "json"}), (["--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}), (["--config"], {})],
 )
 def test_json_is_asked_for_by_flag_variable_and_file(
     arguments: list[str], variables: dict[str, str], tmp_path: Path

@@ -112,11 +112,7 @@ def test_a_registration_is_one_trace_from_the_agents_call_to_the_log() -> None:
 
 def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other() -> None:
     request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
-    with (
-        collector() as found,
-        NamesrvProcess(environment=found.environment) as namesrv,
-        namesrv.connect() as client,
-    ):
+    with collector() as found, NamesrvProcess(environment=found.environment) as namesrv, namesrv.connect() as client:
         for metadata in ((), (("traceparent", "no such thing"),), SAMPLED):
             with pytest.raises(grpc.RpcError):
                 client.routes.GetTopicRoute(request, timeout=client.TIMEOUT, metadata=metadata)

@@ -172,12 +172,7 @@ def test_a_broker_that_takes_nothing_but_tls_is_asked(namesrv: NamesrvProcess, a
     [(["broker.example"], False, "IP address mismatch"), ([], True, "unable to get local issuer certificate")],
 )
 def test_a_broker_with_a_wrong_certificate_is_told_nothing(
-    namesrv: NamesrvProcess,
-    authority: Authority,
-    tmp_path: Path,
-    names: list[str],
-    of_other_authority: bool,
-    said: str,
+    namesrv: NamesrvProcess, authority: Authority, tmp_path: Path, names: list[str], of_other_authority: bool, said: str
 ) -> None:
     broker, signs = Broker(), Authority(tmp_path, "Other CA") if of_other_authority else authority
     shown = signs.sign("broker", names, ips=[] if names else ["127.0.0.1"])

@@ -41,11 +41,7 @@ def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
     """The flags of an agent of a kind."""
     give_agent_its_address(place)
     pair = agent_flags(place, "broker")[2:]
-    return {
-        "TLS": pair,
-        "token": pair,
-        "mTLS": (*pair, "--tls-client-ca", str(place.authority.path)),
-    }[kind]
+    return {"TLS": pair, "token": pair, "mTLS": (*pair, "--tls-client-ca", str(place.authority.path))}[kind]
 
 
 @contextmanager

@@ -51,10 +51,7 @@ def test_a_servers_certificate_that_is_not_right_is_not_talked_to(
 ) -> None:
     ips = ["127.0.0.1"] if name == "localhost" else []
     place.server = place.authority.sign(name, [name], ips=ips, begins=begins, ends=ends)
-    with (
-        NamesrvProcess(*place.flags("TLS")) as server,
-        connected(server.endpoint, place.files("TLS", None)) as client,
-    ):
+    with NamesrvProcess(*place.flags("TLS")) as server, connected(server.endpoint, place.files("TLS", None)) as client:
         error = client.failure(ROUTE + "GetNamesrvStatus", b"")
         assert error.code is grpc.StatusCode.UNAVAILABLE
         assert answer in error.message
@@ -221,10 +218,7 @@ def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_p
     with NamesrvProcess(*place.flags("token")) as server:
         agent_token = (*agent_flags(place, "broker"), "--token-file", str(place.tokens["broker"]))
         settings = ClientSettings(tls=place.files("token", "client"), cache_dir=tmp_path / "cache", poll_seconds=300)
-        with (
-            Agent(str(server.endpoint), *agent_token) as agent,
-            RouteClient(str(server.endpoint), settings) as client,
-        ):
+        with Agent(str(server.endpoint), *agent_token) as agent, RouteClient(str(server.endpoint), settings) as client:
             eventually(lambda: agent.events("channel_opened"))
             eventually(lambda: _known(client), lambda addr: addr == "127.0.0.1:10911")
             eventually(lambda: _watchers(server, place))

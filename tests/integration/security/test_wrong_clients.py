@@ -193,10 +193,7 @@ def test_a_certificate_that_does_not_fit_is_said_on_both_sides(mutual: tuple[Nam
     files, event, problem, hint = shown(place, who)
 
     def told() -> bool:
-        with (
-            NamesrvClient(server.endpoint, 5.0, ClientSecurity(files)) as client,
-            pytest.raises(CallError, match=hint),
-        ):
+        with NamesrvClient(server.endpoint, 5.0, ClientSecurity(files)) as client, pytest.raises(CallError, match=hint):
             client.route.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest())
         return any(problem in line["problem"] for line in server.events(event))
 
@@ -216,10 +213,7 @@ def test_who_has_tls_and_who_has_none_is_said_on_both_sides(
 ) -> None:
     security = ClientSecurity(ClientFiles(Authority(tmp_path).path)) if with_tls else None
     server, hint = (plain, "the server speaks no TLS") if with_tls else (secured, "if it speaks TLS, set tls_ca")
-    with (
-        NamesrvClient(server.endpoint, 5.0, security) as client,
-        pytest.raises(CallError, match=hint),
-    ):
+    with NamesrvClient(server.endpoint, 5.0, security) as client, pytest.raises(CallError, match=hint):
         client.route.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest())
     event = "client_speaks_tls" if with_tls else "client_speaks_no_tls"
     problem = "set tls_cert and tls_key here, or take tls_ca from the client" if with_tls else "speaks no TLS"

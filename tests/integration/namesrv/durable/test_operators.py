@@ -261,10 +261,7 @@ def test_settings_are_listed_with_whether_they_can_be_changed(admin: Client, dat
 
 def test_the_scan_for_silent_brokers_follows_its_interval_at_once(tmp_path: Path) -> None:
     arguments = ("--scan-not-active-broker-interval-millis", "0", "--broker-channel-expired-time-millis", "1000")
-    with (
-        NamesrvProcess(*arguments, "--data-dir", str(tmp_path)) as process,
-        process.connect() as client,
-    ):
+    with NamesrvProcess(*arguments, "--data-dir", str(tmp_path)) as process, process.connect() as client:
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         (told,) = update(client, scanNotActiveBrokerInterval="50").entries
         assert (told.key, told.value, told.updatable) == ("scanNotActiveBrokerInterval", "50", True)

@@ -76,11 +76,7 @@ def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest
     most_fields=st.integers(1, 10),
 )
 def test_pieces_of_any_size_are_the_message_that_was_sent(
-    one: pb.RegisterBrokerRequest,
-    unknown: bytes,
-    other: pb.RegisterBrokerRequest,
-    least_bytes: int,
-    most_fields: int,
+    one: pb.RegisterBrokerRequest, unknown: bytes, other: pb.RegisterBrokerRequest, least_bytes: int, most_fields: int
 ) -> None:
     request = one.SerializeToString() + unknown + other.SerializeToString()
     sent = pb.RegisterBrokerRequest.FromString(request)

@@ -30,9 +30,7 @@ def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_pa
     with capture_logs() as logs:
         load_routes(loading.state, SnapshotFile(tmp_path), loading.clock)
     assert loading.topics == {"T1", "T2"}
-    assert logs == [
-        {"event": "snapshot_loaded", "log_level": "info", "brokers": 1, "topics": 2, "age_seconds": 90.5},
-    ]
+    assert logs == [{"event": "snapshot_loaded", "log_level": "info", "brokers": 1, "topics": 2, "age_seconds": 90.5}]
 
 
 def test_without_a_file_the_start_is_cold_and_nothing_is_logged(tmp_path: Path) -> None:
@@ -46,7 +44,7 @@ def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(
     fleet, logs = restarted(tmp_path)
     assert fleet.topics == set()
     assert [(line["event"], line["problem"]) for line in logs] == [
-        ("snapshot_not_loaded", "a message cannot be parsed"),
+        ("snapshot_not_loaded", "a message cannot be parsed")
     ]
     fleet.register(A)
     assert fleet.topics == {"TopicTest"}

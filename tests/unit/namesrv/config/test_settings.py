@@ -101,8 +101,7 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["ADDR", "PORT", "PORT_9876_TCP_ADDR", "SERVICE_HOST", "SERVICE_PORT_GRPC", "TLS_SERVER_NAME"],
+    "name", ["ADDR", "PORT", "PORT_9876_TCP_ADDR", "SERVICE_HOST", "SERVICE_PORT_GRPC", "TLS_SERVER_NAME"]
 )
 def test_variables_that_others_set_cause_no_warning(name: str) -> None:
     assert unknown_variables(NamesrvSettings, {f"NAMESRV_{name}": "x"}) == []

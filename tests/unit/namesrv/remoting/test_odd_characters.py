@@ -72,11 +72,7 @@ def layouts(code: int, fields: dict[str, str], body: bytes) -> list[bytes]:
     escaped = {name: value.replace(MARK, HALF) for name, value in fields.items()}
     json_bytes = json_header(code, fields).replace(MARK.encode(), HALF_BYTES)
     binary_bytes = binary_header(code, fields).replace(MARK.encode(), HALF_BYTES)
-    return [
-        frame(json_header(code, escaped), body),
-        frame(json_bytes, body),
-        frame(binary_bytes, body, 1),
-    ]
+    return [frame(json_header(code, escaped), body), frame(json_bytes, body), frame(binary_bytes, body, 1)]
 
 
 @pytest.mark.parametrize(("code", "name"), [(code, name) for code, names in NAMES.items() for name in names])

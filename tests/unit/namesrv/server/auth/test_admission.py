@@ -135,8 +135,7 @@ NARROWED = Principal("broker", register=(BrokerPattern.parse("c/b"),))
 
 
 @pytest.mark.parametrize(
-    ("changed", "is_ended"),
-    [(PERMITS, False), (Permits({"broker.example": NARROWED}), True), (Permits(), True)],
+    ("changed", "is_ended"), [(PERMITS, False), (Permits({"broker.example": NARROWED}), True), (Permits(), True)]
 )
 def test_changed_permits_end_an_open_call_that_they_do_not_admit(changed: Permits, is_ended: bool) -> None:
     permits = [PERMITS]

@@ -57,11 +57,7 @@ def test_a_bad_broker_identity_names_the_field_and_the_rule(
 
 def test_a_broker_identity_at_its_limits_is_accepted() -> None:
     message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
-    assert registration.broker_identity(message) == (
-        ("c" * 127, "host-1.example.com"),
-        2**63 - 1,
-        "[::1]:65535",
-    )
+    assert registration.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, "[::1]:65535")
 
 
 @pytest.mark.parametrize(

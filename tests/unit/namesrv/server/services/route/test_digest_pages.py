@@ -17,13 +17,7 @@ __all__ = ["made"]  # pytest finds the fixture by its name in this module
 
 def fill(fleet: Fleet) -> list[Position]:
     """Five brokers in two clusters, registered in no order."""
-    for cluster, name, broker_id in (
-        ("c2", "a", 0),
-        ("c1", "b", 1),
-        ("c1", "a", 2),
-        ("c1", "b", 0),
-        ("c1", "a", 10),
-    ):
+    for cluster, name, broker_id in (("c2", "a", 0), ("c1", "b", 1), ("c1", "a", 2), ("c1", "b", 0), ("c1", "a", 10)):
         fleet.register(f"{cluster}{name}:{1 + broker_id}", broker_id, name=name, cluster=cluster)
     in_order = [("c1", "a", 2), ("c1", "a", 10), ("c1", "b", 0), ("c1", "b", 1), ("c2", "a", 0)]
     return [Position(*position) for position in in_order]

@@ -12,11 +12,7 @@ from tests.support.refusals import refuses
 
 def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
     request = route_service_pb2.BatchGetTopicRoutesRequest(topics=["b", "a", "b", "c"])
-    assert list(streams.batch_topics(request)) == [
-        ("topics[0]", "b"),
-        ("topics[1]", "a"),
-        ("topics[3]", "c"),
-    ]
+    assert list(streams.batch_topics(request)) == [("topics[0]", "b"), ("topics[1]", "a"), ("topics[3]", "c")]
 
 
 def test_a_batch_has_1_to_1000_topics() -> None:
