@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import combinations
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -29,6 +29,14 @@ Network = IPv4Network | IPv6Network
 
 REMOTING_GRADES = ("lookups", "registrations", "operators", "settings")
 """Grades of calls of RocketMQ's protocol that can be allowed."""
+
+
+SettingT = TypeVar("SettingT")
+
+
+def _advanced(default: SettingT, description: str, **rules: Any) -> SettingT:
+    """A setting that few operators change."""
+    return Field(default, description=description, json_schema_extra=ADVANCED, **rules)  # type: ignore[no-any-return]
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -74,100 +82,62 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     # Advanced settings. RocketMQ's switches have the names of its NamesrvConfig.
 
-    support_acting_master: bool = Field(
-        False, description="Slaves stand in for lost masters, for reading.", json_schema_extra=ADVANCED
+    support_acting_master: bool = _advanced(False, "Slaves stand in for lost masters, for reading.")
+    delete_topic_with_broker_registration: bool = _advanced(
+        False, "A full registration removes the group's topics that it does not name."
     )
-    delete_topic_with_broker_registration: bool = Field(
-        False,
-        description="A full registration removes the group's topics that it does not name.",
-        json_schema_extra=ADVANCED,
+    notify_min_broker_id_changed: bool = _advanced(False, "Notify channels of the lowest broker id of their group.")
+    order_message_enable: bool = _advanced(False, "Lookup responses have the ordered-topic configuration.")
+    return_order_topic_config_to_broker: bool = _advanced(
+        True, "Registration responses have the ordered-topic configuration."
     )
-    notify_min_broker_id_changed: bool = Field(
-        False, description="Notify channels of the lowest broker id of their group.", json_schema_extra=ADVANCED
+    scan_not_active_broker_interval_millis: int = _advanced(
+        10_000, "Time between scans for silent brokers, as in RocketMQ 4; 0: no scans.", ge=0, le=3_600_000
     )
-    order_message_enable: bool = Field(
-        False, description="Lookup responses have the ordered-topic configuration.", json_schema_extra=ADVANCED
+    product_env_namesrv: str = _advanced(
+        "", "Name servers to ask, without TLS, for unknown topics, HOST:PORT;HOST:PORT (clusterTest)."
     )
-    return_order_topic_config_to_broker: bool = Field(
-        True, description="Registration responses have the ordered-topic configuration.", json_schema_extra=ADVANCED
-    )
-    scan_not_active_broker_interval_millis: int = Field(
-        10_000,
-        ge=0,
-        le=3_600_000,
-        description="Time between scans for silent brokers, as in RocketMQ 4; 0: no scans.",
-        json_schema_extra=ADVANCED,
-    )
-    product_env_namesrv: str = Field(
-        "",
-        description="Name servers to ask, without TLS, for unknown topics, HOST:PORT;HOST:PORT (clusterTest).",
-        json_schema_extra=ADVANCED,
-    )
-    warm_up_millis: int = Field(
+    warm_up_millis: int = _advanced(
         45_000,
+        "Time after a cold start in which unknown topics are UNAVAILABLE: more than a period of 30 s.",
         ge=0,
         le=3_600_000,
-        description="Time after a cold start in which unknown topics are UNAVAILABLE: more than a period of 30 s.",
-        json_schema_extra=ADVANCED,
     )
-    snapshot_interval_millis: int = Field(
+    snapshot_interval_millis: int = _advanced(
         30_000,
+        "Time between snapshot files, if routes changed: a period of registrations. 0: at shutdown only.",
         ge=0,
         le=3_600_000,
-        description="Time between snapshot files, if routes changed: a period of registrations. 0: at shutdown only.",
-        json_schema_extra=ADVANCED,
     )
-    journal_max_bytes: int = Field(
+    journal_max_bytes: int = _advanced(
         64 * 1024 * 1024,
+        "Text that the journal in the data directory holds; the oldest entries go first. 0: in memory.",
         ge=0,
         le=10_000_000_000,
-        description="Text that the journal in the data directory holds; the oldest entries go first. 0: in memory.",
-        json_schema_extra=ADVANCED,
     )
-    channel_grace_millis: int = Field(
+    channel_grace_millis: int = _advanced(
+        30_000, "Time for the next agent after a handover: an agent restarts in a few seconds.", ge=0, le=600_000
+    )
+    shutdown_grace_millis: int = _advanced(
+        5_000, "Time for open calls at shutdown: container engines kill after 10 s.", ge=0, le=300_000
+    )
+    remoting_tls: RemotingTlsMode | None = _advanced(
+        None, "TLS of RocketMQ's protocol: disabled, permissive or enforcing. Default: enforcing with tls_cert."
+    )
+    remoting_proxies: str = _advanced(
+        "", "Networks of load balancers that send the PROXY protocol to remoting_listen: 10.0.0.0/8,..."
+    )
+    cache_bytes: int = _advanced(
+        256 << 20, "Memory of the native engine for cached answers. 0: no cache.", ge=0, le=1 << 40
+    )
+    keepalive_time_millis: int = _advanced(
+        5_000, "Silence after which a connection is pinged: a dead peer is noticed within 10 s.", ge=100, le=3_600_000
+    )
+    slow_reader_timeout_millis: int = _advanced(
         30_000,
-        ge=0,
-        le=600_000,
-        description="Time for the next agent after a handover: an agent restarts in a few seconds.",
-        json_schema_extra=ADVANCED,
-    )
-    shutdown_grace_millis: int = Field(
-        5_000,
-        ge=0,
-        le=300_000,
-        description="Time for open calls at shutdown: container engines kill after 10 s.",
-        json_schema_extra=ADVANCED,
-    )
-    remoting_tls: RemotingTlsMode | None = Field(
-        None,
-        description="TLS of RocketMQ's protocol: disabled, permissive or enforcing. Default: enforcing with tls_cert.",
-        json_schema_extra=ADVANCED,
-    )
-    remoting_proxies: str = Field(
-        "",
-        description="Networks of load balancers that send the PROXY protocol to remoting_listen: 10.0.0.0/8,...",
-        json_schema_extra=ADVANCED,
-    )
-    cache_bytes: int = Field(
-        256 << 20,
-        ge=0,
-        le=1 << 40,
-        description="Memory of the native engine for cached answers. 0: no cache.",
-        json_schema_extra=ADVANCED,
-    )
-    keepalive_time_millis: int = Field(
-        5_000,
+        "Time after which a stream ends if its reader takes nothing: messages pile up until then.",
         ge=100,
         le=3_600_000,
-        description="Silence after which a connection is pinged: a dead peer is noticed within 10 s.",
-        json_schema_extra=ADVANCED,
-    )
-    slow_reader_timeout_millis: int = Field(
-        30_000,
-        ge=100,
-        le=3_600_000,
-        description="Time after which a stream ends if its reader takes nothing: messages pile up until then.",
-        json_schema_extra=ADVANCED,
     )
 
     @field_validator("data_dir", mode="before")
