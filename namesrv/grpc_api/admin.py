@@ -44,7 +44,7 @@ class HistoryCalls:
         self._history = history
         self._reader = reader
 
-    async def ListAuditEntries(  # noqa: N802 - calls have the names of the wire contract
+    async def ListAuditEntries(
         self, request: pb.ListAuditEntriesRequest, context: Context
     ) -> pb.ListAuditEntriesResponse:
         """The journal, newest first; RocketMQ has none."""
@@ -56,7 +56,7 @@ class HistoryCalls:
             header=self._state.header(), entries=map(_audit_entry, entries), next_page_token=token
         )
 
-    async def ExplainTopicRoute(  # noqa: N802
+    async def ExplainTopicRoute(
         self, request: pb.ExplainTopicRouteRequest, context: Context
     ) -> pb.ExplainTopicRouteResponse:
         """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
@@ -184,9 +184,7 @@ class OperatorCalls:
         self._administration = administration
         self._reader = reader
 
-    async def ListIntents(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ListIntentsRequest, context: Context
-    ) -> pb.ListIntentsResponse:
+    async def ListIntents(self, request: pb.ListIntentsRequest, context: Context) -> pb.ListIntentsResponse:
         """What is in force, oldest first."""
         asked = paged(request, _BEGINNING, most=limits.MAX_INTENT_PAGE_SIZE, default=limits.DEFAULT_INTENT_PAGE_SIZE)
         work = partial(intents_after, self._state.intents, asked.after, asked.limit)
@@ -200,7 +198,7 @@ class OperatorCalls:
         message.awaits_registration = not self._administration.is_reported(intent.key)
         return message
 
-    async def WipeWritePermOfBroker(  # noqa: N802
+    async def WipeWritePermOfBroker(
         self, request: pb.WipeWritePermOfBrokerRequest, context: Context
     ) -> pb.WipeWritePermOfBrokerResponse:
         """WIPE_WRITE_PERM_OF_BROKER, 205."""
@@ -215,7 +213,7 @@ class OperatorCalls:
             in_use=_topics_in_use(wiped.outcome.in_use),
         )
 
-    async def AddWritePermOfBroker(  # noqa: N802
+    async def AddWritePermOfBroker(
         self, request: pb.AddWritePermOfBrokerRequest, context: Context
     ) -> pb.AddWritePermOfBrokerResponse:
         """ADD_WRITE_PERM_OF_BROKER, 327. RocketMQ sets the permission to 6, whatever it was."""
@@ -228,9 +226,7 @@ class OperatorCalls:
             group_registered=restored.is_registered,
         )
 
-    async def DeleteTopic(  # noqa: N802
-        self, request: pb.DeleteTopicRequest, context: Context
-    ) -> pb.DeleteTopicResponse:
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
         """DELETE_TOPIC_IN_NAMESRV, 216."""
         key, operation = HoldKey(request.topic, given(request, "cluster_name")), _operation(request, context)
         ends_at = given(request, "ends_at_millis")
@@ -248,7 +244,7 @@ class OperatorCalls:
             in_use=_topics_in_use(outcome.in_use),
         )
 
-    async def ReleaseTopicHold(  # noqa: N802
+    async def ReleaseTopicHold(
         self, request: pb.ReleaseTopicHoldRequest, context: Context
     ) -> pb.ReleaseTopicHoldResponse:
         """Lifts a hold; RocketMQ has no holds."""
@@ -258,7 +254,7 @@ class OperatorCalls:
             header=self._state.header(), restored_queue_data_count=outcome.queue_data_count
         )
 
-    async def ConfirmBrokerLoss(  # noqa: N802
+    async def ConfirmBrokerLoss(
         self, request: pb.ConfirmBrokerLossRequest, context: Context
     ) -> pb.ConfirmBrokerLossResponse:
         """Removes brokers that only a snapshot file or the mass-loss guard keeps; RocketMQ has neither."""
@@ -269,16 +265,12 @@ class OperatorCalls:
             header=self._state.header(), removed_broker_count=count, blast_radius=_blast_radius(radius)
         )
 
-    async def GetKvConfig(  # noqa: N802
-        self, request: pb.GetKvConfigRequest, _context: Context
-    ) -> pb.GetKvConfigResponse:
+    async def GetKvConfig(self, request: pb.GetKvConfigRequest, _context: Context) -> pb.GetKvConfigResponse:
         """GET_KV_CONFIG, 101."""
         value = self._administration.kv_value(request.namespace, request.key)
         return pb.GetKvConfigResponse(header=self._state.header(), value=value)
 
-    async def ListKvConfigs(  # noqa: N802
-        self, request: pb.ListKvConfigsRequest, _context: Context
-    ) -> pb.ListKvConfigsResponse:
+    async def ListKvConfigs(self, request: pb.ListKvConfigsRequest, _context: Context) -> pb.ListKvConfigsResponse:
         """GET_KVLIST_BY_NAMESPACE, 219."""
         namespace, asked = request.namespace, paged(request, Name(""), most=limits.MAX_KV_PAGE_SIZE)
         check(("namespace", namespace or None, KV_NAME))
@@ -293,23 +285,19 @@ class OperatorCalls:
             rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names]
         return pb.ListKvConfigsResponse(header=self._state.header(), kv_configs=rows, next_page_token=token)
 
-    async def PutKvConfig(  # noqa: N802
-        self, request: pb.PutKvConfigRequest, context: Context
-    ) -> pb.PutKvConfigResponse:
+    async def PutKvConfig(self, request: pb.PutKvConfigRequest, context: Context) -> pb.PutKvConfigResponse:
         """PUT_KV_CONFIG, 100."""
         operation, value = _operation(request, context), given(request, "value")
         former = await self._administration.put_kv(request.namespace, request.key, value, operation, _expected(request))
         return pb.PutKvConfigResponse(header=self._state.header(), previous_value=former)
 
-    async def DeleteKvConfig(  # noqa: N802
-        self, request: pb.DeleteKvConfigRequest, context: Context
-    ) -> pb.DeleteKvConfigResponse:
+    async def DeleteKvConfig(self, request: pb.DeleteKvConfigRequest, context: Context) -> pb.DeleteKvConfigResponse:
         """DELETE_KV_CONFIG, 102."""
         operation = _operation(request, context)
         removed = await self._administration.delete_kv(request.namespace, request.key, operation, _expected(request))
         return pb.DeleteKvConfigResponse(header=self._state.header(), removed=removed)
 
-    async def GetNamesrvConfig(  # noqa: N802
+    async def GetNamesrvConfig(
         self, _request: pb.GetNamesrvConfigRequest, _context: Context
     ) -> pb.GetNamesrvConfigResponse:
         """GET_NAMESRV_CONFIG, 319."""
@@ -317,7 +305,7 @@ class OperatorCalls:
         entries = [pb.ConfigEntry(key=key, value=text, updatable=key in CHANGEABLE) for key, text in texts]
         return pb.GetNamesrvConfigResponse(header=self._state.header(), entries=entries)
 
-    async def UpdateNamesrvConfig(  # noqa: N802
+    async def UpdateNamesrvConfig(
         self, request: pb.UpdateNamesrvConfigRequest, context: Context
     ) -> pb.UpdateNamesrvConfigResponse:
         """UPDATE_NAMESRV_CONFIG, 318."""
@@ -375,9 +363,7 @@ class WatcherListCalls:
         self._state = state
         self._watch_streams = watchers
 
-    async def ListWatchers(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ListWatchersRequest, _context: Context
-    ) -> pb.ListWatchersResponse:
+    async def ListWatchers(self, request: pb.ListWatchersRequest, _context: Context) -> pb.ListWatchersResponse:
         asked = paged(request, _Number(0), most=limits.MAX_WATCHER_PAGE_SIZE, default=limits.DEFAULT_WATCHER_PAGE_SIZE)
         found = self._watch_streams.after(asked.after.number, asked.limit)
         watchers, token = asked.cut(found, lambda watcher: _Number(watcher.number))

@@ -46,7 +46,7 @@ class ClusterTestLookups(LookupCalls):
         self._channels = {namesrv: open_aio_channel(namesrv, _OPTIONS, None) for namesrv in endpoints}
         self._places = asyncio.Semaphore(limits.MAX_PRODUCT_ENV_LOOKUPS)
 
-    async def GetTopicRoute(self, request: pb.GetTopicRouteRequest, context: Context) -> bytes:  # noqa: N802
+    async def GetTopicRoute(self, request: pb.GetTopicRouteRequest, context: Context) -> bytes:
         try:
             return await super().GetTopicRoute(request, context)
         except Refused as error:
@@ -57,7 +57,7 @@ class ClusterTestLookups(LookupCalls):
             raise topic_not_found(request.topic)
         return pb.GetTopicRouteResponse(header=header, route=route).SerializeToString()
 
-    async def BatchGetTopicRoutes(self, request: pb.BatchGetTopicRoutesRequest, context: Context) -> bytes:  # noqa: N802
+    async def BatchGetTopicRoutes(self, request: pb.BatchGetTopicRoutesRequest, context: Context) -> bytes:
         answer = _Answer.FromString(await super().BatchGetTopicRoutes(request, context))
         unknown, routes = list(answer.topics_not_found), _Routes()
         if unknown and not _is_for_another(context):

@@ -24,7 +24,7 @@ class DiagnosticsCalls:
         self._counted_at = -math.inf
         self._task_count = 0
 
-    async def GetDiagnostics(  # noqa: N802 - calls have the names of the wire contract
+    async def GetDiagnostics(
         self, _request: diagnostics_pb.GetDiagnosticsRequest, _context: Context
     ) -> diagnostics_pb.GetDiagnosticsResponse:
         """Figures about the implementation."""

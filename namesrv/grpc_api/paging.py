@@ -39,7 +39,7 @@ class AsksForPage(Protocol):
     page_size: int
     page_token: str
 
-    def CopyFrom(self, other: Self, /) -> None: ...  # noqa: N802 - protobuf's names
+    def CopyFrom(self, other: Self, /) -> None: ...
 
 
 class PageAsked(NamedTuple, Generic[PositionT]):

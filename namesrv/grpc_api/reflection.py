@@ -63,7 +63,7 @@ class _Symbols:
         """Everything else is as in the default pool."""
         return getattr(self._files, name)
 
-    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 - the pool's name
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:
         """The file that defines what has this full name. Raises KeyError."""
         with contextlib.suppress(KeyError):
             return self._files.FindFileContainingSymbol(symbol)

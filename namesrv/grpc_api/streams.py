@@ -113,7 +113,7 @@ class WatchCalls:
         self._watch_streams = watchers
         self._reader = reader
 
-    async def WatchTopicRoutes(  # noqa: N802 - calls have the names of the wire contract
+    async def WatchTopicRoutes(
         self, requests: AsyncIterator[pb.WatchTopicRoutesRequest], context: Context
     ) -> AsyncIterator[bytes]:
         """The routes of the subscribed topics, then each change of them as it happens."""
@@ -270,7 +270,7 @@ class SnapshotCalls:
         self._streams = streams
         """Streams that are open: whatever they have yet to send stays in memory."""
 
-    async def PinRouteSnapshot(  # noqa: N802 - calls have the names of the wire contract
+    async def PinRouteSnapshot(
         self, request: pb.PinRouteSnapshotRequest, context: Context
     ) -> pb.PinRouteSnapshotResponse:
         """Holds the tables as they are now."""
@@ -283,7 +283,7 @@ class SnapshotCalls:
         )
         return pb.PinRouteSnapshotResponse(header=state.header(), pin_id=pin_id, lease_millis=lease_millis, warm=warm)
 
-    async def ReleaseRouteSnapshot(  # noqa: N802
+    async def ReleaseRouteSnapshot(
         self, request: pb.ReleaseRouteSnapshotRequest, context: Context
     ) -> pb.ReleaseRouteSnapshotResponse:
         """Ends a pin."""
@@ -291,7 +291,7 @@ class SnapshotCalls:
         released = self._pins.release(request.pin_id)
         return pb.ReleaseRouteSnapshotResponse(header=self._state.header(), released=released)
 
-    async def StreamRouteSnapshot(  # noqa: N802
+    async def StreamRouteSnapshot(
         self, request: pb.StreamRouteSnapshotRequest, context: Context
     ) -> AsyncIterator[bytes]:
         """All tables at one revision, or some of them, and the changes after it if they are asked for."""
@@ -317,9 +317,7 @@ class SnapshotCalls:
             async for message in self._following(watcher, tables):
                 yield message
 
-    async def StreamRouteChanges(  # noqa: N802
-        self, request: pb.StreamRouteChangesRequest, context: Context
-    ) -> AsyncIterator[bytes]:
+    async def StreamRouteChanges(self, request: pb.StreamRouteChangesRequest, context: Context) -> AsyncIterator[bytes]:
         """What changed after one revision up to another."""
         after = resume_revision(self._state, "after", request.after)
         log, identity = self._state.change_log, self._state.identity
