@@ -63,12 +63,11 @@ class Sources:
 Values = float | None | Iterable[tuple[Sequence[str], float]]
 """The value of a metric, None if this name server has no such metric, or a value for each combination of labels."""
 
-Rows = Iterator[tuple[str, str, Values, *tuple[str, ...]]]
+Rows = Iterable[tuple[str, str, Values, *tuple[str, ...]]]
 """Name, text and values of each metric, and the names of its labels."""
 
 
 def _gauges(of: Sources) -> Rows:
-    """The gauges."""
     state, tables, index, log = of.state, of.state.tables, of.state.index, of.state.change_log
     symptoms, durable = of.symptoms.last, of.durable
     doubts, shares = tuple(state.doubts.values()), of.shares.by_kind().items()
@@ -95,16 +94,9 @@ def _gauges(of: Sources) -> Rows:
     yield "pins", "Pinned snapshots.", len(of.pins)
     yield "watchers", "Open watches and change streams.", len(of.watchers)
     yield "warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", of.warm_up.is_warm()
-    yield (
-        "event_loop_delay_seconds",
-        "Longest delay in the last minute; a stall above 1 s.",
-        of.stall_detector.longest_delay(),
-    )
-    yield (
-        "expiry_lag_seconds",
-        "Longest overdue timeout at the last scan; normally below 10.",
-        state.liveness.longest_overdue,
-    )
+    delay, lag = of.stall_detector.longest_delay(), state.liveness.longest_overdue
+    yield "event_loop_delay_seconds", "Longest delay in the last minute; a stall above 1 s.", delay
+    yield "expiry_lag_seconds", "Longest overdue timeout at the last scan; normally below 10.", lag
     yield "durable_writes_refused", "1 while the disk refuses the database or the snapshot file.", refused
     age = durable.snapshot_age_seconds()
     yield "snapshot_age_seconds", "Time since the snapshot file last held the tables; normally below 30.", age
@@ -222,21 +214,14 @@ class EngineMetrics(Collector):
         self._server = server
         registry.register(self)
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         if not (stats := self._server.stats()):
             return
-        for name, text in _GAUGES.items():
-            yield GaugeMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
-        for name, text in _COUNTERS.items():
-            yield CounterMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
-        errors = CounterMetricFamily(
-            "namesrv_engine_http2_errors",
-            "HTTP/2 errors reported to clients, by their RFC 9113 names.",
-            labels=["reason"],
-        )
-        for reason, count in self._server.http2_errors().items():
-            errors.add_metric([reason], float(count))
-        yield errors
+        for kind, texts in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            yield from _families(kind, ((f"engine_{name}", text, stats[name]) for name, text in texts.items()))
+        errors = [([reason], count) for reason, count in self._server.http2_errors().items()]
+        text = "HTTP/2 errors reported to clients, by their RFC 9113 names."
+        yield from _families(CounterMetricFamily, [("engine_http2_errors", text, errors, "reason")])
 
 
 # Exports: of metrics over HTTP, and of traces to a collector.

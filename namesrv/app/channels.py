@@ -57,7 +57,7 @@ class ChannelStreams:
         self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._stall_detector = stall_detector
-        self._shares = shares or FairShares.of().channels
+        self._shares = shares or FairShares().channels
         self._channels: dict[str, _Channel] = {}
         """The open channels."""
         self._ended: asyncio.Queue[tuple[str, _Channel]] = asyncio.Queue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 
 from namesrv import limits
 from namesrv.core.errors import Refused, limit_exceeded, overloaded
@@ -16,63 +15,42 @@ def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:
     return overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
 
 
-def _kinds() -> dict[str, tuple[str, int, Refusal, Refusal]]:
-    """The name of each kind in errors, its bound, and the errors where one caller's share or that of all is used up."""
-    return {
-        "lookups": ("lookups under way", limits.MAX_LOOKUPS_UNDER_WAY, _too_much, _too_much),
-        "registrations": ("registrations under way", limits.MAX_REGISTRATIONS_UNDER_WAY, _too_much, _too_much),
-        "admin_calls": ("calls of AdminService under way", limits.MAX_ADMIN_CALLS_UNDER_WAY, _too_much, _too_much),
-        "streams": ("streams under way", limits.MAX_STREAMS_UNDER_WAY, _too_much, _too_much),
-        "probes": ("open calls of health", limits.MAX_PROBES_UNDER_WAY, _too_much, _too_much),
-        "reflections": ("open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY, _too_much, _too_much),
-        "request_bytes": ("bytes of requests under way", limits.MAX_REQUEST_BYTES_UNDER_WAY, _too_much, _too_much),
-        "registered_topics": ("topics of registrations under way", limits.MAX_TOPICS_UNDER_WAY, _too_much, _too_much),
-        "channels": ("open channels", limits.MAX_CHANNELS, limit_exceeded, limit_exceeded),
-        "watches": ("open watches", limits.MAX_WATCHERS, limit_exceeded, _too_much),
-        "watched_names": ("topics and prefixes watched", limits.MAX_WATCHED_NAMES, limit_exceeded, limit_exceeded),
-        "snapshot_streams": ("snapshot streams", limits.MAX_SNAPSHOT_STREAMS, limit_exceeded, _too_much),
-        "pins": ("pins", MAX_PINS, too_many_pins, too_many_pins),
-        "pinned_revisions": ("pinned revisions", MAX_PINNED_REVISIONS, too_many_pins, too_many_pins),
-    }
-
-
-@dataclass(frozen=True, slots=True)
 class FairShares:
-    """All of them, by kind; one for a whole server."""
+    """The shares of each kind; one for a whole server."""
 
-    lookups: Shares
-    """Unary calls of RouteService and DiagnosticsService under way."""
-    registrations: Shares
-    """Unary calls of RegistrationService under way."""
-    admin_calls: Shares
-    """Unary calls of AdminService under way."""
-    streams: Shares
-    """Streams of any service."""
-    probes: Shares
-    """Open calls of health."""
-    reflections: Shares
-    """Open calls of reflection."""
-    request_bytes: Shares
-    """Bytes of large requests from parsing to answer."""
-    registered_topics: Shares
-    """Topics of registrations from before they are read to the answer."""
-    channels: Shares
-    watches: Shares
-    """Open watches and followed snapshots."""
-    watched_names: Shares
-    snapshot_streams: Shares
-    """Snapshots, or changes up to a revision, on their way."""
-    pins: Shares
-    pinned_revisions: Shares
-
-    @classmethod
-    def of(cls, rules: ShareRules | None = None, **most: int) -> FairShares:
+    def __init__(self, rules: ShareRules | None = None, **most: int) -> None:
         """Makes them with rules for one caller; ``most`` has other bounds than those of ``limits``, by kind."""
-        made = {
-            kind: Shares(what, most.get(kind, usual), rules, own=own, full=full)
-            for kind, (what, usual, own, full) in _kinds().items()
-        }
-        return cls(**made)
+
+        def of(kind: str, what: str, usual: int, own: Refusal = _too_much, full: Refusal = _too_much) -> Shares:
+            return Shares(what, most.get(kind, usual), rules, own=own, full=full)
+
+        self.lookups = of("lookups", "lookups under way", limits.MAX_LOOKUPS_UNDER_WAY)
+        """Unary calls of RouteService and DiagnosticsService under way."""
+        self.registrations = of("registrations", "registrations under way", limits.MAX_REGISTRATIONS_UNDER_WAY)
+        """Unary calls of RegistrationService under way."""
+        self.admin_calls = of("admin_calls", "calls of AdminService under way", limits.MAX_ADMIN_CALLS_UNDER_WAY)
+        self.streams = of("streams", "streams under way", limits.MAX_STREAMS_UNDER_WAY)
+        """Streams of any service."""
+        self.probes = of("probes", "open calls of health", limits.MAX_PROBES_UNDER_WAY)
+        self.reflections = of("reflections", "open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY)
+        self.request_bytes = of("request_bytes", "bytes of requests under way", limits.MAX_REQUEST_BYTES_UNDER_WAY)
+        """Bytes of large requests from parsing to answer."""
+        self.registered_topics = of(
+            "registered_topics", "topics of registrations under way", limits.MAX_TOPICS_UNDER_WAY
+        )
+        """Topics of registrations from before they are read to the answer."""
+        self.channels = of("channels", "open channels", limits.MAX_CHANNELS, limit_exceeded, limit_exceeded)
+        self.watches = of("watches", "open watches", limits.MAX_WATCHERS, limit_exceeded)
+        """Open watches and followed snapshots."""
+        self.watched_names = of(
+            "watched_names", "topics and prefixes watched", limits.MAX_WATCHED_NAMES, limit_exceeded, limit_exceeded
+        )
+        self.snapshot_streams = of("snapshot_streams", "snapshot streams", limits.MAX_SNAPSHOT_STREAMS, limit_exceeded)
+        """Snapshots, or changes up to a revision, on their way."""
+        self.pins = of("pins", "pins", MAX_PINS, too_many_pins, too_many_pins)
+        self.pinned_revisions = of(
+            "pinned_revisions", "pinned revisions", MAX_PINNED_REVISIONS, too_many_pins, too_many_pins
+        )
 
     def by_kind(self) -> Mapping[str, Shares]:
-        return {kind.name: getattr(self, kind.name) for kind in fields(self)}
+        return vars(self)

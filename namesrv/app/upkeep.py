@@ -1,4 +1,4 @@
-"""Background work: expiry scans, expired pins, and the digests of the last minute."""
+"""Background work: expiry scans, expired pins, and digests: in pages, and those of the last minute."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 from namesrv_api.v1 import registration_service_pb2
 
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.digest_pages import digest_page
 from namesrv.app.event_log import log_removed
 from namesrv.app.fair_queue import OWN
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.digests import FRONT
-from namesrv.core.errors import Reason, Refused
+from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
+from namesrv.core.errors import Reason, Refused, overloaded
 from namesrv.core.pins import Pins
 from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.state import RouteState
@@ -82,6 +82,29 @@ async def drop_expired_pins(pins: Pins) -> None:
     while True:
         await asyncio.sleep(PIN_CHECK_SECONDS)
         pins.drop_expired()
+
+
+# Pages of digests. A thread computes missing digests until rows and digests are of one moment.
+
+MAX_TRIES = 20
+"""Most tries at a page while one of its groups changes all the time. Each takes some 2 ms for 1,000 topics."""
+
+
+async def digest_page(
+    digests: RouteDigests, reader: Worker, after: Position, limit: int, owner: str = OWN
+) -> list[DigestedBroker]:
+    """The brokers after a position, at most ``limit``, each with the digest of its group.
+
+    Raises:
+        OVERLOADED: A group changes faster than its digest can be made.
+    """
+    for _ in range(MAX_TRIES):
+        if missing := digests.missing(after, limit):
+            await reader.run(partial(digests.compute, missing), owner)
+        page = digests.page(after, limit)
+        if page is not None:
+            return page
+    raise overloaded("a broker group changes all the time, faster than its digest can be made")
 
 
 # A number for all that brokers report, taken at each full minute: so metrics tell whether name servers differ.

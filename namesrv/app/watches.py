@@ -94,7 +94,7 @@ class WatchStreams:
         self._rng = rng or SystemRandom()
         self._state = state
         self._clock = clock
-        self._shares = shares or FairShares.of()
+        self._shares = shares or FairShares()
         self.hub = WatchHub(state, max_pending=limits.MAX_WAITING_TOPICS)
         self.messages = WatchMessages(state, self.hub, warm_up.is_warm)
         self.lag = DurationCounter()

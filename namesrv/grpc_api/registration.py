@@ -353,13 +353,11 @@ class RegistrationServicer:
         self._writer = writer
         self._channels = channels
         self._brokers = NamedBrokers(state)
-        self._registered_topics = registered_topics or FairShares.of().registered_topics
+        self._registered_topics = registered_topics or FairShares().registered_topics
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
 
-    async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.RegisterBrokerRequest, context: Context
-    ) -> pb.RegisterBrokerResponse:
+    async def RegisterBroker(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
         # From before the topics are read until the answer. Raises OVERLOADED if there are too many.
         count, broker = len(request.topic_configs), request.broker
@@ -394,7 +392,7 @@ class RegistrationServicer:
             order_topic_config=self._calls.order_topic_config(),
         )
 
-    async def UnregisterBroker(  # noqa: N802
+    async def UnregisterBroker(
         self, request: pb.UnregisterBrokerRequest, context: Context
     ) -> pb.UnregisterBrokerResponse:
         """UNREGISTER_BROKER, 104."""
@@ -404,9 +402,7 @@ class RegistrationServicer:
         removed = await self._calls.unregister(broker, address, caller, owner, reason=reason, generation=generation)
         return pb.UnregisterBrokerResponse(header=self._state.header(), removed=removed)
 
-    async def QueryDataVersion(  # noqa: N802
-        self, request: pb.QueryDataVersionRequest, context: Context
-    ) -> bytes:
+    async def QueryDataVersion(self, request: pb.QueryDataVersionRequest, context: Context) -> bytes:
         """QUERY_DATA_VERSION, 322."""
         with self._tally.counting("query") as outcome:
             identity = broker_identity(request.broker)
@@ -418,9 +414,7 @@ class RegistrationServicer:
             self._may_repeat(context, identity, "query", after_header)
         return self._state.header_fragment() + after_header
 
-    async def BrokerHeartbeat(  # noqa: N802
-        self, request: pb.BrokerHeartbeatRequest, context: Context
-    ) -> bytes:
+    async def BrokerHeartbeat(self, request: pb.BrokerHeartbeatRequest, context: Context) -> bytes:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
             identity = broker_identity(request.broker)
@@ -429,16 +423,14 @@ class RegistrationServicer:
         self._may_repeat(context, identity, "heartbeat", b"")
         return self._state.header_fragment()  # all of a BrokerHeartbeatResponse
 
-    async def RegisterTopic(  # noqa: N802
-        self, request: pb.RegisterTopicRequest, context: Context
-    ) -> pb.RegisterTopicResponse:
+    async def RegisterTopic(self, request: pb.RegisterTopicRequest, context: Context) -> pb.RegisterTopicResponse:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
         queues = topic_queues(request)
         owner = sharer_of(context).name
         changed = await self._calls.register_topic(request.topic, queues, caller_of(context), owner)
         return pb.RegisterTopicResponse(header=self._state.header(), changed=changed)
 
-    async def OpenChannel(  # noqa: N802
+    async def OpenChannel(
         self, request: pb.OpenChannelRequest, context: Context
     ) -> AsyncIterator[pb.OpenChannelResponse]:
         """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
@@ -455,7 +447,7 @@ class RegistrationServicer:
                 if event.HasField("closing"):
                     return
 
-    async def HandOverChannel(  # noqa: N802
+    async def HandOverChannel(
         self, request: pb.HandOverChannelRequest, _context: Context
     ) -> pb.HandOverChannelResponse:
         """The end of a channel is announced; RocketMQ has nothing like it."""

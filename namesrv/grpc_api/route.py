@@ -13,9 +13,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app.access import sharer_of
-from namesrv.app.digest_pages import digest_page
 from namesrv.app.fair_queue import FairLock
 from namesrv.app.field_rules import NAME, TOPIC, Row, check, check_all
+from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import Worker
 from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker
@@ -56,9 +56,7 @@ class LookupCalls:
         self._state = state
         self._warm_up = warm_up
 
-    async def GetTopicRoute(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.GetTopicRouteRequest, context: Context
-    ) -> bytes:
+    async def GetTopicRoute(self, request: pb.GetTopicRouteRequest, context: Context) -> bytes:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         zone_name = streams.zone_name(request)
         topic = request.topic
@@ -73,9 +71,7 @@ class LookupCalls:
         may_keep(context, request, lambda: route_dependencies(self._state, topic))
         return b"".join((header, _ROUTE_TAG, varint(len(route)), route))
 
-    async def BatchGetTopicRoutes(  # noqa: N802
-        self, request: pb.BatchGetTopicRoutesRequest, context: Context
-    ) -> bytes:
+    async def BatchGetTopicRoutes(self, request: pb.BatchGetTopicRoutesRequest, context: Context) -> bytes:
         """GetTopicRoute many times. Nothing yields in between, so all routes from here are of one revision."""
         zone_name = streams.zone_name(request)
         header, asked = self._state.header_fragment(), list(streams.batch_topics(request))
@@ -190,9 +186,7 @@ class TableCalls:
         self._listing = FairLock()
         """Held while a page of topics is made: a list that is taken may share every row with the tables."""
 
-    async def ListTopics(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ListTopicsRequest, context: Context
-    ) -> pb.ListTopicsResponse:
+    async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """The lists of RocketMQ's requests 206, 224, 304, 311, 312 and 313."""
         asked, take, owner = paged(request, Name("")), self._list_of(request), sharer_of(context).name
         async with self._listing.held_for(owner):
@@ -223,9 +217,7 @@ class TableCalls:
             )
         return partial(self._state.topic_lists.with_flags, *_FLAGS[request.filter])
 
-    async def GetRouteDigest(  # noqa: N802
-        self, request: pb.GetRouteDigestRequest, context: Context
-    ) -> pb.GetRouteDigestResponse:
+    async def GetRouteDigest(self, request: pb.GetRouteDigestRequest, context: Context) -> pb.GetRouteDigestResponse:
         """What each broker reports, as 32 bytes; RocketMQ has nothing like it."""
         asked, owner = paged(request, FRONT, most=limits.MAX_DIGEST_PAGE_SIZE), sharer_of(context).name
         found = await digest_page(self._state.digests, self._reader, asked.after, asked.limit, owner)
@@ -234,9 +226,7 @@ class TableCalls:
         messages = await self._reader.run(partial(_messages, brokers), owner)
         return pb.GetRouteDigestResponse(header=header, brokers=messages, next_page_token=token)
 
-    async def GetBrokerClusterInfo(  # noqa: N802
-        self, request: pb.GetBrokerClusterInfoRequest, context: Context
-    ) -> bytes:
+    async def GetBrokerClusterInfo(self, request: pb.GetBrokerClusterInfoRequest, context: Context) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
         asked = paged(request, BrokerKey("", ""), most=limits.MAX_GROUP_PAGE_SIZE)
         may_keep(context, request, lambda: [CLUSTERS_DEPENDENCY])
@@ -248,7 +238,7 @@ class TableCalls:
             parts.append(frame(pb.GetBrokerClusterInfoResponse.NEXT_PAGE_TOKEN_FIELD_NUMBER, token.encode()))
         return b"".join(parts)
 
-    async def GetBrokerMemberGroup(  # noqa: N802
+    async def GetBrokerMemberGroup(
         self, request: pb.GetBrokerMemberGroupRequest, _context: Context
     ) -> pb.GetBrokerMemberGroupResponse:
         """GET_BROKER_MEMBER_GROUP, 901."""
@@ -257,7 +247,7 @@ class TableCalls:
         group = self._state.tables.broker_addr_table.get(key) or BrokerData(key)
         return pb.GetBrokerMemberGroupResponse(header=self._state.header(), broker_data=encoding.broker_data(group))
 
-    async def GetNamesrvStatus(  # noqa: N802
+    async def GetNamesrvStatus(
         self, _request: pb.GetNamesrvStatusRequest, _context: Context
     ) -> pb.GetNamesrvStatusResponse:
         tables = self._state.tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 from collections.abc import Coroutine, Sequence
@@ -65,6 +66,7 @@ from namesrv.server.listener import (
     tls_name,
 )
 from namesrv.settings import NamesrvSettings
+from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.malloc_trim import return_freed_memory
@@ -107,7 +109,7 @@ class NamesrvServer:
         listen_for_names_in_two_clusters(self._state)
         self._writer = TableWriter()
         self._reader = Worker("reader")
-        self._shares = FairShares.of(settings.share_rules)
+        self._shares = FairShares(settings.share_rules)
         self._operators = Operators(
             self._state,
             self._writer,
@@ -328,3 +330,17 @@ class NamesrvServer:
     async def _end_streams(self) -> None:
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
         await self._watch_streams.close()
+
+
+async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
+    """Serves until the event is set.
+
+    Raises:
+        CannotListen: The address, certificates or permits cannot be used.
+        DataDirError: The data directory cannot be used.
+    """
+    with contextlib.ExitStack() as resources:
+        data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
+        if data_dir:
+            resources.callback(data_dir.close)
+        await NamesrvServer(settings, Database(data_dir.path) if data_dir else None).run(stop)

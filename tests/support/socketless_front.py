@@ -47,7 +47,7 @@ class SocketlessFront:
 
     def __init__(self, folder: Path) -> None:
         """Makes one without brokers, whose database is in a folder."""
-        self.shares = FairShares.of()
+        self.shares = FairShares()
         self.fleet = Fleet()
         self._database = Database(folder)
         self.connections = _Told(self._calls(), self.fleet.clock)

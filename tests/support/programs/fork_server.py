@@ -26,7 +26,7 @@ PRELOADED = {
     "namesrv": (
         "namesrv.__main__",
         "namesrv.cli",
-        "namesrv.server.serving",
+        "namesrv.server.server",
         "namesrv.engines.native",
     ),
     "broker-agent": ("broker_agent.__main__", "broker_agent.cli"),

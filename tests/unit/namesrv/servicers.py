@@ -47,7 +47,7 @@ def table_calls(fleet: Fleet) -> TableCalls:
 def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: float = 0.0) -> RouteServicer:
     """A servicer that answers from a fleet's name server."""
     state, clock = fleet.state, fleet.clock
-    numbers, shares = itertools.count(1), FairShares.of()
+    numbers, shares = itertools.count(1), FairShares()
     warm_up = WarmUp(state, clock, warm_up_seconds)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
     watchers, reader = WatchStreams(state, warm_up, clock), Worker("reader")

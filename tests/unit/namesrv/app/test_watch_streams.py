@@ -262,7 +262,7 @@ async def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied
     async with serving() as server:
         topics = [f"a-topic-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         request = pb.WatchTopicRoutesRequest(topics=topics).SerializeToString()
-        shares, reader = FairShares.of(request_bytes=len(request)), _Reader()
+        shares, reader = FairShares(request_bytes=len(request)), _Reader()
         handlers: Any = handlers_of_server(30.0, shares=shares).of(ROUTE_SERVICE, whole(ROUTE_SERVICE, server.calls))
 
         for _ in range(2):

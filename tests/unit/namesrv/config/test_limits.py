@@ -14,8 +14,8 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
+from namesrv.grpc_api.handlers import RequestMemory
 from namesrv.grpc_api.registration import RegistrationServicer
-from namesrv.grpc_api.request_memory import RequestMemory
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
 from tests.support.calls_from_nowhere import CONTEXT
@@ -51,7 +51,7 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
 
 
 def test_large_requests_are_taken_up_to_a_limit_and_small_ones_always() -> None:
-    memory = RequestMemory(FairShares.of(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
+    memory = RequestMemory(FairShares(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
     taken = [memory.take(ENTERED, limits.MAX_MESSAGE_BYTES) for _ in range(3)]
     with refuses(Reason.OVERLOADED, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
         memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1)

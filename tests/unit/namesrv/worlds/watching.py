@@ -53,7 +53,7 @@ class Server:
     def __init__(self, fleet: Fleet, max_watchers: int = 100, **most: int) -> None:
         self.fleet = fleet
         self.warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
-        self.shares = FairShares.of(None, watches=max_watchers, **most)
+        self.shares = FairShares(None, watches=max_watchers, **most)
         self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
         self.calls = WatchCalls(fleet.state, self.warm_up, self.watchers, Worker("reader"))
         self.lists = WatcherListCalls(fleet.state, self.watchers)

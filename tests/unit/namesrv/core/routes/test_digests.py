@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.app.digest_pages import digest_page
+from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import ResultT, Worker
 from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.errors import Reason

@@ -24,7 +24,7 @@ class PinnedFleet(Fleet):
 
     def __init__(self) -> None:
         super().__init__()
-        shares = FairShares.of()
+        shares = FairShares()
         self.shares = (shares.pins, shares.pinned_revisions)
         new_id = (f"pin-{number}" for number in itertools.count(1)).__next__
         self.pins = Pins(self.clock.monotonic, new_id, pins=shares.pins, revisions=shares.pinned_revisions)

@@ -70,7 +70,7 @@ def call(**shown: Any) -> Context:
 
 
 def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
-    bounds = FairShares.of(lookups=1, registrations=2, admin_calls=3, streams=4)
+    bounds = FairShares(lookups=1, registrations=2, admin_calls=3, streams=4)
     gates = {
         name: Admission(method, bounds, None)
         for name, method in {"lookup": LOOKUP, "register": REGISTER, "administer": ADMINISTER, "watch": WATCH}.items()
@@ -95,7 +95,7 @@ PERMITS = Permits({"broker.example": BROKER})
 
 
 def test_the_principal_of_a_call_is_its_caller() -> None:
-    gate = Admission(REGISTER, FairShares.of(), authorizer(PERMITS))
+    gate = Admission(REGISTER, FairShares(), authorizer(PERMITS))
     shown = call(dns=["other", "broker.example"], common_name="x")
     entered = gate.enter(shown)
     assert entered.principal is BROKER
@@ -104,14 +104,14 @@ def test_the_principal_of_a_call_is_its_caller() -> None:
 
 
 def test_without_permits_the_caller_is_the_peer() -> None:
-    gate = Admission(REGISTER, FairShares.of(), None)
+    gate = Admission(REGISTER, FairShares(), None)
     entered = gate.enter(call())
     assert entered.principal is None
     gate.checked(entered, [NamedBroker(("any", "thing"))], call())
 
 
 def test_a_refused_call_takes_no_room() -> None:
-    gate = Admission(LOOKUP, FairShares.of(lookups=1), authorizer(Permits({"x": Principal("x", lookup=True)})))
+    gate = Admission(LOOKUP, FairShares(lookups=1), authorizer(Permits({"x": Principal("x", lookup=True)})))
     for _ in range(3):
         with refuses(Reason.NOT_AUTHENTICATED):
             gate.enter(call())
@@ -123,12 +123,12 @@ def test_a_refused_call_takes_no_room() -> None:
 def test_names_of_brokers_are_checked_in_registrations_only() -> None:
     keeper = authorizer(PERMITS)
     brokers = [NamedBroker(("c", "a"), "10.0.0.1:1"), NamedBroker(("c", "b"), "10.0.0.1:1")]
-    register = Admission(REGISTER, FairShares.of(), keeper)
+    register = Admission(REGISTER, FairShares(), keeper)
     entered = Entered(BROKER, Sharer("broker"))
     register.checked(entered, brokers[:1], call())
     with refuses(Reason.NOT_PERMITTED, match=r"broker may not register c/b at 10\.0\.0\.1:1"):
         register.checked(entered, brokers, call())
-    Admission(LOOKUP, FairShares.of(), keeper).checked(entered, brokers, call())
+    Admission(LOOKUP, FairShares(), keeper).checked(entered, brokers, call())
 
 
 NARROWED = Principal("broker", register=(BrokerPattern.parse("c/b"),))
@@ -140,7 +140,7 @@ NARROWED = Principal("broker", register=(BrokerPattern.parse("c/b"),))
 def test_changed_permits_end_an_open_call_that_they_do_not_admit(changed: Permits, is_ended: bool) -> None:
     permits = [PERMITS]
     keeper = Authorizer(lambda: permits[0], lambda request: request)
-    gate, shown = Admission(REGISTER, FairShares.of(), keeper), call(dns=["broker.example"])
+    gate, shown = Admission(REGISTER, FairShares(), keeper), call(dns=["broker.example"])
 
     async def open_call() -> None:
         entered = gate.enter(shown)
@@ -157,7 +157,7 @@ def test_changed_permits_end_an_open_call_that_they_do_not_admit(changed: Permit
 def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() -> None:
     permits = [Permits({"ops": Principal("ops", lookup=True, administer=True)})]
     keeper = Authorizer(lambda: permits[0], lambda _: ())
-    gate, shown = Admission(WATCH, FairShares.of(), keeper), call(common_name="ops")
+    gate, shown = Admission(WATCH, FairShares(), keeper), call(common_name="ops")
 
     async def open_call() -> None:
         with gate.while_allowed(gate.enter(shown), shown):
@@ -172,7 +172,7 @@ def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() ->
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     clock = [0.0]
-    gate = Admission(LOOKUP, FairShares.of(), authorizer(PERMITS, clock))
+    gate = Admission(LOOKUP, FairShares(), authorizer(PERMITS, clock))
     with capture_logs() as lines:
         for step in (0.0,) * 10 + (REFUSAL_LOG_SECONDS,):
             clock[0] += step

@@ -33,7 +33,7 @@ class NameServer:
 
     def __init__(self, fleet: Fleet, registered_topics: int = 1_000) -> None:
         self.state = fleet.state
-        shares = FairShares.of(registered_topics=registered_topics)
+        shares = FairShares(registered_topics=registered_topics)
         self.writer = TableWriter()
         detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
         channels = ChannelStreams(fleet.state, self.writer, detector)

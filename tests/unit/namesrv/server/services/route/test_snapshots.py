@@ -32,7 +32,7 @@ def calls_of(fleet: Fleet, warm_up_seconds: float = 0.0) -> SnapshotCalls:
     state, clock = fleet.state, fleet.clock
     warm_up = WarmUp(state, clock, warm_up_seconds)
     watchers = WatchStreams(state, warm_up, clock)
-    shares = FairShares.of(snapshot_streams=2)
+    shares = FairShares(snapshot_streams=2)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
     return SnapshotCalls(state, warm_up, pins, watchers, reader=Worker("reader"), streams=shares.snapshot_streams)
 
@@ -255,7 +255,7 @@ def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fl
 
 
 def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: SnapshotCalls) -> None:
-    calls._streams = FairShares.of(snapshot_streams=1).snapshot_streams
+    calls._streams = FairShares(snapshot_streams=1).snapshot_streams
     make_changes(fleet, 1)
 
     async def read() -> None:
