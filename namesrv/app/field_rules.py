@@ -52,9 +52,7 @@ def at_most(most: int, unit: str, size_of: Callable[[str], int] = len) -> Callab
 
 
 _kv_name_problem = at_most(limits.MAX_KV_NAME_BYTES, "bytes", lambda text: len(text.encode()))
-_endpoint_problem = _parsed_by(
-    lru_cache(KNOWN_ADDRESSES)(Endpoint.parse)
-)  # which caches no long text: that is an error
+_endpoint_problem = _parsed_by(lru_cache(KNOWN_ADDRESSES)(Endpoint.parse))  # caches no long text: that is an error
 
 TOPIC = Rule(_parsed_by(topic_names.check_topic))
 NAME = Rule(_parsed_by(topic_names.check_name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, NoReturn, Protocol, Self
 
 import grpc
 from google.protobuf.message import Message
@@ -113,7 +113,7 @@ def engine_call(context: Context) -> EngineCall | None:
 # Requests of RocketMQ's protocol.
 
 
-class FrameCall(ABC):
+class FrameCall(Protocol):
     """A request of RocketMQ's protocol. It is answered once."""
 
     connection: int
@@ -126,15 +126,12 @@ class FrameCall(ABC):
     body: bytes
 
     @property
-    @abstractmethod
     def names(self) -> Mapping[str, Sequence[bytes]]:
         """The names in the certificate of the connection, as gRPC keys them; none without a certificate."""
 
-    @abstractmethod
     def answer(self, frame: bytes) -> None:
         """Sends a frame; none if it is empty."""
 
-    @abstractmethod
     def may_keep(self, dependencies: Sequence[str], *, is_admitted: bool = True) -> None:
         """Names all dependencies of the answer before it is computed: the engine may give it to equal requests.
 
@@ -142,16 +139,13 @@ class FrameCall(ABC):
             is_admitted: Whether the caller has proved in this very step that it may look up.
         """
 
-    @abstractmethod
     def may_repeat(self, again: Again) -> None:
         """Says how the request is answered when it comes again over its connection."""
 
-    @abstractmethod
     def release(self) -> None:
         """Frees what the engine holds of the request."""
 
     @property
-    @abstractmethod
     def close(self) -> Callable[[], None]:
         """Ends the connection once its answers have left. Does not hold the request."""
 
@@ -220,8 +214,11 @@ class EndOfPiece(Protocol):
 class EngineServer(grpc.aio.Server):
     """A server of gRPC that carries the calls of a name server."""
 
+    async def wait_for_termination(self, timeout: float | None = None) -> NoReturn:  # noqa: ASYNC109 - grpc's signature
+        raise NotImplementedError  # ``until_failed`` and ``stop`` tell
+
     @abstractmethod
-    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+    def adopt(self, sockets: list[socket.socket]) -> int:
         """Takes sockets that listen already, all at one port; returns that. Raises ValueError if it cannot."""
 
     def serve_frames(

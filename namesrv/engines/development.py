@@ -40,7 +40,7 @@ class DevelopmentServer(EngineServer):
     def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> NoReturn:
         raise NotImplementedError  # the settings refuse TLS
 
-    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> NoReturn:  # noqa: ARG002 - see EngineServer
+    def adopt(self, sockets: list[socket.socket]) -> NoReturn:  # noqa: ARG002 - see EngineServer
         raise ValueError(
             "engine is development, which cannot take the listener that systemd hands over: "
             "use the native engine, or disable namesrv.socket"
@@ -52,9 +52,6 @@ class DevelopmentServer(EngineServer):
 
     async def stop(self, grace: float | None = None) -> None:
         await self._server.stop(grace)
-
-    async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - grpc's signature
-        return await self._server.wait_for_termination(timeout)
 
     def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
         """Nothing: every answer is computed."""

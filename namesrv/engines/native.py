@@ -494,7 +494,6 @@ class NativeServer(EngineServer):
         self._settings = settings
         self._permits = settings.permits_file is not None
         self._tls = tls
-        self._secured = False
         self._sockets: list[Listening] = []
         """Sockets that the engine does not have yet."""
         self._registered: dict[str, Handler] = {}
@@ -516,7 +515,6 @@ class NativeServer(EngineServer):
         self._flushing = False
         self._background: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
-        self._stopped = asyncio.Event()
         self._is_stopping = False
         self._has_failed = asyncio.Event()
         self._cause = ""
@@ -538,11 +536,9 @@ class NativeServer(EngineServer):
 
     def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:  # noqa: ARG002 - the certificates are here already, and grpcio's credentials tell nothing
         """Listens with TLS. Raises OSError."""
-        self._secured = True
         return self._listen_at(listen(address))
 
-    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
-        self._secured = with_tls
+    def adopt(self, sockets: list[socket.socket]) -> int:
         return self._listen_at(sockets)
 
     def serve_frames(
@@ -564,7 +560,7 @@ class NativeServer(EngineServer):
         if self._go_away is not None:
             self.engine.set_go_away(*self._go_away)
         hand_over(self._sockets, self.engine)
-        if self._tls is not None and self._secured:
+        if self._tls is not None:
             show(self._tls, self.engine)
             self._background.append(asyncio.create_task(show_later(self._tls, self.engine)))
         if self._state is not None:
@@ -579,7 +575,6 @@ class NativeServer(EngineServer):
         if not self._is_started:
             for one, _ in self._sockets:
                 one.close()
-            self._stopped.set()
             return
         self._is_stopping = True
         self.engine.stop(DRAIN)
@@ -595,16 +590,6 @@ class NativeServer(EngineServer):
         await asyncio.gather(*self._background, return_exceptions=True)
         asyncio.get_running_loop().remove_reader(self.engine.fileno())
         await in_daemon_thread("engine-join", self.engine.join)  # a thread that hangs must not keep the process
-        self._stopped.set()
-
-    async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - grpc's signature
-        """Waits until it has stopped; whether the time was over before."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._stopped.wait()
-        except TimeoutError:
-            return True
-        return False
 
     async def until_failed(self) -> NoReturn:
         await self._has_failed.wait()

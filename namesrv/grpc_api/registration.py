@@ -115,19 +115,6 @@ class BrokerIdentity(NamedTuple):
     broker_addr: str
 
 
-class TopicsRead(dict[str, ReportedQueues]):
-    """Topics of one registration that have been read so far."""
-
-    mapped_queues = 0
-    """Queues in the mappings of its static topics."""
-
-    def add_mapped(self, count: int) -> None:
-        """Counts queues of one more mapping. Raises LIMIT_EXCEEDED."""
-        self.mapped_queues += count
-        if self.mapped_queues > MAX_MAPPED_QUEUES:
-            raise limit_exceeded("queues in mappings of one registration", self.mapped_queues, MAX_MAPPED_QUEUES)
-
-
 def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
     """Checks a BrokerIdentity. Raises INVALID_FIELD."""
     broker_id = message.broker_id if message.HasField("broker_id") else None
@@ -212,7 +199,9 @@ def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -
     )
 
 
-def read_topics(messages: Collection[route_data_pb2.TopicConfig], known_topics: Container[str]) -> TopicsRead:
+def read_topics(
+    messages: Collection[route_data_pb2.TopicConfig], known_topics: Container[str]
+) -> dict[str, ReportedQueues]:
     """Checks topic configurations and returns them.
 
     Args:
@@ -222,7 +211,8 @@ def read_topics(messages: Collection[route_data_pb2.TopicConfig], known_topics: 
         INVALID_FIELD: One breaks a rule, or a topic is there twice.
         LIMIT_EXCEEDED: There are too many, or queues in their mappings.
     """
-    read = TopicsRead()
+    read: dict[str, ReportedQueues] = {}
+    mapped_queues = 0
     check_topic_count(len(messages))
     shared: dict[QueueNumbers, QueueNumbers] = {}  # checked before; a tuple for each topic would take a hundred bytes
     problems = FieldProblems()
@@ -241,7 +231,9 @@ def read_topics(messages: Collection[route_data_pb2.TopicConfig], known_topics: 
                 if 0 not in numbers[:3]:  # zero may mean absent, which is for each message to be looked at
                     shared[numbers] = numbers
             if message.HasField("mapping"):
-                read.add_mapped(len(message.mapping.topic_queue_ids))
+                mapped_queues += len(message.mapping.topic_queue_ids)
+                if mapped_queues > MAX_MAPPED_QUEUES:
+                    raise limit_exceeded("queues in mappings of one registration", mapped_queues, MAX_MAPPED_QUEUES)
                 mapping = static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
                 read[topic] = (*checked, mapping)
                 yield_point()
@@ -451,9 +443,8 @@ class RegistrationServicer:
         self, request: pb.HandOverChannelRequest, _context: Context
     ) -> pb.HandOverChannelResponse:
         """The end of a channel is announced; RocketMQ has nothing like it."""
-        check(
-            ("channel_id", request.channel_id or None, _CHANNEL)
-        )  # not CHANNEL_GONE: the agent must not open another one
+        # Not CHANNEL_GONE: the agent must not open another one.
+        check(("channel_id", request.channel_id or None, _CHANNEL))
         brokers = self._channels.hand_over(request.channel_id)
         return pb.HandOverChannelResponse(
             header=self._state.header(),

@@ -419,11 +419,7 @@ class RegistrationCalls:
         check(("__ZONE_NAME", zone_name, NAME))
         self._calls.check_room(LiveKey(broker.cluster_name, broker_addr))
         held = self._state.index.table_fingerprints.get(broker)
-        read, size, is_packed = (
-            partial(self._read_body, request, broker, held),
-            len(request.body),
-            is_compressed(request.body),
-        )
+        read, size = partial(self._read_body, request, broker, held), len(request.body)
         if not (is_packed := is_compressed(request.body)) and size <= TINY_BODY_BYTES:
             body = read()
         else:

@@ -25,7 +25,7 @@ from namesrv.remoting.connection import REQUESTS, Connections
 from namesrv.remoting.wire import GO_AWAY
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
+from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.process.shutdown import in_daemon_thread
 from namesrv_common.process.systemd import listeners_handed_over
 from namesrv_common.server.call_metrics import CallObserver
@@ -33,7 +33,7 @@ from namesrv_common.server.grpcio_server import check_bindable
 from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.open_calls import OpenCalls
-from namesrv_common.server.permits import Permits, reloaded_permits, warn_of_permits
+from namesrv_common.server.permits import reloaded_permits, warn_of_permits
 from namesrv_common.server.rpc_handlers import CallHandlers, LargeRequests
 from namesrv_common.server.share_gate import ShareGate
 from namesrv_common.tls.listener_tls import ListenerTls
@@ -90,7 +90,7 @@ def bind(
     listen = settings.endpoint
     if handed_over:
         try:
-            return server.adopt(handed_over, with_tls=tls is not None)
+            return server.adopt(handed_over)
         except ValueError as error:
             raise CannotListen(f"socket activation: {error}") from error
     try:
@@ -184,7 +184,11 @@ class Security:
         self._open_calls = OpenCalls()
         path = settings.permits_file
         self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
-        _warn(settings, self._permits)
+        if not settings.endpoint.is_loopback and not settings.listens_with_tls:
+            what = "everybody on the network can read and change what is said here"
+            _log.warning("listener_without_tls", listen=settings.listen, problem=what)
+        if self._permits is not None:
+            warn_of_permits(self._permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
 
     def authorizer(self, state: RouteState) -> Authorizer | None:
         """The authorizer with the permits; None if there are none and everybody may do everything."""
@@ -216,12 +220,3 @@ class Security:
             self.tls.look()
         if self._permits is not None:
             self._permits.refreshed()
-
-
-def _warn(settings: NamesrvSettings, permits: WatchedFile[Permits] | None) -> None:
-    """Logs settings that are allowed but unwise."""
-    if not settings.endpoint.is_loopback and not settings.listens_with_tls:
-        what = "everybody on the network can read and change what is said here"
-        _log.warning("listener_without_tls", listen=settings.listen, problem=what)
-    if permits is not None:
-        warn_of_permits(permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)

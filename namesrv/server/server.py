@@ -104,46 +104,38 @@ class NamesrvServer:
         self.endpoint = settings.endpoint._replace(port=port)
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
-        self._state = self._empty_state(settings, clock, database)
-        listen_for_mass_loss(self._state)
-        listen_for_names_in_two_clusters(self._state)
+        self._state = state = self._empty_state(settings, clock, database)
+        listen_for_mass_loss(state)
+        listen_for_names_in_two_clusters(state)
         self._writer = TableWriter()
-        self._reader = Worker("reader")
-        self._shares = FairShares(settings.share_rules)
+        self._reader = reader = Worker("reader")
+        self._shares = shares = FairShares(settings.share_rules)
         self._operators = Operators(
-            self._state,
-            self._writer,
-            database,
-            in_force,
-            apply_settings=self._apply_settings,
-            wall_millis=clock.wall_millis,
+            state, self._writer, database, in_force, apply_settings=self._apply_settings, wall_millis=clock.wall_millis
         )
-        self._durable = DurableRoutes(self._state, clock, settings, database)
+        self._durable = DurableRoutes(state, clock, settings, database)
         self._pins = Pins(
-            clock.monotonic,
-            lambda: secrets.token_urlsafe(18),
-            pins=self._shares.pins,
-            revisions=self._shares.pinned_revisions,
+            clock.monotonic, lambda: secrets.token_urlsafe(18), pins=shares.pins, revisions=shares.pinned_revisions
         )
-        self._watch_streams = WatchStreams(self._state, self._durable.warm_up, clock, shares=self._shares)
+        self._watch_streams = WatchStreams(state, self._durable.warm_up, clock, shares=shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
-        self._stall_detector = StallDetector(clock.monotonic, Heartbeats(self._state).grant_more_time, doubtful_seconds)
-        self._channels = ChannelStreams(self._state, self._writer, self._stall_detector, self._shares.channels)
-        self._notices = ChannelNotices(self._state, self._channels)
+        self._stall_detector = StallDetector(clock.monotonic, Heartbeats(state).grant_more_time, doubtful_seconds)
+        self._channels = ChannelStreams(state, self._writer, self._stall_detector, shares.channels)
+        self._notices = ChannelNotices(state, self._channels)
         self._cluster_test: ClusterTestLookups | None = None
-        self._scans = ExpiryScanner(self._state, self._writer, self._channels, self._stall_detector)
+        self._scans = ExpiryScanner(state, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._remoting_counter = RemotingCounter(self._grpc.frame_hits)
         self._digest_samples = DigestSamples(
-            self._state, self._reader, clock.wall_millis, lambda: changeable_texts(in_force.settings)
+            state, reader, clock.wall_millis, lambda: changeable_texts(in_force.settings)
         )
-        self._symptoms = SymptomCounter(self._state, self._reader, clock.monotonic)
+        self._symptoms = SymptomCounter(state, reader, clock.monotonic)
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
-            self._grpc.keep_answers_of(self._state, follows_traces=self._observation.telemetry is not None)
-        self._authorizer = self._security.authorizer(self._state)
+            self._grpc.keep_answers_of(state, follows_traces=self._observation.telemetry is not None)
+        self._authorizer = self._security.authorizer(state)
         self._remoting: Endpoint | None = None
         """Where RocketMQ's protocol is spoken."""
         self._add_services(settings, handed_over.get("remoting_listen", []))
@@ -234,13 +226,9 @@ class NamesrvServer:
 
     def _add_services(self, settings: NamesrvSettings, remoting_sockets: list[socket.socket]) -> None:
         state, watchers, started_at_millis = self._state, self._watch_streams, self._started_at_millis
+        idle_timeout, topics = settings.broker_channel_expired_time_millis, self._shares.registered_topics
         registration = RegistrationServicer(
-            self._state,
-            self._writer,
-            self._channels,
-            settings.broker_channel_expired_time_millis,
-            tally=self._registrations,
-            registered_topics=self._shares.registered_topics,
+            state, self._writer, self._channels, idle_timeout, tally=self._registrations, registered_topics=topics
         )
         warm_up, endpoints = self._durable.warm_up, settings.product_env_endpoints
         if endpoints:
@@ -252,7 +240,7 @@ class NamesrvServer:
             SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=streams),
             WatchCalls(state, warm_up, watchers, reader),
         )
-        administration = Administration(self._state, self._writer, self._operators)
+        administration = Administration(state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)
         admin = AdminServicer(
             OperatorCalls(state, administration, reader),
