@@ -1,4 +1,4 @@
-"""``nsctl compare-rocketmq`` with another name server, over RocketMQ's protocol."""
+"""nsctl on RocketMQ's protocol: ``compare-rocketmq`` with another name server, and ``doctor``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from nsctl.cli import app
 from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
 from nsctl.session import FOUND, UNREACHABLE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
+from tests.support.programs.doctor import examined
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, server_tls, stand_in, topic_config
 from tests.support.secured.certificates import Authority
@@ -262,3 +263,18 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up_after_a_minute() -> None:
 def test_a_long_remark_is_cut() -> None:
     with stand_in(lambda _code: (1, "x" * 100_000, b"")) as address:
         assert len(failure_of(address)) < 1_100
+
+
+def found(namesrv: NamesrvProcess, exit_code: int) -> list[str]:
+    code, rows = examined(namesrv.endpoint)
+    assert code == exit_code, rows
+    return [row["what"] for row in rows]
+
+
+def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_queue(namesrv: NamesrvProcess) -> None:
+    of_the_group = topic_config("rmq_sys_SYNC_BROKER_MEMBER_broker-a", 1, perm=1)
+    with RemotingClient(address_of(namesrv)) as broker:
+        register(broker, ["TopicTest", of_the_group])
+        assert found(namesrv, 0) == []
+        register(broker, [topic_config("TopicTest", perm=4), of_the_group])
+        assert found(namesrv, FOUND) == ["1 topic has no writable queue with a master: TopicTest"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -15,16 +18,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from namesrv_api.v1 import admin_service_pb2
 
 from broker_agent.listener import SERVICE_NAME
-from namesrv_common.client.channels import ClientFiles, ClientSecurity
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
 from namesrv_common.client.health_check import check_health
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.tls.listener_tls import ListenerFiles, ListenerTls
 from route_client import ClientSettings, RouteClient, TopicNotFoundError
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
 from tests.support.secured.agents import agent_flags, give_agent_its_address
-from tests.support.secured.certificates import DAY
+from tests.support.secured.certificates import DAY, Authority, Files
 from tests.support.secured.fleet import (
     LIVE_SECONDS,
     ROUTE,
@@ -225,3 +229,99 @@ def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_p
             assert agent.terminate() == 0
             # Told by the watch: the next poll is minutes away.
             eventually(lambda: _gone(client), within_seconds=LIVE_SECONDS)
+
+
+MAX_MORE_FILES = 12
+ECHO, STREAM = "/test.Echo/Say", "/test.Echo/Listen"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+async def _say(request: bytes, _context: Any) -> bytes:
+    return request
+
+
+async def _listen(request: bytes, _context: Any) -> AsyncIterator[bytes]:
+    yield request
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def endpoint(authority: Authority) -> AsyncIterator[Endpoint]:
+    tls = ListenerTls(ListenerFiles(*authority.sign_server(), authority.path))
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    handlers = {
+        "Say": grpc.unary_unary_rpc_method_handler(_say),
+        "Listen": grpc.unary_stream_rpc_method_handler(_listen),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+    port = server.add_secure_port("127.0.0.1:0", tls.credentials())
+    await server.start()
+    yield Endpoint("127.0.0.1", port)
+    await server.stop(0)
+
+
+class Changing(ClientSecurity):
+    """Credentials that change at each ``change``."""
+
+    def __init__(self, authority: Authority) -> None:
+        pairs = [authority.sign("client", ["client.example"], file_name=f"client{i}") for i in range(2)]
+        self._contents = itertools.cycle([[path.read_bytes() for path in pair] for pair in pairs])
+        self._now = Files(authority.folder / "now.pem", authority.folder / "now.key")
+        self.change()
+        looks = itertools.count(0.0, 10.0)  # a clock on which it is always time for another look
+        super().__init__(ClientFiles(authority.path, *self._now), lambda: next(looks))
+
+    def change(self) -> None:
+        for path, content in zip(self._now, next(self._contents), strict=True):
+            fresh = path.with_suffix(".fresh")
+            fresh.write_bytes(content)
+            fresh.replace(path)
+
+
+async def test_a_blocking_client_closes_connections_that_are_out_of_date(
+    authority: Authority, endpoint: Endpoint
+) -> None:
+    def use() -> None:
+        security = Changing(authority)
+        with open_channel(endpoint, (), security) as connection:
+            say = connection.unary_unary(ECHO, None, None)
+            stream: Any = connection.unary_stream(STREAM, None, None)(b"stream")
+            assert next(stream) == b"stream"
+            first = _open_files()
+            for _ in range(50):
+                security.change()
+                security.generation()
+                assert say(b"unary", timeout=20) == b"unary"
+            assert security.generation() > 40
+            eventually(_open_files, lambda files: files <= first + MAX_MORE_FILES)
+            assert stream.is_active()
+            stream.cancel()
+
+    await asyncio.to_thread(use)
+
+
+async def test_an_asyncio_client_closes_connections_that_are_out_of_date(
+    authority: Authority, endpoint: Endpoint
+) -> None:
+    security = Changing(authority)
+    connection = open_aio_channel(endpoint, (), security)
+    say = connection.unary_unary(ECHO, None, None)
+    stream: Any = connection.unary_stream(STREAM, None, None)(b"stream")
+    assert await stream.read() == b"stream"
+    first = _open_files()
+    for _ in range(50):
+        security.change()
+        security.generation()
+        assert await say(b"unary", timeout=20) == b"unary"
+    assert security.generation() > 40
+    await asyncio.to_thread(eventually, _open_files, lambda files: files <= first + MAX_MORE_FILES)
+    assert not stream.done()
+    await connection.close(None)
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -1,11 +1,12 @@
-"""The snapshot file: when it is written, and what a disk that fails or hangs costs."""
+"""The snapshot file: when it is written, what a disk that fails or hangs costs, what is loaded, and when it is warm."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -14,14 +15,88 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.app.durable_routes import RETRY_PAUSES, RETRY_SECONDS, SnapshotWrites
-from namesrv.core.warm_up import WarmUp
+from namesrv.app.durable_routes import (
+    RETRY_PAUSES,
+    RETRY_SECONDS,
+    WARM_CHECK_SECONDS,
+    DurableRoutes,
+    SnapshotWrites,
+    load_routes,
+    watch_warm_up,
+)
+from namesrv.core.warm_up import COMING_BACK_SECONDS, WarmUp
+from namesrv.settings import NamesrvSettings
 from namesrv.storage import snapshot_file
+from namesrv.storage.database import Database
 from namesrv.storage.snapshot_file import SnapshotFile
 from tests.support.core_fleet import A, B, Fleet
-from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, ended, names, restarted, until, writes
 
-__all__ = ["disk"]  # pytest finds the fixture by its name in this module
+
+class SlowFile:
+    """A snapshot file on a disk that does each operation only while it is let, and fails if told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = SnapshotFile(folder)
+        self.lets = threading.Event()
+        self.lets.set()
+        self.busy = threading.Event()
+        self.problem: OSError | None = None
+
+    def write(self, messages: Iterable[bytes]) -> None:
+        self._operate()
+        self._file.write(self._slowly(messages))
+
+    def _slowly(self, messages: Iterable[bytes]) -> Iterator[bytes]:
+        for message in messages:
+            self._operate()
+            yield message
+        self._operate()
+
+    def _operate(self) -> None:
+        self.busy.set()
+        assert self.lets.wait(20)
+        if self.problem is not None:
+            raise self.problem
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SlowFile]:
+    made = SlowFile(tmp_path)
+    yield made
+    made.lets.set()  # or the writer thread would outlive a test that failed
+
+
+def writes(fleet: Fleet, file: SlowFile, warm_up_seconds: float = 0.0) -> SnapshotWrites:
+    warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
+    return SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", file))
+
+
+@asynccontextmanager
+async def ended(made: SnapshotWrites) -> AsyncIterator[None]:
+    """Ends the thread as a shutdown does."""
+    try:
+        yield
+    finally:
+        await made.write_last(20)
+    for thread in threading.enumerate():
+        if thread.name.startswith("snapshot-file"):
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+async def until(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 20)
+
+
+def restarted(folder: Path) -> tuple[Fleet, list[Any]]:
+    fleet = Fleet()
+    with capture_logs() as logs:
+        load_routes(fleet.state, SnapshotFile(folder), fleet.clock)
+    return fleet, logs
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name.removeprefix("routes.snapshot") for entry in folder.iterdir()}
 
 
 INTERVAL = 30.0
@@ -254,3 +329,122 @@ async def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> No
         disk.problem = None
         await made.write_if_changed(20)
         assert made.age_seconds() == 0.0
+
+
+def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A, topics=["T1", "T2"])
+    made = writes(fleet, disk)
+    asyncio.run(made.write_last(20))
+    loading = Fleet()
+    loading.clock.advance(90.5)
+    with capture_logs() as logs:
+        load_routes(loading.state, SnapshotFile(tmp_path), loading.clock)
+    assert loading.topics == {"T1", "T2"}
+    assert logs == [{"event": "snapshot_loaded", "log_level": "info", "brokers": 1, "topics": 2, "age_seconds": 90.5}]
+
+
+def test_without_a_file_the_start_is_cold_and_nothing_is_logged(tmp_path: Path) -> None:
+    fleet, logs = restarted(tmp_path)
+    assert fleet.topics == set()
+    assert logs == []
+
+
+def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(tmp_path: Path) -> None:
+    SnapshotFile(tmp_path).write([b"\xff"])
+    fleet, logs = restarted(tmp_path)
+    assert fleet.topics == set()
+    assert [(line["event"], line["problem"]) for line in logs] == [
+        ("snapshot_not_loaded", "a message cannot be parsed")
+    ]
+    fleet.register(A)
+    assert fleet.topics == {"TopicTest"}
+
+
+def test_it_is_said_once_that_the_name_server_is_warm() -> None:
+    fleet = Fleet()
+    warm_up = WarmUp(fleet.state, fleet.clock, 1.0)
+    said = []
+
+    async def on_warm() -> None:
+        said.append(fleet.clock.seconds)
+
+    async def sleep(seconds: float) -> None:
+        assert said == []
+        fleet.clock.advance(seconds)
+
+    start = fleet.clock.seconds
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, on_warm, sleep))
+    assert said == [pytest.approx(start + 1.0, abs=WARM_CHECK_SECONDS)]
+    assert logs == [
+        {"event": "namesrv_warming", "log_level": "info", "seconds": 1.0},
+        {"event": "namesrv_warm", "log_level": "info"},
+    ]
+
+
+def test_a_name_server_that_is_warm_from_the_start_says_so_at_once() -> None:
+    fleet = Fleet()
+    on_warm = mock.AsyncMock()
+    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, on_warm, mock.AsyncMock(side_effect=OSError)))
+    on_warm.assert_awaited_once_with()
+    assert [line["event"] for line in logs] == ["namesrv_warm"]
+
+
+def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() -> None:
+    before = Fleet()
+    before.register(A, timeout_seconds=30.0)
+    before.register(B, name="broker-b")
+    fleet = Fleet()
+    fleet.state.load_snapshot(before.state.snapshot().messages())
+    warm_up = WarmUp(fleet.state, fleet.clock, 45.0)
+
+    async def sleep(_: float) -> None:
+        fleet.clock.advance(1.0)
+        fleet.register(A)
+        fleet.register(B, name="broker-b")
+
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, mock.AsyncMock(), sleep))
+    assert logs[0] == {"event": "namesrv_warming", "log_level": "info", "brokers": 2}
+
+
+def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
+    """Runs a name server that two brokers register with; returns after how many seconds it was warm.
+
+    The second broker registers when the name server has written its last file, if it is late.
+    """
+    fleet = Fleet()
+    settings = NamesrvSettings.load(None, {"warm_up_millis": "20000"})
+    durable = DurableRoutes(fleet.state, fleet.clock, settings, Database(folder))
+    start = fleet.clock.seconds
+
+    async def run_to_its_end() -> float:
+        await durable.begin_run()
+        fleet.register(A)
+        if late is None:
+            fleet.register(B, name="broker-b")
+        while not durable.warm_up.is_warm():
+            fleet.clock.advance(0.5)
+        warm_after = fleet.clock.seconds - start
+        await durable.write_last_snapshot()
+        if late is not None:
+            fleet.register(late, name="broker-b")
+        await durable.close(orderly=orderly)
+        return warm_after
+
+    return asyncio.run(run_to_its_end())
+
+
+def test_after_an_orderly_end_a_name_server_is_warm_as_soon_as_the_brokers_of_its_file_are_back(tmp_path: Path) -> None:
+    assert life(tmp_path, orderly=True) == 20.0
+    assert life(tmp_path, orderly=False) == 0.0
+    assert life(tmp_path, orderly=True) == COMING_BACK_SECONDS
+    assert life(tmp_path, orderly=True) == 0.0
+
+
+def test_a_file_that_lacks_a_broker_is_not_complete_after_an_orderly_end_either(tmp_path: Path) -> None:
+    assert life(tmp_path, orderly=True, late=B) == 20.0
+    assert life(tmp_path, orderly=True) == COMING_BACK_SECONDS

@@ -1,4 +1,4 @@
-"""The requests of one connection: their order, their shares, and its end."""
+"""The requests of one connection: their order, their shares, its end, and permits that change while they wait."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from namesrv.app.access import Authorizer
+from namesrv.core.errors import Reason
+from namesrv.remoting.caller import ANONYMOUS, Caller, Gate, Grade
+from namesrv_common.server.permits import BrokerPattern, NamedBroker, Permits, Principal
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
+from tests.support.refusals import refuses
 from tests.support.sent_frames import SentFrame, frames_in
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 from tests.support.state_changes import Held
@@ -260,3 +265,28 @@ def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp
         asyncio.run(run())
     finally:
         gc.enable()
+
+
+BROKER = NamedBroker(("c", "a"))
+
+
+def permits(*groups: str) -> Permits:
+    """Permits that let connections without a certificate register these groups."""
+    return Permits({ANONYMOUS: Principal("legacy", register=tuple(map(BrokerPattern.parse, groups)))})
+
+
+def test_a_registration_that_waits_is_refused_once_permits_do_not_admit_it() -> None:
+    in_force = [permits("c/a", "c/b")]
+    authorizer = Authorizer(lambda: in_force[0], lambda _: ())
+    gate, caller = Gate(Grade, authorizer), Caller("127.0.0.1:1", {}, lambda: None)
+
+    async def register() -> None:
+        with gate.while_allowed(caller, Grade.REGISTRATIONS, lambda: [BROKER]):
+            for groups in (["c/a"], ["c/b"]):
+                in_force[0] = permits(*groups)
+                await authorizer.open_calls.check_again()
+                await asyncio.sleep(0)
+            raise AssertionError("it was admitted")
+
+    with refuses(Reason.NOT_PERMITTED, match="legacy may not register c/a"):
+        asyncio.run(register())

@@ -1,4 +1,4 @@
-"""Headers: any bytes are read as their sender wrote them, or end in BrokenFrame."""
+"""Headers: any bytes are read as their sender wrote them, or end in BrokenFrame. The answer GO_AWAY."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from namesrv.core.errors import Reason, Refused
+from namesrv.error_codes import ResponseCode
+from namesrv.remoting.connection import refusal
 from namesrv.remoting.limits import MAX_FIELDS
-from namesrv.remoting.wire import BrokenFrame, answer, request_of
+from namesrv.remoting.wire import GO_AWAY, BrokenFrame, answer, request_of
 from tests.support.sent_frames import SentFrame, frames_in
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 
@@ -125,3 +128,18 @@ def test_no_spoiled_binary_header_reads_beyond_its_end(fields: dict[str, str], s
         return
     texts = [text.encode(errors="surrogateescape") for item in request.fields.items() for text in item]
     assert sum(map(len, texts)) <= len(header)
+
+
+def test_the_engine_has_the_answer_with_each_encoding_of_a_header() -> None:
+    told = [one for encoded in GO_AWAY.answers for one in frames_in(encoded)]
+    assert [one.encoding for one in told] == [0, 1]
+    assert {(read.code, read.is_answer) for read in map(request_of, told)} == {(ResponseCode.GO_AWAY, True)}
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(475, ResponseCode.SYSTEM_ERROR), (476, ResponseCode.GO_AWAY), (513, ResponseCode.GO_AWAY)]
+)
+def test_a_request_that_a_frozen_server_refuses_has_the_code_that_its_client_knows(version: int, code: int) -> None:
+    (asked,) = frames_in(frame(json_header(version=version)))
+    (told,) = frames_in(refusal(request_of(asked), Refused(Reason.SHUTTING_DOWN, "the name server ends")))
+    assert request_of(told).code == code

@@ -1,7 +1,10 @@
-"""The calls by which operators decide: what is refused, what is the same again, and how pages outlive changes."""
+"""The calls by which operators decide: what is refused or needs force, what is the same again, and confirmed losses."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +13,63 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv import limits
-from namesrv.core.errors import Reason
+from namesrv.app.writer import TableWriter
+from namesrv.core.errors import Reason, Refused
+from namesrv.core.model import Doubt, ReportedTopic
+from namesrv.core.operator_changes import TOPICS_NAMED
+from namesrv.grpc_api.handlers import Context
+from namesrv.storage.database import Database
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
-from tests.unit.namesrv.worlds.operator_calls import Operator, operator
+from tests.support.refusals import refuses
+from tests.unit.namesrv.servicers import operator_calls
 
-__all__ = ["operator"]  # pytest finds the fixture by its name in this module
+
+class Operator:
+    """A name server with a data directory and somebody who calls it."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.fleet = Fleet()
+        self._folder = folder
+        self.state = self.fleet.state
+
+    def call(self, request: Message) -> Any:
+        """Makes the call of a request, on a name server that is started for it and holds on to its tables."""
+        name = request.DESCRIPTOR.name.removesuffix("Request")
+
+        async def run() -> Any:
+            database = Database(self._folder) if self._folder else None
+            writer = TableWriter()
+            calls = operator_calls(self.fleet, writer, database)
+            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(calls, name)
+            try:
+                return await method(request, CONTEXT)
+            finally:
+                if database is not None:
+                    await database.close(20)
+
+        return asyncio.run(run())
+
+    def refused(self, request: Message, reason: Reason) -> Refused:
+        """The error of a call, which must not have changed anything."""
+        before = self.state.revision, self.state.intents
+        with refuses(reason) as caught:
+            self.call(request)
+        assert (self.state.revision, self.state.intents) == before
+        return caught.value
+
+    def perm(self, topic: str = "TopicTest") -> int:
+        route = self.fleet.route(topic)
+        assert route is not None
+        return route.queue_datas[0].perm
+
+    def listed(self) -> list[pb.Intent]:
+        return list(self.call(pb.ListIntentsRequest()).intents)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)
 
 
 def wipe(name: str = "broker-a", **fields: Any) -> pb.WipeWritePermOfBrokerRequest:
@@ -304,3 +359,153 @@ def test_a_page_holds_as_many_intents_as_asked_for_up_to_the_limit(operator: Ope
         operator.call(hold(topic))
     sizes = {size: len(operator.call(pb.ListIntentsRequest(page_size=size)).intents) for size in (0, 7, 10**6)}
     assert sizes == {0: limits.DEFAULT_INTENT_PAGE_SIZE, 7: 7, 10**6: len(topics)}
+
+
+C = "127.0.0.1:30911"
+READ_ONLY, READ_WRITE = (4, 4, 4, 0), (4, 4, 6, 0)
+
+
+def drain(broker: str, **fields: Any) -> pb.WipeWritePermOfBrokerRequest:
+    return pb.WipeWritePermOfBrokerRequest(broker_name=broker, **fields)
+
+
+def delete(topic: str, *, cluster: str | None = None, **fields: Any) -> pb.DeleteTopicRequest:
+    return pb.DeleteTopicRequest(topic=topic, cluster_name=cluster, **fields)
+
+
+def register(operator: Operator, broker: str, addr: str, *topics: str | ReportedTopic) -> None:
+    operator.fleet.register(addr, name=broker, topics=topics)
+
+
+def in_use(operator: Operator, request: Message) -> list[str]:
+    """The topics that a preview names, which must be those that the change is refused for."""
+    preview = type(request).FromString(request.SerializeToString())
+    preview.validate_only = True  # type: ignore[attr-defined]
+    told = operator.call(preview).in_use
+    assert told.topic_count == len(told.topics)
+    if told.topics:
+        error = operator.refused(request, Reason.TOPICS_IN_USE)
+        assert error.metadata == {"topics": ", ".join(told.topics), "topic_count": str(len(told.topics))}
+    return list(told.topics)
+
+
+def test_a_drain_of_the_last_writable_group_is_refused_until_it_is_forced(operator: Operator) -> None:
+    register(operator, "broker-a", A, "orders", "payments")
+    register(operator, "broker-b", B, "orders", ("payments", READ_ONLY))
+    assert in_use(operator, drain("broker-a")) == ["payments"]
+    assert in_use(operator, drain("broker-b")) == []
+    operator.call(drain("broker-b"))
+    assert in_use(operator, drain("broker-a")) == ["orders", "payments"]
+    with capture_logs() as logs:
+        answer = operator.call(drain("broker-a", force=True))
+    assert list(answer.in_use.topics) == ["orders", "payments"]
+    assert operator.perm("orders") == 4
+    (warning,) = [line for line in logs if line["log_level"] == "warning"]
+    assert (warning["event"], warning["topics"], warning["topic_count"]) == (
+        "topics_in_use_taken",
+        "orders, payments",
+        2,
+    )
+    assert in_use(operator, drain("broker-a")) == [], "the same again takes nothing"
+
+
+def test_a_group_without_a_master_is_no_other_place_to_write(operator: Operator) -> None:
+    register(operator, "broker-a", A, "orders")
+    register(operator, "broker-b", B, "orders")
+    operator.fleet.register(C, 1, name="broker-b", topics=["orders"])
+    assert in_use(operator, drain("broker-a")) == []
+    operator.fleet.unregister(B, name="broker-b")
+    assert in_use(operator, drain("broker-a")) == ["orders"]
+    assert in_use(operator, drain("broker-b")) == [], "nobody could write there"
+
+
+def test_topics_of_brokers_and_consumers_are_not_in_use_by_producers(operator: Operator) -> None:
+    names = ("broker-a", CLUSTER, "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%group", "%DLQ%group", "rmq_sys_x")
+    register(operator, "broker-a", A, *names)
+    assert in_use(operator, drain("broker-a")) == []
+    for name in names:
+        assert in_use(operator, delete(name)) == []
+    operator.call(drain("broker-a"))
+
+
+def test_a_deletion_is_refused_while_a_broker_reports_the_topic_as_writable(operator: Operator) -> None:
+    register(operator, "broker-a", A, "orders", ("old", READ_ONLY))
+    operator.fleet.register(B, name="broker-b", cluster="other", topics=[("orders", READ_ONLY)])
+    for hold in (False, True):
+        assert in_use(operator, delete("orders", hold=hold)) == ["orders"]
+        assert in_use(operator, delete("orders", hold=hold, cluster="other")) == []
+        assert in_use(operator, delete("old", hold=hold)) == []
+    operator.call(drain("broker-a", force=True))
+    assert in_use(operator, delete("orders")) == ["orders"], "a drained group writes again when it is restored"
+    operator.call(delete("orders", hold=True, force=True))
+    assert in_use(operator, delete("orders", hold=True)) == []
+    operator.call(pb.ReleaseTopicHoldRequest(topic="orders"))
+    operator.call(delete("orders", force=True))
+    assert "orders" not in operator.fleet.topics
+
+
+def test_an_error_names_some_of_many_topics(operator: Operator) -> None:
+    topics = [f"topic-{number:03}" for number in range(120)]
+    register(operator, "broker-a", A, *topics)
+    error = operator.refused(drain("broker-a"), Reason.TOPICS_IN_USE)
+    assert error.metadata["topics"] == ", ".join(topics[:TOPICS_NAMED])
+    assert error.metadata["topic_count"] == "120"
+    assert f"{topics[TOPICS_NAMED - 1]} and 110 more;" in error.text
+    preview = operator.call(drain("broker-a", validate_only=True))
+    assert (preview.in_use.topic_count, list(preview.in_use.topics)) == (120, topics[:100])
+
+
+@pytest.mark.parametrize("request_", [drain("broker-a"), delete("orders")], ids=["drain", "delete"])
+def test_a_refusal_says_what_to_do(operator: Operator, request_: Message) -> None:
+    register(operator, "broker-a", A, "orders")
+    text = operator.refused(request_, Reason.TOPICS_IN_USE).text
+    assert text == "1 application topic would lose queues that producers need: orders; set force to continue"
+
+
+def test_a_decision_about_what_is_absent_needs_no_force(operator: Operator) -> None:
+    operator.call(pb.WipeWritePermOfBrokerRequest(broker_name="broker-a", cluster_name=CLUSTER))
+    operator.call(delete("orders", hold=True))
+    register(operator, "broker-a", A, "orders", "payments")
+    assert operator.perm("payments") == 4
+
+
+@pytest.fixture
+def lossy(operator: Operator) -> Operator:
+    """Four groups. The guard holds three of them; one is known only from a snapshot file."""
+    channels = [operator.fleet.heartbeats.open_channel() for _ in range(4)]
+    for number, channel_id in enumerate(channels):
+        operator.fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
+    for channel_id in channels[:3]:
+        operator.fleet.end_channel(channel_id)
+    first = next(iter(operator.state.unconfirmed))
+    operator.state.doubts[first] = Doubt.SNAPSHOT_FILE
+    return operator
+
+
+def test_without_a_name_all_that_the_guard_holds_is_confirmed_and_nothing_else(lossy: Operator) -> None:
+    validated = lossy.call(pb.ConfirmBrokerLossRequest(validate_only=True))
+    assert len(lossy.state.unconfirmed) == 3
+    with capture_logs() as logs:
+        answer = lossy.call(pb.ConfirmBrokerLossRequest(comment="fire"))
+    assert answer.removed_broker_count == validated.removed_broker_count == 2
+    assert answer.blast_radius == validated.blast_radius
+    assert answer.blast_radius.topics_changed == 1
+    assert [(line["event"], line["reason"]) for line in logs] == [("broker_removed", "LOSS_CONFIRMED")] * 2
+    assert list(lossy.state.unconfirmed.values()) == [Doubt.SNAPSHOT_FILE]
+    assert lossy.state.change_log.last.cause.comment == "fire"
+    lossy.refused(pb.ConfirmBrokerLossRequest(), Reason.INTENT_NOT_FOUND)
+
+
+def test_a_group_is_confirmed_by_its_name_whatever_keeps_it(lossy: Operator) -> None:
+    names = {live.broker.broker_name for live in lossy.state.tables.broker_live_table.values() if live.unconfirmed}
+    for left, name in zip((2, 1, 0), sorted(names), strict=True):
+        request = pb.ConfirmBrokerLossRequest(broker_name=name, cluster_name=CLUSTER)
+        assert lossy.call(request).removed_broker_count == 1
+        assert len(lossy.state.unconfirmed) == left
+
+
+def test_a_loss_that_nobody_suffered_is_an_error_that_names_the_group(lossy: Operator) -> None:
+    error = lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-3"), Reason.INTENT_NOT_FOUND)
+    assert error.metadata == {"broker_name": "broker-3"}
+    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-0", cluster_name="other"), Reason.INTENT_NOT_FOUND)
+    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="nobody"), Reason.INTENT_NOT_FOUND)

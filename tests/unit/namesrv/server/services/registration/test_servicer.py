@@ -1,23 +1,36 @@
-"""RegistrationService: what a call says that names no channel where it needs one."""
+"""RegistrationService: channels, registrations that are read before they wait, and heartbeats that repeat."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.app.access import sharer_of
 from namesrv.app.channels import ChannelStreams
+from namesrv.app.counters import RegistrationCounter
+from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.writer import TableWriter
-from namesrv.core.errors import Reason
+from namesrv.app.writer import INLINE_TOPICS, TableWriter
+from namesrv.core.errors import Reason, Refused
+from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
+from namesrv.core.removals import unregister_broker
+from namesrv.engines.api import Again
 from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.calls_from_nowhere import CONTEXT
-from tests.support.core_fleet import Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.refusals import refuses
+from tests.support.registrations import data_version, identity, registration
+from tests.support.state_changes import Held
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -49,3 +62,249 @@ def test_a_handover_without_a_channel_is_told_that_it_needs_one(servicer: Regist
     with refuses(Reason.INVALID_FIELD) as caught:
         asyncio.run(servicer.HandOverChannel(pb.HandOverChannelRequest(), CONTEXT))
     assert caught.value.text == "channel_id: is missing; a handover is of a channel"
+
+
+LARGE = [f"T{number}" for number in range(3 * INLINE_TOPICS)]
+
+
+class NameServer:
+    """A servicer whose writer can be kept busy."""
+
+    def __init__(self, fleet: Fleet, registered_topics: int = 1_000) -> None:
+        self.state = fleet.state
+        shares = FairShares(registered_topics=registered_topics)
+        self.writer = TableWriter()
+        detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+        channels = ChannelStreams(fleet.state, self.writer, detector)
+        self._servicer = RegistrationServicer(
+            fleet.state, self.writer, channels, 120_000, registered_topics=shares.registered_topics
+        )
+
+    async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
+        return await self._servicer.RegisterBroker(request, CONTEXT)
+
+    @asynccontextmanager
+    async def busy(self) -> AsyncIterator[None]:
+        """Nobody has a turn for as long as the context lasts."""
+        held = Held(self.state)
+        task = asyncio.create_task(self.writer.apply_own(held))
+        await held.begun()
+        try:
+            yield
+        finally:
+            held.let_go()
+            await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0)
+
+
+async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
+
+    namesrv = NameServer(fleet)
+    async with namesrv.busy():
+        with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
+            await namesrv.register(registration(["not\ta name"]))
+    assert fleet.state.revision == 0
+
+
+async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
+
+    namesrv = NameServer(fleet)
+    async with namesrv.busy():
+        bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
+        await asyncio.sleep(0)
+        assert namesrv.writer.waiting == 1, "the change that keeps it busy"
+    with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(LARGE)}\].topic"):
+        await bad
+    assert fleet.state.revision == 0
+
+
+async def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    namesrv = NameServer(fleet)
+    await namesrv.register(registration(LARGE))
+    with monkeypatch.context() as patch:
+        patch.setattr("namesrv.grpc_api.registration.read_topics", lambda *_: pytest.fail("they were read"))
+        assert not (await namesrv.register(registration(LARGE))).changed
+
+
+async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
+
+    namesrv = NameServer(fleet)
+    await namesrv.register(registration(LARGE))
+    go_on = threading.Event()
+    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(20), "a"))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        assert not (await namesrv.register(registration(LARGE))).changed
+        assert (await namesrv.register(registration(["T1"], counter=2))).changed
+    go_on.set()
+    await working
+
+
+async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet) -> None:
+
+    namesrv = NameServer(fleet)
+    request = registration(["T1"])
+    await namesrv.register(request)
+    broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
+    async with namesrv.busy():
+        leaving = unregister_broker(fleet.state, broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
+        left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
+        await until(lambda: namesrv.writer.waiting == 2)
+        registered = asyncio.create_task(namesrv.register(request))
+        await until(lambda: namesrv.writer.waiting == 3)
+    assert await left
+    assert (await registered).changed
+    assert fleet.topics >= {"T1"}
+
+
+async def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:
+    namesrv = NameServer(fleet, registered_topics=4)
+    async with namesrv.busy():
+        first = asyncio.create_task(namesrv.register(registration(["a", "b", "c"])))
+        await until(lambda: namesrv.writer.waiting == 2)
+        with refuses(Reason.OVERLOADED, match="topics of registrations under way: 5 is over the limit of 4 for all"):
+            await namesrv.register(registration(["d", "e"]))
+        other = asyncio.create_task(namesrv.register(registration(["d"])))
+        await until(lambda: namesrv.writer.waiting == 3)
+    await first
+    await other
+    await namesrv.register(registration(["a", "b", "c", "d"]))
+
+
+KEY = LiveKey(CLUSTER, A)
+HEARTBEAT = pb.BrokerHeartbeatRequest(broker=identity(A))
+
+
+def question(counter: int = 1) -> pb.QueryDataVersionRequest:
+    return pb.QueryDataVersionRequest(broker=identity(A), data_version=data_version(counter))
+
+
+class _World:
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        state, clock = self.fleet.state, self.fleet.clock
+        detector = StallDetector(clock.monotonic, self.fleet.heartbeats.grant_more_time, 10.0)
+        channels = ChannelStreams(state, TableWriter(), detector)
+        self.tally = RegistrationCounter()
+        self.servicer = RegistrationServicer(state, TableWriter(), channels, 120_000, tally=self.tally)
+
+    def call(self, request: Any) -> tuple[bytes | None, Again | None]:
+        """The answer, None if there is no such broker; and what answers the call when it comes again."""
+        context: Any = FakeEngineCall()
+        beats = isinstance(request, pb.BrokerHeartbeatRequest)
+        answer = self.servicer.BrokerHeartbeat if beats else self.servicer.QueryDataVersion
+        try:
+            return asyncio.run(cast("Any", answer)(request, context)), context.again
+        except Refused as error:
+            if error.reason != Reason.BROKER_NOT_REGISTERED:
+                raise
+            return None, context.again
+
+    def renew(self) -> int | None:
+        return self.fleet.state.last_seen().get(KEY)
+
+    def known(self, request: Any) -> Again:
+        again = self.call(request)[1]
+        assert again is not None
+        return again
+
+    def do(self, step: str) -> None:
+        fleet = self.fleet
+        match step:
+            case "register":
+                fleet.register(A)
+            case "register another version":
+                fleet.register(A, version=DataVersion(1_000, 2))
+            case "register another id":
+                fleet.register(A, 1)
+            case "register another name":
+                fleet.register(A, name="broker-b")
+            case "another address takes its id":
+                fleet.register(B)
+            case "topic by topic":
+                fleet.register(A, topic_by_topic=True)
+            case "another topic changes":
+                number = fleet.state.revision
+                fleet.register(B, name="broker-c", topics=(f"Topic{number}",), version=DataVersion(1_000, number))
+            case "unregister":
+                fleet.unregister(A)
+            case _:
+                raise AssertionError(step)
+
+
+STEPS = (
+    "register",
+    "register another version",
+    "register another id",
+    "register another name",
+    "another address takes its id",
+    "topic by topic",
+    "another topic changes",
+    "unregister",
+)
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=12))
+def test_again_it_does_what_the_whole_call_does_or_nothing(steps: list[str]) -> None:
+    world = _World()
+    world.do("register")
+    known = [(request, world.known(request)) for request in (HEARTBEAT, question())]
+    for step in steps:
+        world.do(step)
+        for at, (request, again) in enumerate(known):
+            world.fleet.clock.advance(1.0)
+            before, counted = world.renew(), sum(world.tally.counts.values())
+            answer, heard = again(), world.renew()
+            if answer is None:
+                assert (heard, sum(world.tally.counts.values())) == (before, counted)
+            expected, more = world.call(request)
+            if answer is not None:
+                assert (answer, heard) == (expected, world.renew())
+            known[at] = request, more or again
+
+
+@pytest.mark.parametrize("request_", [HEARTBEAT, question()], ids=["heartbeat", "question"])
+def test_what_concerns_other_brokers_leaves_it_known_and_the_answer_tells_of_the_revision(request_: Any) -> None:
+    world = _World()
+    world.do("register")
+    again = world.known(request_)
+    for _ in range(3):
+        before = again()
+        world.do("another topic changes")
+        assert again() not in (None, before)
+        assert again() == world.call(request_)[0]
+
+
+def test_what_comes_again_counts_as_it_did_the_first_time() -> None:
+    world = _World()
+    world.do("register")
+    heartbeat, query = world.known(HEARTBEAT), world.known(question())
+    before = dict(+world.tally.counts)
+    assert before == {("heartbeat", "unchanged"): 1, ("query", "unchanged"): 1}
+    assert heartbeat()
+    assert query()
+    assert +world.tally.counts == dict.fromkeys(before, 2)
+
+
+def test_a_broker_that_is_kept_alive_by_what_comes_again_outlives_its_timeout_and_no_longer() -> None:
+    world = _World()
+    world.fleet.register(A, timeout_seconds=10.0)
+    again = world.known(HEARTBEAT)
+    for _ in range(5):
+        world.fleet.clock.advance(9.0)
+        assert again()
+        assert not world.fleet.scan()
+    world.fleet.clock.advance(10.5)
+    assert [removed.live.key for removed in world.fleet.scan()] == [KEY]
+
+
+def test_a_question_whose_answer_is_a_registration_is_not_known() -> None:
+    world = _World()
+    world.do("register")
+    assert world.call(question(counter=2))[1] is None
+    assert world.call(pb.BrokerHeartbeatRequest(broker=identity(B)))[1] is None

@@ -1,4 +1,4 @@
-"""RouteServicer: batches are joined as generated code encodes them, and bounded. The status counts what is there."""
+"""RouteService: batches as generated code encodes them, and bounded. The status counts what is there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 from google.protobuf.json_format import MessageToDict
+from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.core.errors import Reason
+from namesrv.grpc_api import streams
 from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, Fleet
@@ -127,3 +129,19 @@ def test_the_status_counts_what_is_there(fleet: Fleet, servicer: RouteServicer) 
     assert status.started_at_millis == 12_345
     assert (status.live_broker_count, status.topic_count, status.compacted_revision) == (2, 3, 0)
     assert status.warm
+
+
+def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
+    request = route_service_pb2.BatchGetTopicRoutesRequest(topics=["b", "a", "b", "c"])
+    assert list(streams.batch_topics(request)) == [("topics[0]", "b"), ("topics[1]", "a"), ("topics[3]", "c")]
+
+
+def test_a_batch_has_1_to_1000_topics() -> None:
+    most = [str(number) for number in range(limits.MAX_BATCH_TOPICS)]
+    batch = route_service_pb2.BatchGetTopicRoutesRequest
+    assert len(list(streams.batch_topics(batch(topics=most)))) == 1_000
+    with refuses(Reason.INVALID_FIELD, match="topics: is empty"):
+        list(streams.batch_topics(batch()))
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
+        list(streams.batch_topics(batch(topics=[*most, most[0]])))
+    assert caught.value.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}
