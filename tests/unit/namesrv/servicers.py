@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from namesrv.app.administration import Administration
+from namesrv.app.channels import ChannelStreams
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
+from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import OperatorCalls
+from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 from namesrv.settings import NamesrvSettings
@@ -23,20 +27,26 @@ from tests.support.core_fleet import Fleet
 def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -> Operators:
     """What makes operators' changes of a fleet's name server, whose settings nobody listens to."""
     settings = NamesrvSettings.load(None, {})
-    return Operators(
-        fleet.state,
-        writer,
-        database,
-        SettingsInForce(settings),
-        apply_settings=lambda *_: None,
-        wall_millis=fleet.clock.wall_millis,
-    )
+    in_force, now = SettingsInForce(settings), fleet.clock.wall_millis
+    return Operators(fleet.state, writer, database, in_force, apply_settings=lambda *_: None, wall_millis=now)
 
 
 def operator_calls(fleet: Fleet, writer: TableWriter, database: Database | None) -> OperatorCalls:
     """The calls of operators on a fleet's name server."""
     administration = Administration(fleet.state, writer, operators_of(fleet, writer, database))
     return OperatorCalls(fleet.state, administration, Worker("reader"))
+
+
+def channel_streams(fleet: Fleet, writer: TableWriter | None = None) -> ChannelStreams:
+    """The open channels of a fleet's name server."""
+    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    return ChannelStreams(fleet.state, writer or TableWriter(), detector)
+
+
+def registration_servicer(fleet: Fleet, writer: TableWriter | None = None, **options: Any) -> RegistrationServicer:
+    """What brokers call at a fleet's name server."""
+    writer = writer or TableWriter()
+    return RegistrationServicer(fleet.state, writer, channel_streams(fleet, writer), 120_000, **options)
 
 
 def table_calls(fleet: Fleet) -> TableCalls:

@@ -11,15 +11,14 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.app import channels
-from namesrv.app.channels import ChannelNotices, ChannelStreams
-from namesrv.app.stall_detector import StallDetector
-from namesrv.app.writer import TableWriter
+from namesrv.app.channels import ChannelNotices
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.unit.namesrv.servicers import channel_streams
 
 C = "127.0.0.1:30911"
 HA_OF = {A: "127.0.0.1:10912", B: "127.0.0.1:20912", C: "127.0.0.1:30912"}
@@ -31,10 +30,8 @@ class Told:
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
-        fleet = self.fleet
-        stall_detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
-        self.streams = ChannelStreams(fleet.state, TableWriter(), stall_detector)
-        self.notices = ChannelNotices(fleet.state, self.streams)
+        self.streams = channel_streams(self.fleet)
+        self.notices = ChannelNotices(self.fleet.state, self.streams)
         self._events: dict[str, tuple[str, asyncio.Queue[pb.OpenChannelResponse]]] = {}
         self._opened = AsyncExitStack()
 

@@ -239,7 +239,6 @@ async def test_a_preview_changes_nothing(world: World, kind: Kind) -> None:
 
 @of_each_kind
 async def test_without_a_database_changes_are_previewed_and_refused(world: World, kind: Kind) -> None:
-
     operators = world.start(None)
     world.fleet.register()
     before, revision = world.in_force, world.state.revision
@@ -310,7 +309,6 @@ async def test_changes_of_all_kinds_are_made_in_the_order_they_came(world: World
 
 
 async def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World) -> None:
-
     assert len(KINDS) == 1 + MAX_WAITING
     async with world.running() as operators:
         async with busy(world.database):

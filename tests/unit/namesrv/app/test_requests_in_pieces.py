@@ -165,7 +165,6 @@ async def test_a_large_lookup_waits_for_no_registration() -> None:
 
 
 async def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() -> None:
-
     parsing = Parsing()
     requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
     going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))

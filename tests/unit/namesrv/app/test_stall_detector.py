@@ -53,7 +53,6 @@ def test_a_start_that_takes_long_is_no_stall(stalls: StallDetector, clock: Virtu
 async def test_a_stall_before_the_first_tick_counts_as_callers_may_have_come(
     stalls: StallDetector, clock: VirtualClock, told: list[float]
 ) -> None:
-
     stalls.begin()
     clock.advance(TICK_SECONDS + 300.0)
     watching = asyncio.create_task(stalls.watch())

@@ -225,7 +225,6 @@ async def test_a_commit_that_fails_ends_the_name_server(
 
 
 async def test_a_change_without_preparation_that_fails_ends_the_name_server(fleet: Fleet) -> None:
-
     writer = TableWriter()
     for _ in range(2):
         with refuses(Reason.SHUTTING_DOWN):
@@ -235,7 +234,6 @@ async def test_a_change_without_preparation_that_fails_ends_the_name_server(flee
 
 
 async def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
-
     writer = TableWriter()
     with pytest.raises(KeyError):
         await writer.apply_own(registration(fleet, fail))

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from namesrv.app import upkeep
-from namesrv.app.channels import ChannelStreams
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable
 from tests.support.core_fleet import A, B, Fleet
+from tests.unit.namesrv.servicers import channel_streams
 
 
 async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
 
     writer = TableWriter()
     detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
-    scans = ExpiryScanner(fleet.state, writer, ChannelStreams(fleet.state, writer, detector), detector)
+    scans = ExpiryScanner(fleet.state, writer, channel_streams(fleet, writer), detector)
     scans.interval = 3_600.0
     scanning = asyncio.create_task(scans.run())
     async with asyncio.timeout(20):

@@ -113,7 +113,6 @@ ENDS = (returned, raised, cancelled_while_it_ran, cancelled_while_it_waited)
 async def test_nothing_is_left_of_a_job_however_it_ended(
     end: Callable[[Worker, Large], Coroutine[Any, Any, None]],
 ) -> None:
-
     worker, large = Worker("test"), Large()
     reference = weakref.ref(large)
     ending = end(worker, large)
@@ -128,7 +127,6 @@ async def test_nothing_is_left_of_a_job_however_it_ended(
 
 @pytest.mark.parametrize("yields", [True, False])
 async def test_the_event_loop_goes_on_while_a_job_runs(*, yields: bool) -> None:
-
     turns = 0
 
     def work() -> None:
@@ -154,7 +152,6 @@ async def test_a_job_has_the_context_of_its_caller() -> None:
 
 
 async def test_jobs_that_wait_go_by_urgency_and_then_by_owner_in_turn() -> None:
-
     worker, ahead, done = Worker("test"), HeldWork(), list[str]()
     first = await begin(worker.run(ahead, "a"))
     await ahead.begun()
@@ -203,7 +200,6 @@ async def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monke
 
 
 async def test_a_cancelled_job_ends_at_its_next_yield_point_and_its_caller_after_it() -> None:
-
     worker, held, events = Worker("test"), HeldWork(), list[str]()
 
     def work() -> None:
@@ -224,7 +220,6 @@ async def test_a_cancelled_job_ends_at_its_next_yield_point_and_its_caller_after
 
 
 async def test_a_job_that_is_cancelled_while_it_waits_is_not_begun() -> None:
-
     worker, ahead, begun = Worker("test"), HeldWork(), list[str]()
     first = await begin(worker.run(ahead))
     await ahead.begun()
@@ -254,7 +249,6 @@ async def test_an_idle_thread_ends_and_the_next_job_has_a_new_one(monkeypatch: p
 
 
 async def test_a_thread_that_cannot_begin_leaves_no_job_that_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
-
     worker = Worker("test")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_memory)

@@ -8,20 +8,17 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.app.access import Entered, NamedBrokers
-from namesrv.app.channels import ChannelStreams
 from namesrv.app.field_rules import ADDRESS, check
 from namesrv.app.quotas import FairShares
-from namesrv.app.stall_detector import StallDetector
-from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
 from namesrv.grpc_api.handlers import RequestMemory
-from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.support.registrations import identity, registration
+from tests.unit.namesrv.servicers import registration_servicer
 
 ENTERED = Entered(None, MACHINE)
 
@@ -37,9 +34,7 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_LIVE_BROKERS", 2)
-    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
-    channels = ChannelStreams(fleet.state, TableWriter(), detector)
-    servicer = RegistrationServicer(fleet.state, TableWriter(), channels, 120_000)
+    servicer = registration_servicer(fleet)
     brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
     for broker in (*brokers[:2], *brokers[:2]):
         await servicer.RegisterBroker(registration(broker=broker), CONTEXT)

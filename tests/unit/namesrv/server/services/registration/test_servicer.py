@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.app.access import sharer_of
-from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.quotas import FairShares
-from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
@@ -31,26 +29,19 @@ from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.refusals import refuses
 from tests.support.registrations import data_version, identity, registration
 from tests.support.state_changes import Held
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+from tests.unit.namesrv.servicers import registration_servicer
 
 
 @pytest.fixture
 def servicer() -> RegistrationServicer:
-    fleet = Fleet()
-    stall_detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
-    channels = ChannelStreams(fleet.state, TableWriter(), stall_detector)
-    return RegistrationServicer(fleet.state, TableWriter(), channels, 120_000)
+    return registration_servicer(Fleet())
 
 
 def test_an_open_channel_does_not_keep_its_request(servicer: RegistrationServicer) -> None:
     async def run() -> tuple[int, int]:
         request = pb.OpenChannelRequest(holder="a broker")
         before = sys.getrefcount(request)
-        async with aclosing(
-            cast("AsyncGenerator[pb.OpenChannelResponse]", servicer.OpenChannel(request, CONTEXT))
-        ) as stream:
+        async with aclosing(servicer.OpenChannel(request, CONTEXT)) as stream:  # type: ignore[type-var]
             await anext(stream)
             return before, sys.getrefcount(request)
 
@@ -74,11 +65,7 @@ class NameServer:
         self.state = fleet.state
         shares = FairShares(registered_topics=registered_topics)
         self.writer = TableWriter()
-        detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
-        channels = ChannelStreams(fleet.state, self.writer, detector)
-        self._servicer = RegistrationServicer(
-            fleet.state, self.writer, channels, 120_000, registered_topics=shares.registered_topics
-        )
+        self._servicer = registration_servicer(fleet, self.writer, registered_topics=shares.registered_topics)
 
     async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
         return await self._servicer.RegisterBroker(request, CONTEXT)
@@ -102,7 +89,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
-
     namesrv = NameServer(fleet)
     async with namesrv.busy():
         with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
@@ -111,7 +97,6 @@ async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fl
 
 
 async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
-
     namesrv = NameServer(fleet)
     async with namesrv.busy():
         bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
@@ -123,7 +108,6 @@ async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> No
 
 
 async def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-
     namesrv = NameServer(fleet)
     await namesrv.register(registration(LARGE))
     with monkeypatch.context() as patch:
@@ -132,7 +116,6 @@ async def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monke
 
 
 async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
-
     namesrv = NameServer(fleet)
     await namesrv.register(registration(LARGE))
     go_on = threading.Event()
@@ -146,7 +129,6 @@ async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(flee
 
 
 async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet) -> None:
-
     namesrv = NameServer(fleet)
     request = registration(["T1"])
     await namesrv.register(request)
@@ -187,11 +169,8 @@ def question(counter: int = 1) -> pb.QueryDataVersionRequest:
 class _World:
     def __init__(self) -> None:
         self.fleet = Fleet()
-        state, clock = self.fleet.state, self.fleet.clock
-        detector = StallDetector(clock.monotonic, self.fleet.heartbeats.grant_more_time, 10.0)
-        channels = ChannelStreams(state, TableWriter(), detector)
         self.tally = RegistrationCounter()
-        self.servicer = RegistrationServicer(state, TableWriter(), channels, 120_000, tally=self.tally)
+        self.servicer = registration_servicer(self.fleet, tally=self.tally)
 
     def call(self, request: Any) -> tuple[bytes | None, Again | None]:
         """The answer, None if there is no such broker; and what answers the call when it comes again."""
