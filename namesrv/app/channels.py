@@ -81,7 +81,7 @@ class ChannelStreams:
         try:
             yield channel_id, events
         finally:
-            self._end(channel_id, doubt())
+            self.disconnected(channel_id, doubt())
             _log.debug("channel_ended", channel=channel_id[:8], holder=holder)
 
     def connect(self, holder: str, close: Callable[[], None], sharer: Sharer = MACHINE) -> str:
@@ -94,12 +94,15 @@ class ChannelStreams:
         return self._open(holder, _Channel(sharer, close_connection=close))
 
     def disconnected(self, channel_id: str, doubt: Doubt | None = None) -> None:
-        """The connection that is a channel has ended, however that was.
+        """The connection or the stream that is a channel has ended, however that was.
 
         Args:
             doubt: Why its end says nothing about its brokers.
         """
-        self._end(channel_id, doubt)
+        channel = self._channels.pop(channel_id)
+        channel.doubt = channel.doubt or doubt
+        self._heartbeats.end_channel(channel_id)
+        self._ended.put_nowait((channel_id, channel))
 
     def hand_over(self, channel_id: str) -> int:
         """Notes that a channel's holder is about to end it and that another process takes its brokers over.
@@ -183,12 +186,6 @@ class ChannelStreams:
         self._channels[channel_id] = channel
         _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         return channel_id
-
-    def _end(self, channel_id: str, doubt: Doubt | None) -> None:
-        channel = self._channels.pop(channel_id)
-        channel.doubt = channel.doubt or doubt
-        self._heartbeats.end_channel(channel_id)
-        self._ended.put_nowait((channel_id, channel))
 
 
 # Notices to channels: a group's lowest broker id, or the ordered-topic configuration has changed.

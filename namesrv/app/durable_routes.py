@@ -140,7 +140,10 @@ class SnapshotWrites:
                 await self._write()
         except OSError as error:  # running out of time is a failure of the disk, too
             over = f"the disk took longer than {deadline_seconds:g} s"
-            self._note_problem(over if deadline.expired() else error.strerror or str(error))
+            problem = over if deadline.expired() else error.strerror or str(error)
+            if problem != self.problem:
+                self.problem = problem
+                _log.error("snapshot_not_written", problem=problem)
         else:
             self._written_revision = revision
             self._held_at = now
@@ -153,11 +156,6 @@ class SnapshotWrites:
         save = partial(with_pauses, partial(self._file.write, self._state.snapshot().messages()))
         self._writing = asyncio.get_running_loop().run_in_executor(self._thread, save)
         await asyncio.shield(self._writing)
-
-    def _note_problem(self, problem: str) -> None:
-        if problem != self.problem:
-            self.problem = problem
-            _log.error("snapshot_not_written", problem=problem)
 
 
 # All that is on disk but what operators change: the journal and the snapshot file.

@@ -157,22 +157,19 @@ def listen_for_mass_loss(state: RouteState) -> None:
     """
 
     def on_change(change: Change) -> None:
-        if change.cause is MASS_LOSS_GUARD:
-            _log_mass_loss(change, state.behaviour.mass_loss_hold_seconds)
+        if change.cause is not MASS_LOSS_GUARD:
+            return
+        lives = [row for row in change.rows if isinstance(row, LiveChange)]
+        _log.warning(
+            "mass_loss_guard",
+            brokers=len(lives),
+            brought_back=sum(row.before is None for row in lives),
+            first=", ".join(_name(row.live) for row in lives[:BROKERS_NAMED]),
+            hold_seconds=state.behaviour.mass_loss_hold_seconds,
+            revision=change.revision,
+        )
 
     state.change_log.listen(on_change)
-
-
-def _log_mass_loss(change: Change, hold_seconds: float) -> None:
-    lives = [row for row in change.rows if isinstance(row, LiveChange)]
-    _log.warning(
-        "mass_loss_guard",
-        brokers=len(lives),
-        brought_back=sum(row.before is None for row in lives),
-        first=", ".join(_name(row.live) for row in lives[:BROKERS_NAMED]),
-        hold_seconds=hold_seconds,
-        revision=change.revision,
-    )
 
 
 def _name(live: BrokerLiveInfo) -> str:

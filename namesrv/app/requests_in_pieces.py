@@ -24,11 +24,6 @@ PIECE_FIELDS = 1_500
 """Most fields of the request itself that are parsed in one call: as many topics have some 32 KiB."""
 
 
-def large_requests(end_of_piece: EndOfPiece | None, writer: TableWriter, reader: Worker) -> LargeRequests:
-    """Parses large requests in the pieces that the engine cuts, or whole if it cuts none."""
-    return LargeRequests() if end_of_piece is None else RequestsInPieces(writer, reader, end_of_piece)
-
-
 class RequestsInPieces(LargeRequests):
     """Parses large requests round robin by owner: registrations on the writer's thread, others on the reader's.
 

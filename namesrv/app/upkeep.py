@@ -61,13 +61,10 @@ class ExpiryScanner:
         self._stall_detector.check()
         for gone in await self._writer.apply_each(scan_not_active_broker(self._state)):
             log_removed(gone)
-            self._close_if_empty(gone.live.channel_id)
+            channel_id = gone.live.channel_id
+            if channel_id is not None and not self._state.channels.bound(channel_id):
+                self._channels.close(channel_id, _IDLE)  # so that a living agent behind it opens another and registers
         for channel_id in await self._writer.read(self._state.liveness.idle_channels, OWN):
-            self._channels.close(channel_id, _IDLE)
-
-    def _close_if_empty(self, channel_id: str | None) -> None:
-        """Closes the channel of an expired broker, so that a living agent behind it reopens and registers."""
-        if channel_id is not None and not self._state.channels.bound(channel_id):
             self._channels.close(channel_id, _IDLE)
 
 

@@ -132,11 +132,8 @@ class TableWriter:
         """
         if self.waiting >= self._max_waiting:
             raise overloaded(f"{self.waiting} changes wait for their turn already")
-        await self._lock.acquire(owner)
-        try:
+        async with self._lock.held_for(owner):
             return await self._make(change)
-        finally:
-            self._lock.release()
 
     async def read_and_apply(self, change: ReadingChange[ResultT], owner: str) -> ResultT:
         """The same for a change that reads first. Other changes are made while it does."""
@@ -151,11 +148,8 @@ class TableWriter:
 
         The caller bounds how many wait. Raises Refused, as the change does.
         """
-        await self._lock.acquire(OWN)
-        try:
+        async with self._lock.held_for(OWN):
             return await self._make(change)
-        finally:
-            self._lock.release()
 
     async def apply_each(self, changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
         """Makes changes that follow from each other, with no other one between them, and returns all their results.
@@ -163,12 +157,9 @@ class TableWriter:
         They are the server's own, or stand for one call, so they are never refused. Raises Refused, as they do.
         """
         results: list[ResultT] = []
-        await self._lock.acquire(OWN)
-        try:
+        async with self._lock.held_for(OWN):
             while (change := await self._worker.run(partial(next, changes, None), urgency=Urgency.FIRST)) is not None:
                 results += await self._make(change)
-        finally:
-            self._lock.release()
         return results
 
     async def read(

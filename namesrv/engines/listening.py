@@ -25,7 +25,8 @@ def listen(target: str) -> list[socket.socket]:
     with contextlib.ExitStack() as opened:
         sockets: list[socket.socket] = []
         host, port = Endpoint.parse(target, allow_port_zero=True)
-        for family, kind, protocol, _, address in _addresses(host, port):
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
             one = opened.enter_context(socket.socket(family, kind, protocol))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -36,11 +37,6 @@ def listen(target: str) -> list[socket.socket]:
             sockets.append(one)
         opened.pop_all()
     return sockets
-
-
-def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys(found))  # type: ignore[arg-type]  # of TCP, none has another address
 
 
 Listening = tuple[socket.socket, RemotingTlsMode | None]

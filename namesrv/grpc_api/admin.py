@@ -22,7 +22,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
 from namesrv.core.errors import invalid_field, limit_exceeded
 from namesrv.core.explain import Explanation, Question
-from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery
+from namesrv.core.journal import JournalPosition, JournalQuery
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse, names_after
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
@@ -52,9 +52,8 @@ class HistoryCalls:
         before = asked.after if request.page_token else None  # the newest are first
         found = await self._history.entries(_query(request, asked.limit, before), sharer_of(context).name)
         entries, token = asked.cut(found, attrgetter("position"))
-        return pb.ListAuditEntriesResponse(
-            header=self._state.header(), entries=map(_audit_entry, entries), next_page_token=token
-        )
+        rows = [pb.AuditEntry(**entry._asdict()) for entry in entries]
+        return pb.ListAuditEntriesResponse(header=self._state.header(), entries=rows, next_page_token=token)
 
     async def ExplainTopicRoute(
         self, request: pb.ExplainTopicRouteRequest, context: Context
@@ -91,21 +90,6 @@ def _query(request: pb.ListAuditEntriesRequest, limit: int, before: JournalPosit
     )
     after = None if epoch is None else JournalPosition(epoch, revision)
     return JournalQuery(limit, before, after, topic, broker_name, first, end)
-
-
-def _audit_entry(entry: JournalEntry) -> pb.AuditEntry:
-    return pb.AuditEntry(
-        epoch=entry.epoch,
-        revision=entry.revision,
-        applied_at_millis=entry.applied_at_millis,
-        caller=entry.caller,
-        cause=entry.cause,
-        summary=entry.summary,
-        comment=entry.comment,
-        removed_broker_count=entry.removed_broker_count,
-        # A newer version may have left a number that this one has no name for.
-        removal_reason=cast("route_data_pb2.RemovalReason", entry.removal_reason),
-    )
 
 
 def _question(request: pb.ExplainTopicRouteRequest) -> Question:
@@ -384,14 +368,3 @@ class WatcherListCalls:
             row.topic_count = len(reader.subscription.topics)
             row.topic_prefixes.extend(reader.subscription.prefixes)
         return row
-
-
-# AdminService: what operators call.
-
-
-class AdminServicer(NamedTuple):
-    """Answers the calls of the service, by subject."""
-
-    operators: OperatorCalls
-    history: HistoryCalls
-    watchers: WatcherListCalls

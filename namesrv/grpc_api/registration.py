@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator, Collection, Container, Iterator
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -473,9 +474,5 @@ def _result(*, changed: bool) -> Result:
 @lru_cache(KNOWN_IDENTITIES)
 def _after_header(held: DataVersion | None, *, changed: bool) -> bytes:
     """A QueryDataVersionResponse without its header. Each broker gets the same again and again."""
-    if held is None:
-        return pb.QueryDataVersionResponse(changed=changed).SerializeToString()
-    version = route_data_pb2.DataVersion(
-        timestamp_millis=held.timestamp_millis, counter=held.counter, state_version=held.state_version
-    )
+    version = None if held is None else route_data_pb2.DataVersion(**asdict(held))
     return pb.QueryDataVersionResponse(changed=changed, data_version=version).SerializeToString()

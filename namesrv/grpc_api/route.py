@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -274,18 +275,13 @@ class TableCalls:
 def _messages(brokers: Sequence[DigestedBroker]) -> list[pb.BrokerDigest]:
     messages = []
     for live, digest in paced(brokers):
-        version = live.data_version
         messages.append(
             pb.BrokerDigest(
                 cluster_name=live.broker.cluster_name,
                 broker_name=live.broker.broker_name,
                 broker_id=live.broker_id,
                 broker_addr=live.broker_addr,
-                data_version=route_data_pb2.DataVersion(
-                    timestamp_millis=version.timestamp_millis,
-                    counter=version.counter,
-                    state_version=version.state_version,
-                ),
+                data_version=route_data_pb2.DataVersion(**asdict(live.data_version)),
                 digest=digest,
             )
         )

@@ -23,7 +23,7 @@ from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_
 from namesrv.app.history import History
 from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
-from namesrv.app.requests_in_pieces import large_requests
+from namesrv.app.requests_in_pieces import RequestsInPieces
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
@@ -37,7 +37,7 @@ from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
-from namesrv.grpc_api.admin import AdminServicer, HistoryCalls, OperatorCalls, WatcherListCalls
+from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
@@ -75,6 +75,7 @@ from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog
 from namesrv_common.process.tls_settings import certificates
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
+from namesrv_common.server.rpc_handlers import LargeRequests
 from namesrv_common.version import __version__
 
 _log = structlog.get_logger(__name__)
@@ -242,7 +243,7 @@ class NamesrvServer:
         )
         administration = Administration(state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)
-        admin = AdminServicer(
+        admin = (
             OperatorCalls(state, administration, reader),
             HistoryCalls(state, history, reader),
             WatcherListCalls(state, watchers),
@@ -257,16 +258,17 @@ class NamesrvServer:
             connections = Connections(self._remoting_calls(settings, administration), self._remoting_counter)
             self._remoting = listen_remoting(self._grpc, settings, connections, remoting_sockets)
         self._security.on_permits_reloaded = self._grpc.forget_callers
-        observers = self._observation.observers
+        end_of_piece = self._grpc.end_of_piece  # an engine that cuts none has large requests parsed whole
+        large = LargeRequests() if end_of_piece is None else RequestsInPieces(self._writer, reader, end_of_piece)
         add_services(
             self._grpc,
             settings,
             services,
             self._health,
-            observers=observers,
+            observers=self._observation.observers,
             authorizer=self._authorizer,
             shares=self._shares,
-            large_requests=large_requests(self._grpc.end_of_piece, self._writer, self._reader),
+            large_requests=large,
         )
 
     def _remoting_calls(self, settings: NamesrvSettings, administration: Administration) -> Calls:

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.app.requests_in_pieces import RequestsInPieces, large_requests
+from namesrv.app.requests_in_pieces import RequestsInPieces
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
 from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
+from namesrv_common.server.rpc_handlers import LargeRequests
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.engines import LEFT_OUT
 from tests.support.patience import TIMEOUT
@@ -123,7 +124,7 @@ def test_without_a_cut_a_large_request_is_parsed_whole() -> None:
     topics = [route_data_pb2.TopicConfig(topic=f"topic-{number:0120}") for number in range(40_000)]
     request = pb.RegisterBrokerRequest(topic_configs=topics)
     assert request.ByteSize() > MAX_MESSAGE_BYTES
-    whole = large_requests(None, WRITER, READER)
+    whole = LargeRequests()
     assert asyncio.run(whole.parsed(pb.RegisterBrokerRequest, request.SerializeToString(), CONTEXT)) == request
 
 

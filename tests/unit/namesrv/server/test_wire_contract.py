@@ -12,7 +12,7 @@ from namesrv_api.v1.error_reason_pb2 import ErrorReason
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
-from namesrv.grpc_api.admin import AdminServicer
+from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
@@ -21,7 +21,7 @@ from namesrv.server.listener import ADMIN_SERVICE, DIAGNOSTICS_SERVICE, REGISTRA
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),
     ROUTE_SERVICE: tuple(get_type_hints(RouteServicer).values()),
-    ADMIN_SERVICE: tuple(get_type_hints(AdminServicer).values()),
+    ADMIN_SERVICE: (OperatorCalls, HistoryCalls, WatcherListCalls),
     DIAGNOSTICS_SERVICE: (DiagnosticsCalls,),
 }
 
