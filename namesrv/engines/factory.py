@@ -1,17 +1,30 @@
-"""Makes the server on the engine of the settings. Nothing else in the program knows which engine runs."""
+"""Makes the server on the engine of the settings. Nothing else in the program knows which engine runs.
+
+The development engine is gRPC's own server for Python, to try the name server without the native engine.
+"""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from typing import Any, NoReturn
 
+import grpc
+import structlog
+
+from namesrv.core.state import RouteState
 from namesrv.engines.api import HOW_TO_GET_IT, EngineServer
-from namesrv.engines.development import DevelopmentServer
+from namesrv.limits import MAX_REGISTRATION_BYTES
 from namesrv.settings import NamesrvSettings
 from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
 from namesrv_common.version import __version__
 
 NATIVE_PACKAGE = "namesrv-engine"
 """The distribution of the native engine; its module is ``namesrv_engine``."""
+
+
+_log = structlog.get_logger(__name__)
 
 
 class EngineMissing(Exception):
@@ -51,3 +64,50 @@ def native_problem() -> str | None:
     if version != __version__:
         return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
     return None
+
+
+class DevelopmentServer(EngineServer):
+    """Passes calls on. It keeps no answer and has no figures."""
+
+    end_of_piece = None
+
+    def __init__(self) -> None:
+        # Without so_reuseport=0, gRPC shares the port with another server of this user, which gets half of the calls.
+        options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
+        self._server = grpc.aio.server(options=options)
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        self._server.add_generic_rpc_handlers(generic_rpc_handlers)
+
+    def add_registered_method_handlers(
+        self, service_name: str, method_handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        """Nothing: the generic handlers are enough."""
+
+    def add_insecure_port(self, address: str) -> int:
+        return self._server.add_insecure_port(address)
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> NoReturn:
+        raise NotImplementedError  # the settings refuse TLS
+
+    def adopt(self, sockets: list[socket.socket]) -> NoReturn:  # noqa: ARG002 - see EngineServer
+        raise ValueError(
+            "engine is development, which cannot take the listener that systemd hands over: "
+            "use the native engine, or disable namesrv.socket"
+        )
+
+    async def start(self) -> None:
+        _log.warning("development_engine", problem="it keeps no limits: it is for trying things out on this machine")
+        await self._server.start()
+
+    async def stop(self, grace: float | None = None) -> None:
+        await self._server.stop(grace)
+
+    def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
+        """Nothing: every answer is computed."""
+
+    def forget_callers(self) -> None:
+        """Nothing: the settings refuse permits."""
+
+    async def until_failed(self) -> None:
+        """Returns at once: gRPC does not tell."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -54,7 +55,6 @@ from namesrv.engines.api import (
     group_dependency,
     max_request_bytes,
 )
-from namesrv.engines.listening import Listening, hand_over, listen, show, show_later
 from namesrv.error_codes import FAILURES
 from namesrv.limits import (
     MAX_ANSWER_BYTES_WAITING,
@@ -68,6 +68,8 @@ from namesrv.limits import (
     MAX_REQUEST_BYTES_UNDER_WAY,
 )
 from namesrv.settings import NamesrvSettings, RemotingTlsMode
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.grpc_errors import DETAILS_KEY
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.process.shutdown import in_daemon_thread
@@ -472,6 +474,63 @@ class KnownCalls:
                 _log.exception("known_call_failed")
                 answers.append(None)
         return answers
+
+
+# Sockets that a server listens on: TCP at every address of a host.
+
+BACKLOG = 4_096
+"""Connections that may wait to be accepted; the system may allow fewer."""
+
+
+def listen(target: str) -> list[socket.socket]:
+    """Listens at ``HOST:PORT``, and returns the sockets, all of one port; port 0 takes any free one. Raises OSError."""
+    with contextlib.ExitStack() as opened:
+        sockets: list[socket.socket] = []
+        host, port = Endpoint.parse(target, allow_port_zero=True)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            one = opened.enter_context(socket.socket(family, kind, protocol))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+            one.bind((address[0], port, *address[2:]))
+            port = port or one.getsockname()[1]
+            one.listen(BACKLOG)
+            sockets.append(one)
+        opened.pop_all()
+    return sockets
+
+
+Listening = tuple[socket.socket, RemotingTlsMode | None]
+"""A socket that listens, and the TLS of RocketMQ's protocol if that is spoken there."""
+
+
+def hand_over(sockets: Iterable[Listening], engine: namesrv_engine.Engine) -> None:
+    """Gives the engine sockets, and closes them here."""
+    with socket.socket(fileno=engine.handover()) as door:
+        for one, mode in sockets:
+            socket.send_fds(door, [b"\0"], [one.fileno()])
+            engine.listen(mode)
+            one.close()
+
+
+# The certificates that the engine shows.
+
+
+def show(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
+    """Gives the engine the certificates. Raises ValueError if they cannot be used."""
+    shown = tls.shown
+    engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
+
+
+async def show_later(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
+    """Gives the engine certificates that have been read again and found good. Runs until cancelled."""
+    passed_on = tls.generation
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        if (generation := tls.generation) != passed_on:
+            passed_on = generation
+            show(tls, engine)
 
 
 # The server of the native engine: hands the engine's events to calls, and the calls' answers to the engine.

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from google.protobuf.descriptor import MethodDescriptor
+from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
-from namesrv.app.access import Admission, Authorizer, Entered
+from namesrv.app.access import Admission, Authorizer, Entered, sharer_of
+from namesrv.app.field_rules import check_topic_count
 from namesrv.app.quotas import FairShares
-from namesrv.engines.api import max_request_bytes
+from namesrv.app.worker import Worker
+from namesrv.app.writer import LARGE_BYTES, TableWriter
+from namesrv.core.errors import limit_exceeded
+from namesrv.core.pace import yield_point
+from namesrv.engines.api import EndOfPiece, max_request_bytes
 from namesrv.error_codes import FAILURES
 from namesrv.limits import MAX_MESSAGE_BYTES, SMALL_REQUEST_BYTES
 from namesrv_common.server.call_metrics import CallObserver
-from namesrv_common.server.rpc_handlers import CallHandlers, Context, LargeRequests, Memory
+from namesrv_common.server.rpc_handlers import CallHandlers, Context, LargeRequests, Memory, MessageT
 from namesrv_common.server.shares import Shares
 
 __all__ = ["Context", "handlers_of_server"]
+
+PIECE_BYTES = 32 * 1024
+"""At least so many bytes are parsed in one call, unless they are too many fields: a tenth of a millisecond, for which
+the interpreter cannot change hands."""
+
+PIECE_FIELDS = 1_500
+"""Most fields of the request itself that are parsed in one call: as many topics have some 32 KiB."""
 
 LARGE_STREAMS = ("namesrv_api.v1.RouteService.WatchTopicRoutes",)
 """Streams whose requests may be as large as any: a watch names up to ten thousand topics."""
@@ -45,6 +59,45 @@ class RequestMemory(Memory):
         """Gives back the memory that ``take`` returned. Before admission a call has taken none."""
         if taken and entered is not None:
             self._shares.give_back(entered.sharer, taken)
+
+
+class RequestsInPieces(LargeRequests):
+    """Parses large requests round robin by owner: registrations on the writer's thread, others on the reader's.
+
+    A single field is never cut, nor are the bytes after a group or bytes that are no message. Such a piece may have
+    4 MiB, which is one call of 20 ms.
+    """
+
+    def __init__(self, writer: TableWriter, reader: Worker, end_of_piece: EndOfPiece) -> None:
+        super().__init__()
+        self._writer = writer
+        self._reader = reader
+        self._end_of_piece = end_of_piece
+
+    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:
+        """Returns the request as a message.
+
+        Raises:
+            DecodeError: It is no such message.
+            LIMIT_EXCEEDED: It has too many topics, or a field that is too large.
+        """
+        parse, owner = partial(self._piece_by_piece, message, request), sharer_of(context).name
+        if message is RegisterBrokerRequest:
+            return await self._writer.read(parse, owner, is_large=len(request) > LARGE_BYTES, is_next=False)
+        return await self._reader.run(parse, owner)
+
+    def _piece_by_piece(self, kind: type[MessageT], request: bytes) -> MessageT:
+        message = kind()
+        end = 0
+        while end < len(request):
+            yield_point()
+            begin, end = end, self._end_of_piece(request, end, PIECE_BYTES, PIECE_FIELDS)
+            if end - begin > MAX_MESSAGE_BYTES:
+                raise limit_exceeded("bytes of one field", end - begin, MAX_MESSAGE_BYTES)
+            message.MergeFromString(request[begin:end])
+            if isinstance(message, RegisterBrokerRequest):
+                check_topic_count(len(message.topic_configs))  # at once: empty ones take 20 times their bytes
+        return message
 
 
 def handlers_of_server(

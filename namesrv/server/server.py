@@ -23,7 +23,6 @@ from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_
 from namesrv.app.history import History
 from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
-from namesrv.app.requests_in_pieces import RequestsInPieces
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
@@ -39,6 +38,7 @@ from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
+from namesrv.grpc_api.handlers import RequestsInPieces
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.app.requests_in_pieces import RequestsInPieces
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
 from namesrv.engines.api import EndOfPiece
+from namesrv.grpc_api.handlers import RequestsInPieces
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
 from namesrv_common.server.rpc_handlers import LargeRequests
 from tests.support.calls_from_nowhere import CONTEXT
