@@ -1,4 +1,4 @@
-"""What clients of gRPC do by themselves: their targets and retries, and services that they learn by reflection."""
+"""What clients of gRPC do by themselves, services that they learn by reflection, and limits that the engine keeps."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import Message
+from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
-from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
+from namesrv.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.server.listener import SERVICES
 from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import identity, registration
 
 POLICY = {
     "maxAttempts": 2,
@@ -36,7 +41,7 @@ def test_a_retry_of_grpc_itself_waits_as_long_as_the_error_says() -> None:
     ):
         began = time.monotonic()
         with pytest.raises(grpc.RpcError) as caught:
-            RouteServiceStub(channel).GetTopicRoute(pb.GetTopicRouteRequest(topic="T"), timeout=TIMEOUT)
+            RouteServiceStub(channel).GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="T"), timeout=TIMEOUT)
         elapsed = time.monotonic() - began
     error = RichError.of(caught.value)
     assert (error.reason, error.retry_after_seconds) == ("REGISTRY_WARMING", 0.2)
@@ -83,3 +88,83 @@ def test_services_calls_and_files_are_found_by_their_names(client: Client, versi
     assert [answer.error_response.error_code for answer in answers] == [0, NOT_FOUND]
     (missing,) = ask(client, version, ServerReflectionRequest(file_containing_symbol="nothing"))
     assert missing.error_response.error_code == NOT_FOUND
+
+
+REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
+HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
+STATUS = route_service_pb2.GetNamesrvStatusRequest()
+
+UNKNOWN_TAG = b"\x82\x7d"
+"""Field 2,000, length-delimited: what readers of a message pass over."""
+
+UNKNOWN_BYTES = 1_000_005
+UNKNOWN_FIELD = UNKNOWN_TAG + b"\xc0\x84\x3d" + bytes(1_000_000)
+"""It with a million bytes."""
+
+FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
+"""What the engine does not read to its end."""
+
+
+def padded(request: Message, size: int) -> bytes:
+    """The encoding of a request, filled up to a size by a field that nobody knows, again and again."""
+    encoded = request.SerializeToString()
+    room = size - len(encoded)
+    rest = room % UNKNOWN_BYTES
+    length = rest - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB and more
+    told = bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14))
+    return encoded + UNKNOWN_FIELD * (room // UNKNOWN_BYTES) + UNKNOWN_TAG + told + bytes(length)
+
+
+def test_a_registration_may_have_16_mib_and_not_one_byte_more(client: Client) -> None:
+    register = client.connection.unary_unary(REGISTER_BROKER, lambda data: data, pb.RegisterBrokerResponse.FromString)
+    at_limit, past_it = (padded(registration(), MAX_REGISTRATION_BYTES + more) for more in (0, 1))
+    assert (len(at_limit), len(past_it)) == (MAX_REGISTRATION_BYTES, MAX_REGISTRATION_BYTES + 1)
+    error = client.failure(REGISTER_BROKER, past_it)
+    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"{MAX_REGISTRATION_BYTES + 1} vs. {MAX_REGISTRATION_BYTES}" in error.message
+    assert client.route() is None
+    assert register(at_limit, timeout=TIMEOUT).changed
+
+
+@pytest.mark.parametrize("path", [HEARTBEAT, "/grpc.health.v1.Health/Check"])
+def test_any_other_request_may_have_4_mib_and_not_one_byte_more(client: Client, path: str) -> None:
+    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    beat = pb.BrokerHeartbeatRequest(broker=identity("127.0.0.1:10911")) if path == HEARTBEAT else HealthCheckRequest()
+    at_limit, past_it = (padded(beat, MAX_MESSAGE_BYTES + more) for more in (0, 1))
+    client.connection.unary_unary(path, None, None)(at_limit, timeout=TIMEOUT)
+    error = client.failure(path, past_it)
+    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(MAX_MESSAGE_BYTES) in error.message
+
+
+def status_with_metadata(client: Client, size: int) -> grpc.RpcError | None:
+    """Makes a call with metadata of so many bytes; returns its error."""
+    # Without a deadline of its own, so that the bytes of grpc-timeout do not come and go.
+    call: Any = client.routes.GetNamesrvStatus.future(STATUS, metadata=(("x-filler", "v" * size),))
+    error: grpc.RpcError | None = call.exception(TIMEOUT)
+    return error
+
+
+def test_far_too_much_metadata_ends_the_call_and_not_the_connection(client: Client) -> None:
+    channel = client.open_channel()
+    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
+    error = status_with_metadata(client, FAR_TOO_MUCH_METADATA_BYTES)
+    assert error is not None
+    assert error.code() == grpc.StatusCode.UNKNOWN  # the client makes it of HTTP 431
+    assert client.route() is not None
+
+
+def test_a_registration_of_10000_topics_arrives_compressed(client: Client) -> None:
+    """Scenario 68."""
+    sent = [f"topic-{number:05}" for number in range(10_000)]
+    client.registration.RegisterBroker(registration(sent), timeout=TIMEOUT, compression=grpc.Compression.Gzip)
+    rows = [row for message in client.snapshot() for row in message.chunk.topics]
+    assert sorted(row.topic for row in rows) == sent
+    queues = [queue for row in rows for queue in row.queue_datas]
+    assert {(queue.read_queue_nums, queue.write_queue_nums, queue.perm) for queue in queues} == {(4, 4, 6)}
+
+
+def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
+    """Scenario 48. RocketMQ 4 leaves the caller waiting."""
+    for path in ("/namesrv_api.v1.RouteService/NoSuchCall", "/no.such.Service/NoSuchCall"):
+        assert client.failure(path, b"").code is grpc.StatusCode.UNIMPLEMENTED

@@ -1,12 +1,15 @@
-"""Open streams of changes: their limits and order, their end at a shutdown, and their list with how far each lags."""
+"""Open streams of changes: their limits and order, what several are sent at once, their end, and their list."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, ExitStack
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
+from random import Random
+from typing import Any, Self, cast
 
 import pytest
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
@@ -15,22 +18,114 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import run_cooperatively
-from namesrv.core.errors import Reason
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import SLICE
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import RouteWatch
 from namesrv.core.watch.subscription import Subscription
 from namesrv.error_codes import FAILURES
-from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.grpc_api.admin import WatcherListCalls
+from namesrv.grpc_api.handlers import Context, handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv_common.server.shares import Sharer
-from tests.support.calls_from_nowhere import Caller
-from tests.support.core_fleet import B
+from tests.support.calls_from_nowhere import CONTEXT, Caller
+from tests.support.core_fleet import B, Fleet
+from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses
-from tests.unit.namesrv.worlds.watching import Messages, Requests, failure_of, next_of, serving
+
+Messages = AsyncIterator[bytes]
+
+
+class Requests:
+    """The requests of a watch that stays open."""
+
+    def __init__(self, *requests: pb.WatchTopicRoutesRequest) -> None:
+        self._queue: asyncio.Queue[pb.WatchTopicRoutesRequest] = asyncio.Queue()
+        for request in requests:
+            self._queue.put_nowait(request)
+
+    def send(self, *topics: str, **fields: Any) -> None:
+        self._queue.put_nowait(pb.WatchTopicRoutesRequest(topics=topics, **fields))
+
+    @property
+    def not_read(self) -> int:
+        return self._queue.qsize()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pb.WatchTopicRoutesRequest:
+        return await self._queue.get()
+
+
+class Server:
+    """What watches need of a name server, with its background work; for use inside a loop."""
+
+    def __init__(self, fleet: Fleet, max_watchers: int = 100, **most: int) -> None:
+        self.fleet = fleet
+        self.warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
+        self.shares = FairShares(None, watches=max_watchers, **most)
+        self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
+        self.calls = WatchCalls(fleet.state, self.warm_up, self.watchers, Worker("reader"))
+        self.lists = WatcherListCalls(fleet.state, self.watchers)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.watchers.notify_readers())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @asynccontextmanager
+    async def watch(self, *topics: str, **fields: Any) -> AsyncIterator[Messages]:
+        async with self.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics, **fields))) as stream:
+            yield stream
+
+    @asynccontextmanager
+    async def watch_of(self, requests: Requests) -> AsyncIterator[Messages]:
+        async with aclosing(self.calls.WatchTopicRoutes(requests, CONTEXT)) as stream:  # type: ignore[type-var]
+            yield stream
+
+    async def names_have_left(self) -> None:
+        """Waits until the names of all watches that have ended have left the index."""
+        async with asyncio.timeout(20):
+            while self.shares.watched_names.used:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0)
+
+    async def listed(self, **fields: Any) -> admin_service_pb2.ListWatchersResponse:
+        return await self.lists.ListWatchers(admin_service_pb2.ListWatchersRequest(**fields), CONTEXT)
+
+
+async def next_of(stream: Messages) -> pb.WatchTopicRoutesResponse:
+    async with asyncio.timeout(20):
+        return pb.WatchTopicRoutesResponse.FromString(await anext(stream))
+
+
+async def failure_of(stream: Messages) -> Refused:
+    with pytest.raises(Refused) as caught:
+        async with asyncio.timeout(20):
+            await anext(stream)
+    return caught.value
+
+
+@asynccontextmanager
+async def serving(fleet: Fleet | None = None, max_watchers: int = 100, **most: int) -> AsyncIterator[Server]:
+    """A name server with one broker. Its test must leave nothing in it."""
+    if fleet is None:
+        fleet = Fleet()
+        fleet.register(topics=["T1", "T2"])
+    server = Server(fleet, max_watchers, **most)
+    async with server.running():
+        yield server
+    assert len(server.watchers) == 0
+    await server.names_have_left()
+    assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}
+
 
 WAKES_OF_A_SLICE = SLICE // watches.ITEMS_OF_A_WAKE
 
@@ -373,3 +468,101 @@ async def test_a_bookmark_is_not_a_lag() -> None:
         assert server.watchers.lag.buckets()[-1] == ("+Inf", 0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+
+
+class _SharedCaller(FakeEngineCall, Caller):
+    """A context that can be sent what others are sent, too."""
+
+    def __init__(self, sent: list[tuple[int, bytes]]) -> None:
+        self.is_free = True
+        self.sent = sent
+        """By all of them: to how many a message was sent at once, and the message."""
+
+    def write_to_all(self, streams: Sequence[_SharedCaller], message: bytes) -> None:
+        assert all(stream.is_free for stream in streams)
+        self.sent.append((len(streams), message))
+
+
+async def _shared_watches(
+    stack: AsyncExitStack, server: Server, count: int, *topics: str
+) -> tuple[list[_SharedCaller], list[asyncio.Future[pb.WatchTopicRoutesResponse]]]:
+    """Watches that have their first message, with what their own tasks have next."""
+    sent: list[tuple[int, bytes]] = []
+    callers = [_SharedCaller(sent) for _ in range(count)]
+    waiting: list[asyncio.Future[pb.WatchTopicRoutesResponse]] = []
+    for caller in callers:
+        requests = Requests(pb.WatchTopicRoutesRequest(topics=topics))
+        opened = server.calls.WatchTopicRoutes(requests, cast("Context", caller))
+        stream = await stack.enter_async_context(aclosing(opened))  # type: ignore[type-var]
+        await next_of(stream)
+        waiting.append(asyncio.ensure_future(next_of(stream)))
+    await _until_idle(server)
+    return callers, waiting
+
+
+async def _until_idle(server: Server) -> None:
+    async with asyncio.timeout(20):
+        while not all(watcher.is_idle for watcher in server.watchers.after(0, 1_000)):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+
+
+async def _stop(waiting: list[asyncio.Future[pb.WatchTopicRoutesResponse]]) -> None:
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_change_is_sent_once_to_all_watches_that_are_told_the_same_without_their_tasks() -> None:
+    async with serving() as server, AsyncExitStack() as stack:
+        callers, waiting = await _shared_watches(stack, server, 30, "T1")
+        _, of_both = await _shared_watches(stack, server, 5, "T1", "T2")
+        server.fleet.register(topics=[("T1", (7, 1, 6, 0)), "T2"], version=DataVersion(2, 1))
+        async with asyncio.timeout(20):
+            while not callers[0].sent:  # noqa: ASYNC110 - the same
+                await asyncio.sleep(0)
+        ((streams, message),) = callers[0].sent
+        assert streams == 35
+        told = pb.WatchTopicRoutesResponse.FromString(message)
+        assert [change.topic for change in told.changes] == ["T1"]
+        assert told.changes[0].route.queue_datas[0].read_queue_nums == 7
+        assert told.bookmark
+        assert told.header.revision == server.fleet.state.revision
+        assert server.watchers.lag.buckets()[-1][1] == 35
+        assert not any(task.done() for task in waiting + of_both)
+        await _stop(waiting + of_both)
+
+
+async def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_its_own_task() -> None:
+    async with serving() as server, AsyncExitStack() as stack:
+        callers, waiting = await _shared_watches(stack, server, 3, "T1")
+        callers[1].is_free = False
+        server.fleet.register(topics=[("T1", (7, 1, 6, 0))], version=DataVersion(2, 1))
+        told = await waiting[1]
+        assert told.changes[0].route.queue_datas[0].read_queue_nums == 7
+        assert [count for count, _ in callers[0].sent] == [2]
+        await _stop(waiting)
+
+
+async def test_a_watch_with_many_changed_topics_is_told_by_its_own_task() -> None:
+    topics = [f"T{number}" for number in range(watches.SHARED_TOPICS + 1)]
+    fleet = Fleet()
+    fleet.register(topics=topics)
+
+    async with serving(fleet) as server, AsyncExitStack() as stack:
+        callers, waiting = await _shared_watches(stack, server, 1, *topics)
+        fleet.register(topics=[(topic, (7, 1, 6, 0)) for topic in topics], version=DataVersion(2, 1))
+        assert len((await waiting[0]).changes) == len(topics)
+        assert not callers[0].sent
+        await _stop(waiting)
+
+
+async def test_an_idle_watch_that_must_end_ends_by_its_own_task() -> None:
+    async with serving() as server, AsyncExitStack() as stack:
+        callers, waiting = await _shared_watches(stack, server, 2, "T1")
+        await server.watchers.close()
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [isinstance(error, Refused) and error.reason for error in ended] == [
+            Reason.SHUTTING_DOWN,
+            Reason.SHUTTING_DOWN,
+        ]
+        assert not callers[0].sent

@@ -14,15 +14,48 @@ from hypothesis import strategies as st
 
 from namesrv import limits
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import DataVersion, StaticMapping
+from namesrv.core.model import DataVersion, StaticMapping, TopicTableFingerprint
 from namesrv.core.pace import FEW
 from namesrv.remoting import bodies, json_reader
+from namesrv.remoting.bodies import RegistrationBody, read_registration
 from namesrv.remoting.json_reader import JsonReader, read_json
 from namesrv_common.errors import suppress_refusals
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from tests.support.refusals import refuses
 from tests.support.yield_points import yield_points_of
-from tests.unit.namesrv.remoting.bodies import body, packed, read, topic, unquoted
+
+
+def unquoted(value: Any) -> str:
+    """JSON as fastjson writes it: keys that are numbers without quotes."""
+    if isinstance(value, dict):
+        members = (
+            f"{key if isinstance(key, int) else json.dumps(key)}:{unquoted(inner)}" for key, inner in value.items()
+        )
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + " , ".join(map(unquoted, value)) + "]"
+    return json.dumps(value)
+
+
+def read(data: bytes, crc32: int = 0, held: TopicTableFingerprint | None = None) -> RegistrationBody:
+    return read_registration(data, crc32, (), held)
+
+
+def packed(value: Any) -> bytes:
+    """JSON as RocketMQ writes it."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def topic(name: str, **changed: Any) -> dict[str, Any]:
+    config = {"order": False, "perm": 6, "readQueueNums": 4, "topicName": name, "topicSysFlag": 0, "writeQueueNums": 4}
+    return {"attributes": {}, "topicFilterType": "SINGLE_TAG", **config, **changed}
+
+
+def body(topics: dict[str, Any], **wrapper: Any) -> dict[str, Any]:
+    version = {"counter": 8, "stateVersion": 1, "timestamp": 1795340540541}
+    table = {"dataVersion": version, "mappingDataVersion": version, "topicConfigTable": topics, **wrapper}
+    return {"filterServerList": [], "topicConfigSerializeWrapper": table}
+
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8),
