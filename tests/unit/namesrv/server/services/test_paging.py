@@ -1,4 +1,4 @@
-"""Page tokens: each is of one call with its parameters."""
+"""Page tokens: each is of one call with its parameters. Pages of digests are whole whatever changes between them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import string
 from typing import NamedTuple
 
 import pytest
-from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2, route_service_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv import limits
+from namesrv.core.digests import Position
 from namesrv.core.errors import Reason
+from namesrv.core.model import DataVersion
 from namesrv.grpc_api.paging import AsksForPage, Name, paged, token_after
+from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.refusals import refuses
+from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 
 ListTopics = route_service_pb2.ListTopicsRequest
 ListAuditEntries = admin_service_pb2.ListAuditEntriesRequest
@@ -94,3 +100,82 @@ def test_a_token_without_a_position_after_the_first_is_refused(text: str) -> Non
 def test_a_token_that_no_answer_had_is_refused(token: str) -> None:
     with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
         position_of(ListTopics(page_token=token))
+
+
+__all__ = ["made"]  # pytest finds the fixture by its name in this module
+
+
+def fill(fleet: Fleet) -> list[Position]:
+    """Five brokers in two clusters, registered in no order."""
+    for cluster, name, broker_id in (("c2", "a", 0), ("c1", "b", 1), ("c1", "a", 2), ("c1", "b", 0), ("c1", "a", 10)):
+        fleet.register(f"{cluster}{name}:{1 + broker_id}", broker_id, name=name, cluster=cluster)
+    in_order = [("c1", "a", 2), ("c1", "a", 10), ("c1", "b", 0), ("c1", "b", 1), ("c2", "a", 0)]
+    return [Position(*position) for position in in_order]
+
+
+def positions(answer: pb.GetRouteDigestResponse) -> list[Position]:
+    return [Position(row.cluster_name, row.broker_name, row.broker_id) for row in answer.brokers]
+
+
+def test_a_row_says_who_the_broker_is_and_which_version_it_has(made: Digests) -> None:
+    made.fleet.register(version=DataVersion(1, 2, 3))
+    answer = made.page()
+    assert answer.header == made.fleet.state.header()
+    assert list(answer.brokers) == [
+        pb.BrokerDigest(
+            cluster_name=CLUSTER,
+            broker_name="broker-a",
+            broker_id=0,
+            broker_addr=A,
+            data_version=route_data_pb2.DataVersion(timestamp_millis=1, counter=2, state_version=3),
+            digest=expected({"TopicTest": (4, 4, 6, 0)}),
+        )
+    ]
+
+
+@pytest.mark.parametrize("size", range(1, 7))
+def test_pages_of_any_size_have_each_broker_once_by_cluster_name_and_id(made: Digests, size: int) -> None:
+    in_order = fill(made.fleet)
+    seen, token = [], ""
+    while True:
+        answer = made.page(size, token)
+        assert len(answer.brokers) <= size
+        seen += positions(answer)
+        token = answer.next_page_token
+        if not token:
+            break
+        assert len(answer.brokers) == size
+    assert seen == in_order
+
+
+def test_a_page_token_survives_that_its_broker_its_group_and_its_cluster_go(made: Digests) -> None:
+    in_order = fill(made.fleet)
+    token = made.page(2).next_page_token
+    for broker_id in (2, 10):
+        made.fleet.unregister(f"c1a:{1 + broker_id}", name="a", cluster="c1")
+    assert positions(made.page(0, token)) == in_order[2:]
+    for broker_id in (0, 1):
+        made.fleet.unregister(f"c1b:{1 + broker_id}", name="b", cluster="c1")
+    assert positions(made.page(0, token)) == in_order[4:]
+
+
+def test_a_page_has_a_thousand_brokers_by_default_and_never_more_than_the_limit(made: Digests) -> None:
+    for number in range(limits.MAX_DIGEST_PAGE_SIZE + 1):
+        made.fleet.register(f"10.0.{number // 250}.{number % 250}:1", number, name=f"b-{number // 10}", topics=[])
+    assert len(made.page().brokers) == 1_000
+    largest = made.page(limits.MAX_DIGEST_PAGE_SIZE + 1)
+    assert len(largest.brokers) == limits.MAX_DIGEST_PAGE_SIZE
+    assert len(made.page(0, largest.next_page_token).brokers) == 1
+
+
+def test_a_page_of_the_longest_names_is_below_what_clients_take() -> None:
+    row = pb.BrokerDigest(
+        cluster_name="c" * 127,
+        broker_name="b" * 127,
+        broker_id=2**63 - 1,
+        broker_addr="a" * 260,
+        data_version=route_data_pb2.DataVersion(timestamp_millis=2**63 - 1, counter=2**63 - 1, state_version=2**63 - 1),
+        digest=b"d" * 32,
+    )
+    answer = pb.GetRouteDigestResponse(brokers=[row] * limits.MAX_DIGEST_PAGE_SIZE)
+    assert answer.ByteSize() < 4 * 1024 * 1024

@@ -1,8 +1,13 @@
-"""RouteService: batches as generated code encodes them, and bounded. The status counts what is there."""
+"""RouteService: batches as generated code encodes them, the status, pins, and streams of snapshots and changes."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
 
 import pytest
 from google.protobuf.json_format import MessageToDict
@@ -10,9 +15,17 @@ from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
+from namesrv.app.quotas import FairShares
+from namesrv.app.watches import WatchStreams
+from namesrv.app.worker import Worker
+from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
+from namesrv.core.model import DataVersion
+from namesrv.core.pins import Pins
+from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
+from namesrv.grpc_api.streams import SnapshotCalls
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, Fleet
 from tests.support.refusals import refuses
@@ -145,3 +158,245 @@ def test_a_batch_has_1_to_1000_topics() -> None:
     with refuses(Reason.LIMIT_EXCEEDED) as caught:
         list(streams.batch_topics(batch(topics=[*most, most[0]])))
     assert caught.value.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}
+
+
+def calls_of(fleet: Fleet, warm_up_seconds: float = 0.0) -> SnapshotCalls:
+    numbers = itertools.count(1)
+    state, clock = fleet.state, fleet.clock
+    warm_up = WarmUp(state, clock, warm_up_seconds)
+    watchers = WatchStreams(state, warm_up, clock)
+    shares = FairShares(snapshot_streams=2)
+    pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
+    return SnapshotCalls(state, warm_up, pins, watchers, reader=Worker("reader"), streams=shares.snapshot_streams)
+
+
+@pytest.fixture
+def calls(fleet: Fleet) -> SnapshotCalls:
+    return calls_of(fleet)
+
+
+def test_a_followed_snapshot_does_not_keep_its_request(calls: SnapshotCalls, fleet: Fleet) -> None:
+    async def run() -> tuple[int, int]:
+        request = pb.StreamRouteSnapshotRequest(follow=True)
+        request.resume_after.epoch, request.resume_after.revision = fleet.state.identity.epoch, fleet.state.revision
+        before = sys.getrefcount(request)
+        stream = calls.StreamRouteSnapshot(request, CONTEXT)
+        async with aclosing(cast("AsyncGenerator[bytes]", stream)):
+            fleet.register()
+            await anext(stream)
+            return before, sys.getrefcount(request)
+
+    before, while_open = asyncio.run(run())
+    assert while_open == before
+
+
+def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
+    """Everything that a stream sends."""
+
+    async def read() -> list[bytes]:
+        return [message async for message in stream]
+
+    return asyncio.run(read())
+
+
+def pin(calls: SnapshotCalls, lease_millis: int | None = None) -> pb.PinRouteSnapshotResponse:
+    return asyncio.run(calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(lease_millis=lease_millis), CONTEXT))
+
+
+def snapshot(calls: SnapshotCalls, request: pb.StreamRouteSnapshotRequest) -> list[pb.StreamRouteSnapshotResponse]:
+    return [
+        pb.StreamRouteSnapshotResponse.FromString(sent) for sent in all_of(calls.StreamRouteSnapshot(request, CONTEXT))
+    ]
+
+
+def changes(
+    calls: SnapshotCalls, fleet: Fleet, after: int, up_to: int | None = None
+) -> list[pb.StreamRouteChangesResponse]:
+    request = pb.StreamRouteChangesRequest(
+        after=pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=after), up_to_revision=up_to
+    )
+    return [
+        pb.StreamRouteChangesResponse.FromString(sent) for sent in all_of(calls.StreamRouteChanges(request, CONTEXT))
+    ]
+
+
+def make_changes(fleet: Fleet, count: int) -> None:
+    for _ in range(count):
+        fleet.register(version=DataVersion(1, fleet.state.revision + 1))
+
+
+def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: SnapshotCalls) -> None:
+    make_changes(fleet, 3)
+    answer = pin(calls)
+    assert (answer.header, answer.lease_millis) == (fleet.state.header(), 600_000)
+    assert pin(calls, lease_millis=7_001).lease_millis == 7_001
+
+
+@pytest.mark.parametrize("millis", [limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS])
+def test_a_lease_may_be_1_to_3600_seconds(calls: SnapshotCalls, millis: int) -> None:
+    assert pin(calls, lease_millis=millis).lease_millis == millis
+
+
+@pytest.mark.parametrize("millis", [limits.MIN_PIN_LEASE_MILLIS - 1, limits.MAX_PIN_LEASE_MILLIS + 1, -1])
+def test_another_lease_is_refused(calls: SnapshotCalls, millis: int) -> None:
+    with refuses(Reason.INVALID_FIELD) as caught:
+        pin(calls, lease_millis=millis)
+    assert (caught.value.violations[0].field, caught.value.violations[0].description) == (
+        "lease_millis",
+        f"is {millis}, must be 1000 to 3600000",
+    )
+
+
+def release(calls: SnapshotCalls, pin_id: str) -> pb.ReleaseRouteSnapshotResponse:
+    return asyncio.run(calls.ReleaseRouteSnapshot(pb.ReleaseRouteSnapshotRequest(pin_id=pin_id), CONTEXT))
+
+
+def test_a_released_pin_is_gone_and_releasing_it_again_changes_nothing(fleet: Fleet, calls: SnapshotCalls) -> None:
+    make_changes(fleet, 1)
+    pin_id = pin(calls).pin_id
+    assert [release(calls, pin_id).released for _ in range(2)] == [True, False]
+    assert release(calls, "").header == fleet.state.header()
+    with refuses(Reason.SNAPSHOT_GONE):
+        snapshot(calls, pb.StreamRouteSnapshotRequest(pin_id=pin_id))
+
+
+def test_snapshots_and_pins_say_whether_the_name_server_was_warm(fleet: Fleet) -> None:
+    calls = calls_of(fleet, warm_up_seconds=45.0)
+    make_changes(fleet, 1)
+    cold = pin(calls)
+    assert not cold.warm
+    assert cold.HasField("warm")
+
+    def told(pin_id: str | None = None) -> bool:
+        first = snapshot(calls, pb.StreamRouteSnapshotRequest(pin_id=pin_id))[0].snapshot_header
+        assert first.HasField("warm")
+        return first.warm
+
+    assert not told()
+    fleet.clock.advance(45.0)
+    warm = pin(calls)  # of the same revision
+    assert (warm.warm, told(), told(warm.pin_id), told(cold.pin_id)) == (True, True, True, False)
+
+
+def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.state.frozen = True
+    with refuses(Reason.SHUTTING_DOWN):
+        pin(calls)
+
+
+BAD_TABLES: dict[str, tuple[list[int], str, str]] = {
+    "unspecified": ([0], "tables[0]", "is 0, must be a RouteTable, 1 to 5"),
+    "one that there is not": ([1, 6], "tables[1]", "is 6, must be a RouteTable, 1 to 5"),
+    "twice the same": ([5, 2, 5], "tables[2]", "is ROUTE_TABLE_LIVE_BROKERS again; name each table once"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_tables_that_are_none_or_named_twice_are_refused(calls: SnapshotCalls, case: str) -> None:
+    tables, field, problem = BAD_TABLES[case]
+    with refuses(Reason.INVALID_FIELD) as caught:
+        snapshot(calls, pb.StreamRouteSnapshotRequest(tables=cast("list[pb.RouteTable]", tables)))
+    assert (caught.value.violations[0].field, caught.value.violations[0].description) == (field, problem)
+
+
+def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.register(topics=["T1"], filter_servers=("f:1",))
+    pin_id = pin(calls).pin_id
+    fields = {
+        pb.ROUTE_TABLE_CLUSTERS: "clusters",
+        pb.ROUTE_TABLE_TOPIC_QUEUES: "topics",
+        pb.ROUTE_TABLE_BROKER_GROUPS: "broker_datas",
+        pb.ROUTE_TABLE_FILTER_SERVERS: "filter_servers",
+        pb.ROUTE_TABLE_LIVE_BROKERS: "live_brokers",
+    }
+    assert fields.keys() | {pb.ROUTE_TABLE_UNSPECIFIED} == set(pb.RouteTable.values())
+    for table, field in fields.items():
+        for request in (
+            pb.StreamRouteSnapshotRequest(tables=[table]),
+            pb.StreamRouteSnapshotRequest(tables=[table], pin_id=pin_id),
+        ):
+            _, chunk, _ = snapshot(calls, request)
+            assert [listed.name for listed, _ in chunk.chunk.ListFields()] == [field]
+
+
+BAD_POINTS = {
+    "nothing": (None, "after.epoch"),
+    "no epoch": (pb.ResumePoint(revision=0), "after.epoch"),
+    "a negative revision": (pb.ResumePoint(epoch="e", revision=-1), "after.revision"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_POINTS)
+def test_changes_need_a_point_to_begin_after(calls: SnapshotCalls, case: str) -> None:
+    point, field = BAD_POINTS[case]
+    with refuses(Reason.INVALID_FIELD) as caught:
+        all_of(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
+    assert caught.value.violations[0].field == field
+
+
+def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet, calls: SnapshotCalls) -> None:
+    request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch="another", revision=1_000))
+    with refuses(Reason.EPOCH_CHANGED) as caught:
+        all_of(calls.StreamRouteChanges(request, CONTEXT))
+    assert caught.value.metadata == {"epoch": fleet.state.identity.epoch}
+
+
+def test_changes_can_be_read_after_the_compacted_revision_up_to_the_last_and_no_other(
+    fleet: Fleet, calls: SnapshotCalls
+) -> None:
+    fleet.state.change_log = ChangeLog(max_changes=3)
+    make_changes(fleet, 5)
+    for after in (2, 5):
+        revisions = [message.header.revision for message in changes(calls, fleet, after)]
+        assert revisions == [*range(after + 1, 6), 5]
+    with refuses(Reason.REVISION_COMPACTED) as caught:
+        changes(calls, fleet, 1)
+    assert caught.value.metadata == {"revision": "1", "compacted_revision": "2", "last_revision": "5"}
+    with refuses(Reason.REVISION_NOT_REACHED) as caught:
+        changes(calls, fleet, 6)
+    assert caught.value.metadata == {"revision": "6", "last_revision": "5"}
+
+
+def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Fleet, calls: SnapshotCalls) -> None:
+    make_changes(fleet, 5)
+    for up_to in (2, 5):
+        revisions = [message.header.revision for message in changes(calls, fleet, 2, up_to)]
+        assert revisions == [*range(3, up_to + 1), up_to]
+    for up_to in (1, 6):
+        with refuses(Reason.INVALID_FIELD) as caught:
+            changes(calls, fleet, 2, up_to)
+        assert (caught.value.violations[0].field, caught.value.violations[0].description) == (
+            "up_to_revision",
+            f"is {up_to}, must be 2 to 5",
+        )
+
+
+def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.state.change_log = ChangeLog(max_changes=5)
+    make_changes(fleet, 5)
+    request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=fleet.state.identity.epoch))
+
+    async def read() -> list[int]:
+        revisions = []
+        async for sent in calls.StreamRouteChanges(request, CONTEXT):
+            revisions.append(pb.StreamRouteChangesResponse.FromString(sent).header.revision)
+            make_changes(fleet, 2)
+        return revisions
+
+    assert asyncio.run(read()) == [1, 2, 3, 4, 5, 5]
+    assert fleet.state.change_log.compacted_revision == 12
+
+
+def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: SnapshotCalls) -> None:
+    calls._streams = FairShares(snapshot_streams=1).snapshot_streams
+    make_changes(fleet, 1)
+
+    async def read() -> None:
+        async with aclosing(calls.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), CONTEXT)) as stream:  # type: ignore[type-var]
+            await anext(stream)
+            point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=0)
+            with refuses(Reason.OVERLOADED):
+                await anext(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
+
+    asyncio.run(read())
+    assert len(changes(calls, fleet, 0)) == 2
