@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.core.errors import Reason
-from namesrv.core.model import ReportedQueues, ReportedTopic, StaticMapping
+from namesrv.core.model import ReportedTopic, StaticMapping
 from namesrv.grpc_api import registration
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES
 from tests.support.refusals import refuses
@@ -36,36 +39,43 @@ def checked(*topics: route_data_pb2.TopicConfig) -> list[ReportedTopic]:
     return list(registration.read_topics(topics, ()).items())
 
 
+def mapped(
+    name: str = "T",
+    *,
+    scope: str = "__global__",
+    total: int = 4,
+    epoch: int = 7,
+    topic_ids: Sequence[int] = (0, 3),
+    broker_ids: Sequence[int] = (1, 0),
+) -> route_data_pb2.TopicConfig:
+    """A static topic with a mapping, which is good unless said otherwise."""
+    message = topic_config(name)
+    message.mapping.scope, message.mapping.total_queue_nums, message.mapping.epoch = scope, total, epoch
+    message.mapping.topic_queue_ids.extend(topic_ids)
+    message.mapping.broker_queue_ids.extend(broker_ids)
+    return message
+
+
+DataVersion = route_data_pb2.DataVersion
+PARTS: dict[type, tuple[Callable[[Any], object], str]] = {
+    route_data_pb2.BrokerIdentity: (registration.broker_identity, "broker."),
+    route_data_pb2.TopicConfig: (lambda message: checked(topic("first"), message), "topic_configs[1]."),
+    DataVersion: (partial(registration.data_version, "version"), "version."),
+}
+"""What reads a part of a registration, and where that is."""
+
+
 @pytest.mark.parametrize(
     ("message", "field", "problem"),
     [
-        (identity(cluster=""), "broker.cluster_name", "is empty"),
-        (identity(cluster="a\tb"), "broker.cluster_name", "has characters that are not printable"),
-        (identity(name=""), "broker.broker_name", "is empty"),
-        (identity(name="x" * 256), "broker.broker_name", "has 256 bytes, at most 255"),
-        (identity(broker_id=None), "broker.broker_id", "is missing"),
-        (identity(broker_id=-1), "broker.broker_id", "is -1, must not be negative"),
-        (identity(addr=""), "broker.broker_addr", "is empty"),
-        (identity(addr="host"), "broker.broker_addr", "has no port"),
-    ],
-)
-def test_a_bad_broker_identity_names_the_field_and_the_rule(
-    message: route_data_pb2.BrokerIdentity, field: str, problem: str
-) -> None:
-    with refuses(Reason.INVALID_FIELD) as caught:
-        registration.broker_identity(message)
-    assert caught.value.violations[0].field == field
-    assert problem in caught.value.violations[0].description
-
-
-def test_a_broker_identity_at_its_limits_is_accepted() -> None:
-    message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
-    assert registration.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, "[::1]:65535")
-
-
-@pytest.mark.parametrize(
-    ("message", "field", "problem"),
-    [
+        (identity(cluster=""), "cluster_name", "is empty"),
+        (identity(cluster="a\tb"), "cluster_name", "has characters that are not printable"),
+        (identity(name=""), "broker_name", "is empty"),
+        (identity(name="x" * 256), "broker_name", "has 256 bytes, at most 255"),
+        (identity(broker_id=None), "broker_id", "is missing"),
+        (identity(broker_id=-1), "broker_id", "is -1, must not be negative"),
+        (identity(addr=""), "broker_addr", "is empty"),
+        (identity(addr="host"), "broker_addr", "has no port"),
         (topic(""), "topic", "is empty"),
         (topic("x" * 401), "topic", "at most 400"),
         (topic("newline\n"), "topic", "has characters that are not printable"),
@@ -79,15 +89,36 @@ def test_a_broker_identity_at_its_limits_is_accepted() -> None:
         (topic(perm=-1), "perm", "is -1"),
         (topic(perm=8), "perm", "is 8 for the topic 'T', 0 to 7"),
         (topic(flag=-1), "topic_sys_flag", "is -1"),
+        (DataVersion(), "timestamp_millis", "is missing"),
+        (DataVersion(timestamp_millis=1), "counter", "is missing"),
+        (DataVersion(timestamp_millis=-1, counter=1), "timestamp_millis", "is -1, must not be negative"),
+        (DataVersion(timestamp_millis=1, counter=-1), "counter", "is -1, must not be negative"),
+        (mapped(scope="a\tb"), "mapping.scope", "has characters that are not printable"),
+        (mapped(scope="\x1b[2J"), "mapping.scope", "has characters that are not printable"),
+        (mapped(scope="x" * 256), "mapping.scope", "has 256 bytes, at most 255"),
+        (mapped(total=-1), "mapping.total_queue_nums", "is -1 for 'T', must not be negative"),
+        (mapped(epoch=-1), "mapping.epoch", "is -1 for 'T', must not be negative"),
+        (mapped(broker_ids=(1,)), "mapping.broker_queue_ids", "has 1 queues for 'T', must have 2"),
+        (mapped(topic_ids=()), "mapping.broker_queue_ids", "has 2 queues for 'T', must have 0"),
+        (mapped(topic_ids=(0, 4)), "mapping.topic_queue_ids", "has 4 for 'T', must be 0 to 3, total_queue_nums - 1"),
+        (mapped(topic_ids=(-1, 0)), "mapping.topic_queue_ids", "has -1 for 'T', must be 0 to 3"),
+        (mapped(topic_ids=(3, 0)), "mapping.topic_queue_ids", "has 0 after 3 for 'T', must ascend"),
+        (mapped(topic_ids=(3, 3)), "mapping.topic_queue_ids", "has 3 after 3 for 'T', must ascend"),
+        (mapped(broker_ids=(0, 65_535)), "mapping.broker_queue_ids", "has 65535 for 'T', must be 0 to 65534"),
+        (mapped(broker_ids=(-1, 0)), "mapping.broker_queue_ids", "has -1 for 'T', must be 0 to 65534"),
     ],
 )
-def test_a_bad_topic_names_its_place_field_and_rule(
-    message: route_data_pb2.TopicConfig, field: str, problem: str
-) -> None:
+def test_a_bad_part_names_its_place_field_and_rule(message: Message, field: str, problem: str) -> None:
+    read, where = PARTS[type(message)]
     with refuses(Reason.INVALID_FIELD) as caught:
-        checked(topic("first"), message)
-    assert caught.value.violations[0].field == f"topic_configs[1].{field}"
+        read(message)
+    assert caught.value.violations[0].field == where + field
     assert problem in caught.value.violations[0].description
+
+
+def test_a_broker_identity_at_its_limits_is_accepted() -> None:
+    message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
+    assert registration.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, "[::1]:65535")
 
 
 def test_topics_at_their_limits_are_accepted() -> None:
@@ -110,21 +141,6 @@ def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPa
     with refuses(Reason.LIMIT_EXCEEDED) as caught:
         checked(topic("a"), topic("b"), topic("c"))
     assert caught.value.metadata == {"name": "topics of one registration", "value": "3", "limit": "2"}
-
-
-@pytest.mark.parametrize(
-    ("message", "field"),
-    [
-        (route_data_pb2.DataVersion(), "v.timestamp_millis"),
-        (route_data_pb2.DataVersion(timestamp_millis=1), "v.counter"),
-        (route_data_pb2.DataVersion(timestamp_millis=-1, counter=1), "v.timestamp_millis"),
-        (route_data_pb2.DataVersion(timestamp_millis=1, counter=-1), "v.counter"),
-    ],
-)
-def test_a_data_version_needs_timestamp_and_counter(message: route_data_pb2.DataVersion, field: str) -> None:
-    with refuses(Reason.INVALID_FIELD) as caught:
-        registration.data_version("v", message)
-    assert caught.value.violations[0].field == field
 
 
 def request(**values: object) -> pb.RegisterBrokerRequest:
@@ -214,72 +230,22 @@ def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> No
     registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum))
 
 
-@dataclass(frozen=True)
-class Said:
-    """A mapping as an agent says it; a good one unless said otherwise."""
-
-    scope: str = "__global__"
-    total: int = 4
-    epoch: int = 7
-    topic_ids: tuple[int, ...] = (0, 3)
-    broker_ids: tuple[int, ...] = (1, 0)
-
-    def topic(self, name: str = "T") -> route_data_pb2.TopicConfig:
-        message = topic_config(name)
-        message.mapping.scope, message.mapping.total_queue_nums = self.scope, self.total
-        message.mapping.epoch = self.epoch
-        message.mapping.topic_queue_ids.extend(self.topic_ids)
-        message.mapping.broker_queue_ids.extend(self.broker_ids)
-        return message
-
-
-GOOD = Said()
-
-
-def read(*topics: route_data_pb2.TopicConfig) -> dict[str, ReportedQueues]:
-    return registration.read_topics(topics, ())
-
-
 def test_a_mapping_is_read_with_the_topic_that_has_it() -> None:
     mapping = StaticMapping("__global__", 4, 7, False, ((0, 1), (3, 0)))
-    assert read(topic_config("Ordinary"), GOOD.topic()) == {"Ordinary": (4, 4, 6, 0), "T": (4, 4, 6, 0, mapping)}
+    assert checked(topic_config("Ordinary"), mapped()) == [("Ordinary", (4, 4, 6, 0)), ("T", (4, 4, 6, 0, mapping))]
 
 
 def test_a_mapping_of_a_group_that_has_none_of_the_queues_now_is_read() -> None:
-    assert read(Said("", 0, 0, (), ()).topic()) == {"T": (4, 4, 6, 0, StaticMapping("", 0, 0, False, ()))}
-
-
-@pytest.mark.parametrize(
-    ("said", "field", "problem"),
-    [
-        (replace(GOOD, scope="a\tb"), "scope", "has characters that are not printable"),
-        (replace(GOOD, scope="\x1b[2J"), "scope", "has characters that are not printable"),
-        (replace(GOOD, scope="x" * 256), "scope", "has 256 bytes, at most 255"),
-        (replace(GOOD, total=-1), "total_queue_nums", "is -1 for 'T', must not be negative"),
-        (replace(GOOD, epoch=-1), "epoch", "is -1 for 'T', must not be negative"),
-        (replace(GOOD, broker_ids=(1,)), "broker_queue_ids", "has 1 queues for 'T', must have 2"),
-        (replace(GOOD, topic_ids=()), "broker_queue_ids", "has 2 queues for 'T', must have 0"),
-        (replace(GOOD, topic_ids=(0, 4)), "topic_queue_ids", "has 4 for 'T', must be 0 to 3, total_queue_nums - 1"),
-        (replace(GOOD, topic_ids=(-1, 0)), "topic_queue_ids", "has -1 for 'T', must be 0 to 3"),
-        (replace(GOOD, topic_ids=(3, 0)), "topic_queue_ids", "has 0 after 3 for 'T', must ascend"),
-        (replace(GOOD, topic_ids=(3, 3)), "topic_queue_ids", "has 3 after 3 for 'T', must ascend"),
-        (replace(GOOD, broker_ids=(0, 65_535)), "broker_queue_ids", "has 65535 for 'T', must be 0 to 65534"),
-        (replace(GOOD, broker_ids=(-1, 0)), "broker_queue_ids", "has -1 for 'T', must be 0 to 65534"),
-    ],
-)
-def test_a_bad_mapping_names_its_place_field_and_rule(said: Said, field: str, problem: str) -> None:
-    with refuses(Reason.INVALID_FIELD) as caught:
-        read(topic_config("first"), said.topic())
-    assert caught.value.violations[0].field == f"topic_configs[1].mapping.{field}"
-    assert problem in caught.value.violations[0].description
+    empty = mapped(scope="", total=0, epoch=0, topic_ids=(), broker_ids=())
+    assert checked(empty) == [("T", (4, 4, 6, 0, StaticMapping("", 0, 0, False, ())))]
 
 
 def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
     half = tuple(range(MAX_MAPPED_QUEUES // 2))
-    whole = replace(GOOD, total=len(half), topic_ids=half, broker_ids=half)
-    assert set(read(whole.topic("T1"), whole.topic("T2"))) == {"T1", "T2"}
+    one, two = (mapped(name, total=len(half), topic_ids=half, broker_ids=half) for name in ("T1", "T2"))
+    assert len(checked(one, two)) == 2
     with refuses(Reason.LIMIT_EXCEEDED) as caught:
-        read(whole.topic("T1"), whole.topic("T2"), GOOD.topic("T3"))
+        checked(one, two, mapped("T3"))
     assert caught.value.metadata == {
         "name": "queues in mappings of one registration",
         "value": str(MAX_MAPPED_QUEUES + 2),
