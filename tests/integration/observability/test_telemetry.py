@@ -101,11 +101,8 @@ def test_a_registration_is_one_trace_from_the_agents_call_to_the_log() -> None:
         sent, taken = span_of(found, "broker-agent", REGISTER), span_of(found, "namesrv", REGISTER)
         assert (sent.kind, taken.kind) == (Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_SERVER)
         assert (taken.trace_id, taken.parent_span_id) == (sent.trace_id, sent.span_id)
-        assert attributes(taken) == {
-            "rpc.system.name": "grpc",
-            "rpc.method": REGISTER,
-            "rpc.response.status_code": "OK",
-        }
+        expected = {"rpc.system.name": "grpc", "rpc.method": REGISTER, "rpc.response.status_code": "OK"}
+        assert attributes(taken) == expected
         assert attributes(sent) == {**attributes(taken), "server.address": str(namesrv.endpoint)}
         assert namesrv.wait_for("broker_registered")["trace_id"] == sent.trace_id.hex()
 

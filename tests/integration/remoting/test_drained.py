@@ -184,14 +184,8 @@ def test_a_broker_with_a_wrong_certificate_is_told_nothing(
 def test_the_certificate_for_name_servers_is_shown_to_a_broker_that_asks_for_one(tmp_path: Path) -> None:
     place = Place.make(tmp_path)
     admin, ca = place.callers["admin"], ("--rocketmq-tls-ca", str(place.authority.path))
-    to_servers = (
-        "--tls-ca",
-        str(place.authority.path),
-        "--tls-cert",
-        str(admin.certificate),
-        "--tls-key",
-        str(admin.key),
-    )
+    pair = ("--tls-cert", str(admin.certificate), "--tls-key", str(admin.key))
+    to_servers = ("--tls-ca", str(place.authority.path), *pair)
     with (
         NamesrvProcess(*place.flags("mTLS")) as namesrv,
         stand_in(Broker().answer, server_tls(place.server, place.authority)) as address,

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1.route_data_pb2 import QueueData
+from namesrv_api.v1.route_data_pb2 import BrokerIdentity, QueueData
 
 from namesrv.grpc_api.reflection import SERVICE_NAMES
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
@@ -90,14 +90,8 @@ def test_tokens_are_taken_in_one_form_and_repeated_by_nobody(place: Place) -> No
 
         good = f"Bearer {TOKENS['client']}"
         assert with_metadata(good) == with_metadata(good.replace("Bearer", "bearer")) == "OK"
-        for wrong in (
-            (),
-            (f"Basic {TOKENS['client']}",),
-            (TOKENS["client"],),
-            ("Bearer wrong",),
-            ("Bearer ",),
-            (good, good),
-        ):
+        alone, basic = TOKENS["client"], f"Basic {TOKENS['client']}"
+        for wrong in ((), (basic,), (alone,), ("Bearer wrong",), ("Bearer ",), (good, good)):
             assert with_metadata(*wrong) == "NOT_AUTHENTICATED", wrong
         with pytest.raises(grpc.RpcError) as raised:
             client.routes.GetNamesrvStatus(request, timeout=20, metadata=(("authorization", "Basic c2VjcmV0"),))
@@ -108,8 +102,19 @@ def test_tokens_are_taken_in_one_form_and_repeated_by_nobody(place: Place) -> No
         assert "c2VjcmV0" not in server.raw
 
 
+def about(who: BrokerIdentity) -> list[tuple[str, Message]]:
+    """Each call that names a broker and its address."""
+    return [
+        ("RegisterBroker", registration(broker=who)),
+        ("UnregisterBroker", pb.UnregisterBrokerRequest(broker=who)),
+        ("QueryDataVersion", pb.QueryDataVersionRequest(broker=who, data_version=data_version())),
+        ("BrokerHeartbeat", pb.BrokerHeartbeatRequest(broker=who)),
+    ]
+
+
 def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place) -> None:
-    place.permit(admin={"administer": True, "look_up": True, "register": ["DefaultCluster/broker-b"]})
+    mine, others = "DefaultCluster/broker-a@127.0.0.1", "DefaultCluster/broker-b"
+    place.permit(broker={"register": [mine]}, admin={"register": [others]})
     victim = identity("127.0.0.1:10922", name="broker-b")
     # The name is its own, the address the other's: taking it would remove the other one.
     disguised = identity("127.0.0.1:10922")
@@ -120,20 +125,14 @@ def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place
     ):
         channel = other.open_channel()
         assert register(other, broker=victim, channel_id=channel.id) == "OK"
-        own = broker.open_channel()
-        assert register(broker, channel_id=own.id) == "OK"
+        channel_of_own = broker.open_channel()
+        assert register(broker, channel_id=channel_of_own.id) == "OK"
         queues = [
             QueueData(cluster_name="DefaultCluster", broker_name=name, read_queue_nums=1, write_queue_nums=1, perm=6)
             for name in ("broker-a", "broker-b")
         ]
         requests: list[tuple[str, Message]] = [
-            *(("RegisterBroker", registration(broker=who)) for who in (victim, disguised)),
-            *(("UnregisterBroker", pb.UnregisterBrokerRequest(broker=who)) for who in (victim, disguised)),
-            *(
-                ("QueryDataVersion", pb.QueryDataVersionRequest(broker=who, data_version=data_version()))
-                for who in (victim, disguised)
-            ),
-            *(("BrokerHeartbeat", pb.BrokerHeartbeatRequest(broker=who)) for who in (victim, disguised)),
+            *(*about(victim), *about(disguised)),
             ("RegisterTopic", pb.RegisterTopicRequest(topic="Mine", queue_datas=queues)),
             ("HandOverChannel", pb.HandOverChannelRequest(channel_id=channel.id)),
         ]
@@ -142,11 +141,18 @@ def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place
             assert (error.reason, error.code) == ("NOT_PERMITTED", grpc.StatusCode.PERMISSION_DENIED), call
             assert error.metadata["names"] == "DefaultCluster/broker-b", call
             assert error.metadata["principal"] == "broker"
+        for call, request in about(identity("127.0.0.2:10911")):  # its own name, at an address that is not
+            error = broker.failure(REGISTRATION + call, request)
+            expected = ("NOT_PERMITTED", "DefaultCluster/broker-a", "127.0.0.2:10911")
+            assert (error.reason, error.metadata["names"], error.metadata["address"]) == expected, call
+        with_ha = registration(channel_id=channel_of_own.id)
+        with_ha.ha_server_addr = "127.0.0.2:10912"  # it is about its own group only
+        broker.registration.RegisterBroker(with_ha, timeout=20)
         held = {
             (row.broker_name, row.broker_addr) for message in other.snapshot() for row in message.chunk.live_brokers
         }
         assert held == {("broker-a", "127.0.0.1:10911"), ("broker-b", "127.0.0.1:10922")}
-        broker.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=own.id), timeout=20)
+        broker.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_of_own.id), timeout=20)
 
 
 def test_the_journal_names_the_principal(place: Place, tmp_path: Path) -> None:
@@ -218,31 +224,6 @@ def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(place: Pl
         assert register(attacker, broker=disguised) == ("NOT_PERMITTED" if restricted else "OK")
         assert register(owner, broker=victim) == ("OK" if restricted else "NOT_PERMITTED"), "it is locked out"
         assert register(attacker, broker=identity("127.0.0.1:10911")) == "OK"
-
-
-def test_a_pattern_with_addresses_holds_in_every_call_that_names_one(place: Place) -> None:
-    place.permit(broker={"register": ["DefaultCluster/broker-a@127.0.0.1"]})
-    elsewhere = identity("127.0.0.2:10911")
-    requests: list[tuple[str, Message]] = [
-        ("RegisterBroker", registration(broker=elsewhere)),
-        ("UnregisterBroker", pb.UnregisterBrokerRequest(broker=elsewhere)),
-        ("QueryDataVersion", pb.QueryDataVersionRequest(broker=elsewhere, data_version=data_version())),
-        ("BrokerHeartbeat", pb.BrokerHeartbeatRequest(broker=elsewhere)),
-    ]
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "broker")) as broker,
-    ):
-        for call, request in requests:
-            error = broker.failure(REGISTRATION + call, request)
-            assert error.reason == "NOT_PERMITTED", call
-            assert (error.metadata["names"], error.metadata["address"]) == (
-                "DefaultCluster/broker-a",
-                "127.0.0.2:10911",
-            )
-        with_ha = registration()
-        with_ha.ha_server_addr = "127.0.0.2:10912"  # it is about its own group only
-        broker.registration.RegisterBroker(with_ha, timeout=20)
 
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])

@@ -31,6 +31,7 @@ from tests.support.registrations import registration
 from tests.support.state_changes import HeldWork
 
 WATCH = "/grpc.health.v1.Health/Watch"
+FLAGS = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100}
 
 
 def test_a_name_server_starts_and_ends_without_an_error() -> None:
@@ -53,14 +54,8 @@ def watch_that_reads_nothing(port: int) -> socket.socket:
 
 def test_a_health_watch_that_reads_nothing_delays_no_snapshot_and_no_exit(tmp_path: Path) -> None:
     options = (
-        "--warm-up-millis",
-        "1000",
-        "--shutdown-grace-millis",
-        "200",
-        "--data-dir",
-        str(tmp_path),
-        "--snapshot-interval-millis",
-        "0",
+        *("--warm-up-millis", "1000", "--shutdown-grace-millis", "200"),
+        *("--data-dir", str(tmp_path), "--snapshot-interval-millis", "0"),
     )
     with NamesrvProcess(*options) as namesrv:
         with closing(watch_that_reads_nothing(namesrv.endpoint.port)) as watching, namesrv.connect() as client:
@@ -90,12 +85,7 @@ async def test_what_is_durable_is_written_last_although_other_steps_fail(
     require_native()
     for defective, step in ((ExpiryScanner, "run"), (WatchStreams, "close")):
         monkeypatch.setattr(defective, step, failing_after(getattr(defective, step)))
-    flags = {
-        "listen": "127.0.0.1:0",
-        "remoting_listen": "127.0.0.1:0",
-        "warm_up_millis": 0,
-        "shutdown_grace_millis": 100,
-    }
+    flags = FLAGS | {"remoting_listen": "127.0.0.1:0"}
     server, stop = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path)), asyncio.Event()
     with capture_logs() as lines:
         running = asyncio.create_task(server.run(stop))
@@ -119,8 +109,7 @@ async def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
     held = HeldWork()
     monkeypatch.setattr(BrokerRegistration, "prepare", lambda _: held())
     many = registration([f"T{number}" for number in range(2 * INLINE_TOPICS)])
-    flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100}
-    server, stop = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path)), asyncio.Event()
+    server, stop = NamesrvServer(NamesrvSettings.load(None, FLAGS), Database(tmp_path)), asyncio.Event()
     with capture_logs() as lines:
         running = asyncio.create_task(server.run(stop))
         async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:

@@ -583,10 +583,8 @@ async def test_several_settings_are_one_change_with_each_value_in_its_usual_form
         with capture_logs() as logs:
             assert await operators.change_settings(values, CAUSE) == rows
         settings = operators.in_force.settings
-        assert (settings.return_order_topic_config_to_broker, settings.scan_not_active_broker_interval_millis) == (
-            False,
-            7,
-        )
+        assert settings.return_order_topic_config_to_broker is False
+        assert settings.scan_not_active_broker_interval_millis == 7
         assert world.applied == [(settings, rows, CAUSE)]
         assert world.stored[2] == {**OFF, "scanNotActiveBrokerInterval": "7", "orderMessageEnable": "false"}
         told = {"event": "config_changed", "log_level": "info", "caller": CAUSE.caller}

@@ -281,9 +281,8 @@ async def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_en
             disk.lets.set()
             await made.write_if_changed(20)
             assert names(tmp_path) == {""}
-    assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [
-        "the disk took longer than 0.01 s"
-    ]
+    expected = ["the disk took longer than 0.01 s"]
+    assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == expected
     assert restarted(tmp_path)[0].addrs() == {0: A}
 
 
@@ -354,9 +353,8 @@ def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(
     SnapshotFile(tmp_path).write([b"\xff"])
     fleet, logs = restarted(tmp_path)
     assert fleet.topics == set()
-    assert [(line["event"], line["problem"]) for line in logs] == [
-        ("snapshot_not_loaded", "a message cannot be parsed")
-    ]
+    expected = [("snapshot_not_loaded", "a message cannot be parsed")]
+    assert [(line["event"], line["problem"]) for line in logs] == expected
     fleet.register(A)
     assert fleet.topics == {"TopicTest"}
 

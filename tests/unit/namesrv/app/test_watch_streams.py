@@ -561,8 +561,5 @@ async def test_an_idle_watch_that_must_end_ends_by_its_own_task() -> None:
         callers, waiting = await _shared_watches(stack, server, 2, "T1")
         await server.watchers.close()
         ended = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [isinstance(error, Refused) and error.reason for error in ended] == [
-            Reason.SHUTTING_DOWN,
-            Reason.SHUTTING_DOWN,
-        ]
+        assert [isinstance(error, Refused) and error.reason for error in ended] == [Reason.SHUTTING_DOWN] * 2
         assert not callers[0].sent

@@ -189,10 +189,8 @@ def test_an_unknown_key_is_named_in_ascii_with_one_that_may_be_meant(
     with refuses(Reason.INVALID_FIELD) as raised:
         with_texts(settings, {key: "true"})
     hint = f"did you mean {meant}? " if meant else ""
-    assert (raised.value.violations[0].field, raised.value.violations[0].description) == (
-        f"values[{named}]",
-        f"there is no such setting; {hint}GetNamesrvConfig lists all",
-    )
+    expected = (f"values[{named}]", f"there is no such setting; {hint}GetNamesrvConfig lists all")
+    assert (raised.value.violations[0].field, raised.value.violations[0].description) == expected
 
 
 def test_a_long_key_is_shortened_in_its_error(settings: NamesrvSettings) -> None:

@@ -361,11 +361,8 @@ def test_a_table_reads_the_same_however_it_is_written(table: dict[str, Any], odd
     for name, changed in zip(topics, odd, strict=False):
         topics[name].update(changed)
     plain, spread = read(packed(body(topics))), read(json.dumps(body(topics), indent=1, sort_keys=True).encode())
-    assert (plain.topic_configs, plain.skipped, plain.problems) == (
-        spread.topic_configs,
-        spread.skipped,
-        spread.problems,
-    )
+    expected = (spread.topic_configs, spread.skipped, spread.problems)
+    assert (plain.topic_configs, plain.skipped, plain.problems) == expected
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,8 @@ def test_a_token_goes_on_after_its_position() -> None:
 
 
 def test_pages_have_a_thousand_rows_by_default_and_never_more_than_allowed() -> None:
-    assert [paged(ListTopics(page_size=size), START).size for size in (0, 1, 10_000, 10_001)] == [
-        1_000,
-        1,
-        10_000,
-        10_000,
-    ]
+    expected = [1_000, 1, 10_000, 10_000]
+    assert [paged(ListTopics(page_size=size), START).size for size in (0, 1, 10_000, 10_001)] == expected
     assert [paged(ListTopics(page_size=size), START, most=9, default=5).size for size in (0, 9, 10)] == [5, 9, 9]
     with refuses(Reason.INVALID_FIELD, match="^page_size: is -1, must not be negative$"):
         paged(ListTopics(page_size=-1), START)

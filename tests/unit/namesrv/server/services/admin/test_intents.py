@@ -124,10 +124,8 @@ def test_who_decides_again_without_a_reason_leaves_the_one_that_was_given(operat
     operator.call(hold())
     operator.call(wipe(comment="new disks"))
     operator.call(wipe(ends_at_millis=operator.fleet.clock.wall_millis() + 60_000))
-    assert [(intent.comment, intent.HasField("ends_at_millis")) for intent in operator.listed()] == [
-        ("legal hold", False),
-        ("new disks", True),
-    ]
+    expected = [("legal hold", False), ("new disks", True)]
+    assert [(intent.comment, intent.HasField("ends_at_millis")) for intent in operator.listed()] == expected
     operator.call(hold(comment="another"))
     assert operator.listed()[0].comment == "another"
 
@@ -247,12 +245,8 @@ def test_a_deletion_without_hold_is_logged_and_its_validation_is_not(operator: O
         assert operator.fleet.topics == {"TopicTest"}
         operator.call(pb.DeleteTopicRequest(force=True, topic="TopicTest", comment="old"))
     deleted, warning = logs
-    assert (deleted["event"], deleted["topic"], deleted["groups"], deleted["comment"]) == (
-        "topic_deleted",
-        "TopicTest",
-        1,
-        "old",
-    )
+    expected = ("topic_deleted", "TopicTest", 1, "old")
+    assert (deleted["event"], deleted["topic"], deleted["groups"], deleted["comment"]) == expected
     assert (warning["event"], warning["topics"]) == ("topics_in_use_taken", "TopicTest")
     assert operator.state.change_log.last.cause == ("DeleteTopic", "ipv4:127.0.0.1:50000", "old")
 
@@ -401,11 +395,8 @@ def test_a_drain_of_the_last_writable_group_is_refused_until_it_is_forced(operat
     assert list(answer.in_use.topics) == ["orders", "payments"]
     assert operator.perm("orders") == 4
     (warning,) = [line for line in logs if line["log_level"] == "warning"]
-    assert (warning["event"], warning["topics"], warning["topic_count"]) == (
-        "topics_in_use_taken",
-        "orders, payments",
-        2,
-    )
+    expected = ("topics_in_use_taken", "orders, payments", 2)
+    assert (warning["event"], warning["topics"], warning["topic_count"]) == expected
     assert in_use(operator, drain("broker-a")) == [], "the same again takes nothing"
 
 

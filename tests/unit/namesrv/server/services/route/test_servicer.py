@@ -241,10 +241,8 @@ def test_a_lease_may_be_1_to_3600_seconds(calls: SnapshotCalls, millis: int) -> 
 def test_another_lease_is_refused(calls: SnapshotCalls, millis: int) -> None:
     with refuses(Reason.INVALID_FIELD) as caught:
         pin(calls, lease_millis=millis)
-    assert (caught.value.violations[0].field, caught.value.violations[0].description) == (
-        "lease_millis",
-        f"is {millis}, must be 1000 to 3600000",
-    )
+    expected = ("lease_millis", f"is {millis}, must be 1000 to 3600000")
+    assert (caught.value.violations[0].field, caught.value.violations[0].description) == expected
 
 
 def release(calls: SnapshotCalls, pin_id: str) -> pb.ReleaseRouteSnapshotResponse:
@@ -365,10 +363,8 @@ def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Flee
     for up_to in (1, 6):
         with refuses(Reason.INVALID_FIELD) as caught:
             changes(calls, fleet, 2, up_to)
-        assert (caught.value.violations[0].field, caught.value.violations[0].description) == (
-            "up_to_revision",
-            f"is {up_to}, must be 2 to 5",
-        )
+        expected = ("up_to_revision", f"is {up_to}, must be 2 to 5")
+        assert (caught.value.violations[0].field, caught.value.violations[0].description) == expected
 
 
 def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fleet, calls: SnapshotCalls) -> None:
