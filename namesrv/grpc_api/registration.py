@@ -9,8 +9,8 @@ from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.app.access import NamedBrokers, caller_of, need, sharer_of
@@ -155,7 +155,7 @@ def _version_of(message: route_data_pb2.DataVersion) -> DataVersion:
     return DataVersion(message.timestamp_millis, message.counter, message.state_version)
 
 
-def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -> Registration:
+def read_registration(request: pb.RegisterBrokerRequest) -> Registration:
     """Checks all of a registration but its topics, which are not in what it returns.
 
     Raises:
@@ -246,7 +246,7 @@ def read_topics(
     return read
 
 
-def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> None:
+def check_body_crc32(request: pb.RegisterBrokerRequest) -> None:
     """Checks the topic configurations against body_crc32; 0 or absent checks nothing. Raises CRC32_NOT_MATCH."""
     if not request.body_crc32:
         return
@@ -258,7 +258,7 @@ def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) ->
         raise crc32_not_match(request.body_crc32, actual)
 
 
-def topic_queues(request: registration_service_pb2.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbers]:
+def topic_queues(request: pb.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbers]:
     """Checks the topic and the queues of a RegisterTopicRequest, by the rules of a registration.
 
     Raises:

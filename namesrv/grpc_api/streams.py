@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain
 from typing import Self
 
-from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
@@ -34,7 +33,7 @@ from namesrv_common.server.shares import Sharer, Shares
 # Rules on requests of RouteService, each with an error that names field, problem and limit.
 
 
-def batch_topics(request: route_service_pb2.BatchGetTopicRoutesRequest) -> Iterator[tuple[str, str]]:
+def batch_topics(request: pb.BatchGetTopicRoutesRequest) -> Iterator[tuple[str, str]]:
     """The topics of a batch, each once, with the name of the field it is in. The names themselves are not checked.
 
     Raises:
@@ -54,9 +53,7 @@ def batch_topics(request: route_service_pb2.BatchGetTopicRoutesRequest) -> Itera
 
 
 def zone_name(
-    request: route_service_pb2.GetTopicRouteRequest
-    | route_service_pb2.BatchGetTopicRoutesRequest
-    | route_service_pb2.WatchTopicRoutesRequest,
+    request: pb.GetTopicRouteRequest | pb.BatchGetTopicRoutesRequest | pb.WatchTopicRoutesRequest,
 ) -> str | None:
     """The zone that a lookup or a watch asks from; None if it names none. Raises INVALID_FIELD."""
     name: str | None = given(request, "zone_name")
@@ -107,9 +104,8 @@ def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int
 class WatchCalls:
     """Each stream sends what the core has for it, and waits to be woken."""
 
-    def __init__(self, state: RouteState, warm_up: WarmUp, watchers: WatchStreams, reader: Worker) -> None:
+    def __init__(self, state: RouteState, watchers: WatchStreams, reader: Worker) -> None:
         self._state = state
-        self._warm_up = warm_up
         self._watch_streams = watchers
         self._reader = reader
 

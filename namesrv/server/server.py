@@ -239,7 +239,7 @@ class NamesrvServer:
             self._cluster_test or LookupCalls(state, warm_up),
             TableCalls(state, warm_up, reader, started_at_millis, self._durable.data_dir_problem),
             SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=streams),
-            WatchCalls(state, warm_up, watchers, reader),
+            WatchCalls(state, watchers, reader),
         )
         administration = Administration(state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)

@@ -65,5 +65,5 @@ def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: fl
         LookupCalls(state, warm_up),
         TableCalls(state, warm_up, reader, started_at_millis, lambda: None),
         SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=shares.snapshot_streams),
-        WatchCalls(state, warm_up, watchers, reader),
+        WatchCalls(state, watchers, reader),
     )

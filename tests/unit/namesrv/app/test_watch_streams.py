@@ -69,7 +69,7 @@ class Server:
         self.warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
         self.shares = FairShares(None, watches=max_watchers, **most)
         self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
-        self.calls = WatchCalls(fleet.state, self.warm_up, self.watchers, Worker("reader"))
+        self.calls = WatchCalls(fleet.state, self.watchers, Worker("reader"))
         self.lists = WatcherListCalls(fleet.state, self.watchers)
 
     @asynccontextmanager
@@ -225,7 +225,7 @@ async def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm()
     async with serving() as server:
         server.warm_up = WarmUp(server.fleet.state, server.fleet.clock, 30.0)
         server.watchers = WatchStreams(server.fleet.state, server.warm_up, server.fleet.clock)
-        server.calls = WatchCalls(server.fleet.state, server.warm_up, server.watchers, Worker("reader"))
+        server.calls = WatchCalls(server.fleet.state, server.watchers, Worker("reader"))
         async with server.running(), server.watch("T1", "T3") as stream:
             assert [change.topic for change in (await next_of(stream)).changes] == ["T1"]
             server.fleet.clock.advance(30.0)
