@@ -217,9 +217,20 @@ class EngineServer(grpc.aio.Server):
     async def wait_for_termination(self, timeout: float | None = None) -> NoReturn:  # noqa: ASYNC109 - grpc's signature
         raise NotImplementedError  # ``until_failed`` and ``stop`` tell
 
+    def add_insecure_port(self, address: str) -> NoReturn:
+        raise NotImplementedError  # see ``listen``
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> NoReturn:
+        raise NotImplementedError  # the engine has its certificates already
+
     @abstractmethod
-    def adopt(self, sockets: list[socket.socket]) -> int:
-        """Takes sockets that listen already, all at one port; returns that. Raises ValueError if it cannot."""
+    def listen(self, address: str, sockets: list[socket.socket]) -> int:
+        """Listens for gRPC, at the sockets if there are any. Returns the port.
+
+        Raises:
+            OSError or RuntimeError: The port is in use, or the address is not this machine's.
+            ValueError: The engine takes no sockets.
+        """
 
     def serve_frames(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import structlog
@@ -84,17 +84,13 @@ class DevelopmentServer(EngineServer):
     ) -> None:
         """Nothing: the generic handlers are enough."""
 
-    def add_insecure_port(self, address: str) -> int:
+    def listen(self, address: str, sockets: list[socket.socket]) -> int:
+        if sockets:
+            raise ValueError(
+                "engine is development, which cannot take the listener that systemd hands over: "
+                "use the native engine, or disable namesrv.socket"
+            )
         return self._server.add_insecure_port(address)
-
-    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> NoReturn:
-        raise NotImplementedError  # the settings refuse TLS
-
-    def adopt(self, sockets: list[socket.socket]) -> NoReturn:  # noqa: ARG002 - see EngineServer
-        raise ValueError(
-            "engine is development, which cannot take the listener that systemd hands over: "
-            "use the native engine, or disable namesrv.socket"
-        )
 
     async def start(self) -> None:
         _log.warning("development_engine", problem="it keeps no limits: it is for trying things out on this machine")

@@ -589,16 +589,8 @@ class NativeServer(EngineServer):
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
         self._registered.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
 
-    def add_insecure_port(self, address: str) -> int:
-        """Listens without TLS. Raises OSError."""
-        return self._listen_at(listen(address))
-
-    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:  # noqa: ARG002 - the certificates are here already, and grpcio's credentials tell nothing
-        """Listens with TLS. Raises OSError."""
-        return self._listen_at(listen(address))
-
-    def adopt(self, sockets: list[socket.socket]) -> int:
-        return self._listen_at(sockets)
+    def listen(self, address: str, sockets: list[socket.socket]) -> int:
+        return self._listen_at(sockets or listen(address))
 
     def serve_frames(
         self, service: FrameService, address: str, sockets: list[socket.socket], mode: RemotingTlsMode

@@ -79,27 +79,19 @@ def systemd_listeners(settings: NamesrvSettings) -> dict[str, list[socket.socket
         raise CannotListen(f"socket activation: {error}") from error
 
 
-def bind(
-    server: EngineServer, settings: NamesrvSettings, tls: ListenerTls | None, handed_over: list[socket.socket]
-) -> int:
+def bind(server: EngineServer, settings: NamesrvSettings, handed_over: list[socket.socket]) -> int:
     """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's, or the engine takes no sockets.
     """
-    listen = settings.endpoint
-    if handed_over:
-        try:
-            return server.adopt(handed_over)
-        except ValueError as error:
-            raise CannotListen(f"socket activation: {error}") from error
     try:
-        check_bindable(listen)
-        if tls is not None:
-            return server.add_secure_port(str(listen), tls.credentials())
-        return server.add_insecure_port(str(listen))
-    except (RuntimeError, OSError) as error:
-        raise CannotListen(f"setting listen: {error}") from error
+        if not handed_over:
+            check_bindable(settings.endpoint)
+        return server.listen(str(settings.endpoint), handed_over)
+    except (RuntimeError, OSError, ValueError) as error:
+        what = "socket activation" if handed_over else "setting listen"
+        raise CannotListen(f"{what}: {error}") from error
 
 
 def add_services(

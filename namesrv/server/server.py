@@ -101,7 +101,7 @@ class NamesrvServer:
         except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         handed_over = systemd_listeners(settings)
-        port = bind(self._grpc, settings, self._security.tls, handed_over["listen"])
+        port = bind(self._grpc, settings, handed_over["listen"])
         self.endpoint = settings.endpoint._replace(port=port)
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()

@@ -113,7 +113,7 @@ class Served:
         self.server.keep_answers_of(state, follows_traces=False)
         state.change_log.listen(self._note, first=True)  # before the engine
         handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(fleet))
-        port = self.server.add_insecure_port("127.0.0.1:0")
+        port = self.server.listen("127.0.0.1:0", [])
         self.json = RouteJson(state)
         lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
         calls = Calls({105: lookups.route, 901: lookups.member_group}, {})

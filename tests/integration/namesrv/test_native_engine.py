@@ -87,7 +87,7 @@ class _Server:
         service, name = KEPT.split("/")
         self.server.add_registered_method_handlers(service, {name: unary(break_when_it_may_be_kept)})
         self.server.keep_answers_of(Fleet().state, follows_traces=False)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.port = self.server.listen("127.0.0.1:0", [])
 
 
 Calls = Callable[..., Awaitable[bytes]]
