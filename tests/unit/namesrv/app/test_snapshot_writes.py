@@ -68,14 +68,18 @@ def disk(tmp_path: Path) -> Iterator[SlowFile]:
 
 def writes(fleet: Fleet, file: SlowFile, warm_up_seconds: float = 0.0) -> SnapshotWrites:
     warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
-    return SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", file))
+    return SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", file), fleet.clock.monotonic)
 
 
 @asynccontextmanager
-async def ended(made: SnapshotWrites) -> AsyncIterator[None]:
-    """Ends the thread as a shutdown does."""
+async def saving(
+    disk: SlowFile, fleet: Fleet | None = None, warm_up_seconds: float = 0.0
+) -> AsyncIterator[tuple[Fleet, SnapshotWrites]]:
+    """A fleet, and what writes its file. The thread ends as at a shutdown."""
+    fleet = fleet or Fleet()
+    made = writes(fleet, disk, warm_up_seconds)
     try:
-        yield
+        yield fleet, made
     finally:
         await made.write_last(20)
     for thread in threading.enumerate():
@@ -130,10 +134,7 @@ class Schedule:
 
 
 async def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(tmp_path: Path, disk: SlowFile) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk)
-
-    async with ended(made):
+    async with saving(disk) as (fleet, made):
         schedule = Schedule()
         with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
             await schedule._asleep.acquire()
@@ -157,13 +158,9 @@ async def test_a_shutdown_while_warming_writes_what_changed_since_the_start(tmp_
     before = Fleet()
     before.register(A)
     before.register(B, name="broker-b", topics=["OfB"])
-    made = writes(before, disk)
-    async with ended(made):
+    async with saving(disk, before) as (_, made):
         await made.write_if_changed(20)
-    after, _ = restarted(tmp_path)
-    warming = writes(after, disk)
-
-    async with ended(warming):
+    async with saving(disk, restarted(tmp_path)[0]) as (after, warming):
         after.register(A, topics=["New"])
         after.state.frozen = True
         await warming.write_last(20)
@@ -173,10 +170,7 @@ async def test_a_shutdown_while_warming_writes_what_changed_since_the_start(tmp_
 
 
 async def test_without_a_loaded_file_it_is_written_once_the_name_server_is_warm(tmp_path: Path, disk: SlowFile) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk, warm_up_seconds=45)
-
-    async with ended(made):
+    async with saving(disk, warm_up_seconds=45) as (fleet, made):
         fleet.register(A)
         await made.write_if_changed(20)
         assert names(tmp_path) == set()
@@ -188,10 +182,7 @@ async def test_without_a_loaded_file_it_is_written_once_the_name_server_is_warm(
 async def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_file_is_of_one_revision(
     tmp_path: Path, disk: SlowFile
 ) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk)
-
-    async with ended(made):
+    async with saving(disk) as (fleet, made):
         fleet.register(A, topics=["T1"])
         disk.lets.clear()
         writing = asyncio.ensure_future(made.write_if_changed(20))
@@ -205,13 +196,9 @@ async def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_
 
 
 async def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> None:
-    fleet = Fleet()
-    fleet.register(A)
-    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
-    made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
     disk.problem = OSError(errno.ENOSPC, "No space left on device")
-
-    async with ended(made):
+    async with saving(disk) as (fleet, made):
+        fleet.register(A)
         schedule = Schedule()
         with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
             await schedule._asleep.acquire()
@@ -230,11 +217,8 @@ def take_seconds(fleet: Fleet, seconds: float, operate: Callable[[], None]) -> N
 
 
 async def test_a_problem_of_the_disk_is_logged_once_while_it_lasts(tmp_path: Path, disk: SlowFile) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk)
-
     with capture_logs() as logs:
-        async with ended(made):
+        async with saving(disk) as (fleet, made):
             fleet.register(A)
             for problem in (errno.ENOSPC, errno.ENOSPC, errno.EROFS, None, errno.EROFS):
                 disk.problem = problem and OSError(problem, f"problem {problem}")  # type: ignore[assignment]
@@ -249,11 +233,8 @@ async def test_a_problem_of_the_disk_is_logged_once_while_it_lasts(tmp_path: Pat
 
 
 async def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_path: Path, disk: SlowFile) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk)
-
     with capture_logs() as logs:
-        async with ended(made):
+        async with saving(disk) as (fleet, made):
             fleet.register(A)
             await made.write_if_changed(20)
             fleet.register(B, 1)
@@ -268,11 +249,8 @@ async def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_pa
 async def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_end(
     tmp_path: Path, disk: SlowFile
 ) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk)
-
     with capture_logs() as logs:
-        async with ended(made):
+        async with saving(disk) as (fleet, made):
             fleet.register(A)
             disk.lets.clear()
             for _ in range(3):
@@ -289,10 +267,7 @@ async def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_en
 async def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_one(
     tmp_path: Path, disk: SlowFile
 ) -> None:
-    fleet = Fleet()
-    made = writes(fleet, disk)
-
-    async with ended(made):
+    async with saving(disk) as (fleet, made):
         fleet.register(A)
         disk.lets.clear()
         writing = asyncio.ensure_future(made.write_if_changed(20))
@@ -308,12 +283,8 @@ async def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the
 
 
 async def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
-    fleet = Fleet()
-    fleet.register(A)
-    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
-    made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
-
-    async with ended(made):
+    async with saving(disk) as (fleet, made):
+        fleet.register(A)
         assert made.age_seconds() is None
         await made.write_if_changed(20)
         assert made.age_seconds() == 0.0
