@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
+from namesrv.app.fair_queue import OWN
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
@@ -14,6 +18,7 @@ from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
+from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import OperatorCalls
 from namesrv.grpc_api.registration import RegistrationServicer
@@ -22,6 +27,7 @@ from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
+from tests.support.state_changes import Held
 
 
 def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -> Operators:
@@ -35,6 +41,19 @@ def operator_calls(fleet: Fleet, writer: TableWriter, database: Database | None)
     """The calls of operators on a fleet's name server."""
     administration = Administration(fleet.state, writer, operators_of(fleet, writer, database))
     return OperatorCalls(fleet.state, administration, Worker("reader"))
+
+
+@asynccontextmanager
+async def holding(writer: TableWriter, state: RouteState, owner: str = OWN) -> AsyncIterator[None]:
+    """A change is being made for as long as the context lasts: nobody else has a turn."""
+    held = Held(state)
+    task = asyncio.create_task(writer.apply(held, owner))
+    await held.begun()
+    try:
+        yield
+    finally:
+        held.let_go()
+        await task
 
 
 def channel_streams(fleet: Fleet, writer: TableWriter | None = None) -> ChannelStreams:

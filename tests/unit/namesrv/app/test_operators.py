@@ -46,7 +46,7 @@ from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS, DurableTable
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.support.fakes.busy_database import busy, refusing
 from tests.support.refusals import refuses
-from tests.support.state_changes import Held
+from tests.unit.namesrv.servicers import holding
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("TheCall", "ipv4:127.0.0.1:1", "because")
@@ -360,17 +360,14 @@ async def test_durable_intents_get_in_force_though_too_many_changes_wait(world: 
     writer = TableWriter(max_waiting=1)
 
     async with world.running(writer) as operators:
-        held = Held(world.state)
-        before = asyncio.create_task(writer.apply_own(held))
-        await held.begun()
-        with refuses(Reason.OVERLOADED):
-            await operators.preview_intents(decide(WIPE))
-        change = asyncio.create_task(operators.change_intents(decide(WIPE), CAUSE))
-        while not change.done() and writer.waiting <= 1:  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0)
-        assert (world.perm, world.stored[0], change.done()) == (6, IntentTable.of([WIPE]), False)
-        held.let_go()
-        await asyncio.gather(before, change)
+        async with holding(writer, world.state):
+            with refuses(Reason.OVERLOADED):
+                await operators.preview_intents(decide(WIPE))
+            change = asyncio.create_task(operators.change_intents(decide(WIPE), CAUSE))
+            while not change.done() and writer.waiting <= 1:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0)
+            assert (world.perm, world.stored[0], change.done()) == (6, IntentTable.of([WIPE]), False)
+        await change
         assert world.perm == 4
 
 

@@ -31,8 +31,9 @@ from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.refusals import refuses
-from tests.support.state_changes import Held, HeldWork, Nothing
+from tests.support.state_changes import HeldWork, Nothing
 from tests.support.virtual_clock import VirtualClock
+from tests.unit.namesrv.servicers import holding
 
 LARGE = 10 * INLINE_TOPICS
 QUEUES = (4, 4, 6, 0)
@@ -105,7 +106,6 @@ async def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
 
 async def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: Fleet) -> None:
     events: list[str] = []
-
     writer = TableWriter()
     sizes = (LARGE, 0, LARGE, 1)
     changes = [Noted(fleet.state, str(number), events, size) for number, size in enumerate(sizes)]
@@ -134,7 +134,6 @@ async def test_changes_that_follow_from_each_other_have_no_other_between_them(fl
 
 async def test_a_large_body_that_is_read_lets_changes_and_small_bodies_go_first(fleet: Fleet) -> None:
     events: list[str] = []
-
     writer, large = TableWriter(), HeldWork()
     reading = asyncio.create_task(writer.read(large, "a", is_large=True))
     await large.begun()
@@ -152,13 +151,11 @@ async def test_a_large_registration_encodes_what_it_reports_before_others_wait(f
     change = BrokerRegistration(fleet.state, Registration(broker, 0, A, NEWER, topics))
 
     queue_datas = fleet.state.index.queue_datas
-    writer, held = TableWriter(), Held(fleet.state)
-    busy = asyncio.create_task(writer.apply(held, "b"))
-    await held.begun()
-    registering = asyncio.create_task(writer.read_and_apply(change, "a"))
-    await asyncio.sleep(0)
-    held.let_go()
-    await asyncio.gather(busy, registering)
+    writer = TableWriter()
+    async with holding(writer, fleet.state, "b"):
+        registering = asyncio.create_task(writer.read_and_apply(change, "a"))
+        await asyncio.sleep(0)
+    await registering
     assert len(change._encoded) == len(topics)
     assert all(queue_datas.of_group(broker)[reported] is made for reported, made in change._encoded.items())
 
@@ -198,7 +195,6 @@ async def test_a_listener_that_fails_ends_the_name_server(
     fleet: Fleet, topics: int, defect: Callable[..., None]
 ) -> None:
     fleet.state.change_log.listen(defect)
-
     writer = TableWriter()
     with capture_logs() as lines, refuses(Reason.SHUTTING_DOWN):
         await writer.apply_own(registration(fleet, topics=topics))
@@ -217,7 +213,6 @@ async def test_a_commit_that_fails_ends_the_name_server(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     monkeypatch.setattr(RouteState, part, fail)
-
     writer = TableWriter()
     with refuses(Reason.SHUTTING_DOWN):
         await writer.apply_own(registration(fleet))
@@ -247,23 +242,19 @@ async def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
 @pytest.mark.parametrize("count", [1, 12])
 async def test_a_change_waits_for_one_of_an_owner_however_many_that_one_has_in_line(fleet: Fleet, count: int) -> None:
     events: list[str] = []
-
-    writer, held = TableWriter(), Held(fleet.state)
-    busy = asyncio.create_task(writer.apply(held, "many"))
-    await held.begun()
-    others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(count)]
-    await asyncio.sleep(0)
-    one = asyncio.create_task(writer.apply(Noted(fleet.state, "one", events), "one"))
-    own = asyncio.create_task(writer.apply_own(Noted(fleet.state, "own", events)))
-    await asyncio.sleep(0)
-    held.let_go()
-    await asyncio.gather(busy, *others, one, own)
+    writer = TableWriter()
+    async with holding(writer, fleet.state, "many"):
+        others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(count)]
+        await asyncio.sleep(0)
+        one = asyncio.create_task(writer.apply(Noted(fleet.state, "one", events), "one"))
+        own = asyncio.create_task(writer.apply_own(Noted(fleet.state, "own", events)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*others, one, own)
     assert [event for event in events if "commit" in event][:2] == ["commit one", "commit own"]
 
 
 async def test_small_changes_leave_others_their_turn_after_a_few(fleet: Fleet) -> None:
     events: list[str] = []
-
     writer = TableWriter()
     changes = [asyncio.create_task(writer.apply(Noted(fleet.state, "", events), "a")) for _ in range(20)]
     made_by_turn = [0]
@@ -276,19 +267,15 @@ async def test_small_changes_leave_others_their_turn_after_a_few(fleet: Fleet) -
 
 async def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fleet: Fleet) -> None:
     events: list[str] = []
-
-    writer, held = TableWriter(max_waiting=2), Held(fleet.state)
-    waiting = [
-        asyncio.create_task(writer.apply(held, "a")),
-        asyncio.create_task(writer.apply(Nothing(fleet.state), "b")),
-    ]
-    await held.begun()
-    with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
-        await writer.apply(Noted(fleet.state, "refused", events), "c")
-    durable = asyncio.create_task(writer.apply_own(Noted(fleet.state, "durable", events)))
-    await asyncio.sleep(0)
-    held.let_go()
-    await asyncio.gather(*waiting, durable)
+    writer = TableWriter(max_waiting=2)
+    async with holding(writer, fleet.state, "a"):
+        waiting = asyncio.create_task(writer.apply(Nothing(fleet.state), "b"))
+        await asyncio.sleep(0)
+        with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
+            await writer.apply(Noted(fleet.state, "refused", events), "c")
+        durable = asyncio.create_task(writer.apply_own(Noted(fleet.state, "durable", events)))
+        await asyncio.sleep(0)
+    await asyncio.gather(waiting, durable)
     await writer.apply_own(Noted(fleet.state, "later", events))
     assert [event for event in events if "commit" in event] == ["commit durable", "commit later"]
 

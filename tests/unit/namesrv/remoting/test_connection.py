@@ -19,7 +19,7 @@ from tests.support.programs.rocketmq import broker_fields, frame, registration_b
 from tests.support.refusals import refuses
 from tests.support.sent_frames import SentFrame, frames_in
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
-from tests.support.state_changes import Held
+from tests.unit.namesrv.servicers import holding
 
 LOOKUP = frame(105, {"topic": "NOPE"})
 LIST = frame(206)
@@ -83,15 +83,10 @@ async def test_brokers_that_register_at_once_do_so_in_their_order(tmp_path: Path
 async def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(tmp_path: Path) -> None:
     async with connected(tmp_path) as (front, client):
         before, writer = front.state(), front._writer
-
-        held = Held(front.fleet.state)
-        holding = asyncio.create_task(writer.apply_own(held))
-        await held.begun()
-        client.receive(LIST + REGISTRATION)
-        await until(lambda: writer.waiting == 2)
-        client.end()
-        held.let_go()
-        await holding
+        async with holding(writer, front.fleet.state):
+            client.receive(LIST + REGISTRATION)
+            await until(lambda: writer.waiting == 2)
+            client.end()
         await client.close()
         assert front.state() == before
 
@@ -129,17 +124,12 @@ async def test_bodies_that_nobody_reads_are_not_kept_and_unanswered_questions_no
 async def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(tmp_path: Path) -> None:
     async with connected(tmp_path) as (front, client):
         index, writer = front.fleet.state.index, front._writer
-
         await client.send([REGISTRATION])
         (mark,) = index.table_fingerprints.values()
-        held = Held(front.fleet.state)
-        losing = asyncio.create_task(writer.apply_own(held))
-        await held.begun()
-        answered = asyncio.create_task(client.send([REGISTRATION]))
-        await until(lambda: writer.waiting == 2)
-        index.table_fingerprints.clear()
-        held.let_go()
-        await losing
+        async with holding(writer, front.fleet.state):
+            answered = asyncio.create_task(client.send([REGISTRATION]))
+            await until(lambda: writer.waiting == 2)
+            index.table_fingerprints.clear()
         (answer,) = await answered
         assert b'"code":0' in answer.header
         assert list(index.table_fingerprints.values()) == [mark]
@@ -243,18 +233,14 @@ def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp
         front = SocketlessFront(tmp_path)
         client, other = SocketlessClient(front), SocketlessClient(front)
         await client.send([LOOKUP, REGISTRATION])
-        held = Held(front.fleet.state)
-        holding = asyncio.create_task(front._writer.apply_own(held))
-        await held.begun()
-        other.receive(REGISTRATION)
-        await until(lambda: front._writer.waiting == 2)
-        connections = [weakref.ref(each) for each in front.connections._connections.values()]
-        assert len(connections) == 2
-        for each in (client, other):
-            each.end()
-            each.sent.clear()
-        held.let_go()
-        await holding
+        async with holding(front._writer, front.fleet.state):
+            other.receive(REGISTRATION)
+            await until(lambda: front._writer.waiting == 2)
+            connections = [weakref.ref(each) for each in front.connections._connections.values()]
+            assert len(connections) == 2
+            for each in (client, other):
+                each.end()
+                each.sent.clear()
         await front.settled()
         assert [connection() for connection in connections] == [None, None]
         await front.end()

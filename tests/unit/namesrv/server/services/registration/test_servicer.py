@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
@@ -34,8 +34,7 @@ from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.refusals import refuses
 from tests.support.registrations import data_version, identity, registration
-from tests.support.state_changes import Held
-from tests.unit.namesrv.servicers import registration_servicer
+from tests.unit.namesrv.servicers import holding, registration_servicer
 
 
 @pytest.fixture
@@ -68,25 +67,12 @@ class NameServer:
     """A servicer whose writer can be kept busy."""
 
     def __init__(self, fleet: Fleet, registered_topics: int = 1_000) -> None:
-        self.state = fleet.state
         shares = FairShares(registered_topics=registered_topics)
         self.writer = TableWriter()
         self._servicer = registration_servicer(fleet, self.writer, registered_topics=shares.registered_topics)
 
     async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
         return await self._servicer.RegisterBroker(request, CONTEXT)
-
-    @asynccontextmanager
-    async def busy(self) -> AsyncIterator[None]:
-        """Nobody has a turn for as long as the context lasts."""
-        held = Held(self.state)
-        task = asyncio.create_task(self.writer.apply_own(held))
-        await held.begun()
-        try:
-            yield
-        finally:
-            held.let_go()
-            await task
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -96,7 +82,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
     namesrv = NameServer(fleet)
-    async with namesrv.busy():
+    async with holding(namesrv.writer, fleet.state):
         with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
             await namesrv.register(registration(["not\ta name"]))
     assert fleet.state.revision == 0
@@ -104,7 +90,7 @@ async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fl
 
 async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
     namesrv = NameServer(fleet)
-    async with namesrv.busy():
+    async with holding(namesrv.writer, fleet.state):
         bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
         await asyncio.sleep(0)
         assert namesrv.writer.waiting == 1, "the change that keeps it busy"
@@ -139,7 +125,7 @@ async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet:
     request = registration(["T1"])
     await namesrv.register(request)
     broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
-    async with namesrv.busy():
+    async with holding(namesrv.writer, fleet.state):
         leaving = unregister_broker(fleet.state, broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
         left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
         await until(lambda: namesrv.writer.waiting == 2)
@@ -152,7 +138,7 @@ async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet:
 
 async def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:
     namesrv = NameServer(fleet, registered_topics=4)
-    async with namesrv.busy():
+    async with holding(namesrv.writer, fleet.state):
         first = asyncio.create_task(namesrv.register(registration(["a", "b", "c"])))
         await until(lambda: namesrv.writer.waiting == 2)
         with refuses(Reason.OVERLOADED, match="topics of registrations under way: 5 is over the limit of 4 for all"):
