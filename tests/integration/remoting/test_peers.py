@@ -7,6 +7,7 @@ import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -36,6 +37,12 @@ def task_count(client: Client) -> int:
     return client.told_diagnostics().task_count
 
 
+def mebibytes(process: NamesrvProcess, name: str) -> int:
+    """A figure of a process's memory."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    return int(status.partition(f"{name}:")[2].split()[0]) // 1024
+
+
 def sent_until_it_is_not_read(connection: socket.socket, data: bytes, most: int) -> int:
     """How often something can be sent before the other end stops reading."""
     for count in range(most):
@@ -49,6 +56,15 @@ def sent_until_it_is_not_read(connection: socket.socket, data: bytes, most: int)
 def with_header(text: bytes, encoding: int = 0) -> bytes:
     """A frame of a header."""
     return struct.pack(">II", 4 + len(text), encoding << 24 | len(text)) + text
+
+
+def lines_about(namesrv: NamesrvProcess, data: bytes) -> list[dict[str, Any]]:
+    """What the log says of a connection that ends because of what it sends."""
+    with RemotingClient(address_of(namesrv)) as client:
+        client.send_bytes(data)
+        assert client.read() is None
+        me = client.local_address
+    return eventually(lambda: [line for line in namesrv.events("remoting_connection_ended") if line["peer"] == me])
 
 
 NO_FRAMES = {
@@ -70,12 +86,7 @@ NO_FRAMES = {
 
 @pytest.mark.parametrize("data", NO_FRAMES.values(), ids=NO_FRAMES)
 def test_who_speaks_something_else_is_cut_with_a_line_that_names_him(namesrv: NamesrvProcess, data: bytes) -> None:
-    with RemotingClient(address_of(namesrv)) as client:
-        client.send_bytes(data)
-        assert client.read() is None
-        me = client.local_address
-    lines = eventually(lambda: [line for line in namesrv.events("remoting_connection_ended") if line["peer"] == me])
-    assert len(lines) == 1
+    assert len(lines_about(namesrv, data)) == 1
     assert lookup_is_answered(namesrv)
 
 
@@ -90,12 +101,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("data", "problem"), FOREIGN.items())
 def test_who_came_to_the_wrong_port_is_told_with_what_to_do(namesrv: NamesrvProcess, data: bytes, problem: str) -> None:
-    with RemotingClient(address_of(namesrv)) as client:
-        client.send_bytes(data)
-        assert client.read() is None
-        me = client.local_address
-    lines = eventually(lambda: [line for line in namesrv.events("remoting_connection_ended") if line["peer"] == me])
-    assert lines[0]["problem"].startswith(problem)
+    assert lines_about(namesrv, data)[0]["problem"].startswith(problem)
 
 
 @pytest.mark.parametrize("opaque", ["0", "-1", "2147483647", "-2147483648"])
@@ -230,12 +236,8 @@ def test_a_zlib_bomb_is_refused_by_its_limit(client: RemotingClient) -> None:
 
 
 def test_bodies_of_junk_take_little_memory_and_leave_none(own_namesrv: NamesrvProcess) -> None:
-    def mebibytes(name: str) -> int:
-        status = Path(f"/proc/{own_namesrv.pid}/status").read_text(encoding="ascii")
-        return int(status.partition(f"{name}:")[2].split()[0]) // 1024
-
     assert lookup_is_answered(own_namesrv)
-    before = mebibytes("VmRSS")
+    before = mebibytes(own_namesrv, "VmRSS")
     lists, nested = b"[" + b"[]," * 4_000_000 + b"[]]", b"[" + (b"[" * 900 + b"]" * 900 + b",") * 7_000 + b"[]]"
     version, part = b'{"counter":8}', struct.pack(">ii", 0, len(lists)) + lists
     packed = zlib.compress(struct.pack(">i", len(version)) + version + part)
@@ -244,29 +246,25 @@ def test_bodies_of_junk_take_little_memory_and_leave_none(own_namesrv: NamesrvPr
             told = [client.ask(103, broker_fields(), b'{"x":' + junk + b"}").code for junk in (lists, nested)]
             told += [client.ask(code, {**broker_fields(), "topic": "T"}, nested).code for code in (217, 322)]
             assert [*told, client.ask(103, broker_fields(), packed).code] == [1] * 5
-    assert mebibytes("VmHWM") < before + 256
-    eventually(lambda: mebibytes("VmRSS") < before + 64)
+    assert mebibytes(own_namesrv, "VmHWM") < before + 256
+    eventually(lambda: mebibytes(own_namesrv, "VmRSS") < before + 64)
 
 
 NO_READERS, PIPELINED = 60, 40
 
 
 def test_pipelined_lists_that_nobody_reads_take_little_memory(own_namesrv: NamesrvProcess) -> None:
-    def peak_mebibytes() -> int:
-        status = Path(f"/proc/{own_namesrv.pid}/status").read_text(encoding="ascii")
-        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
-
     address = address_of(own_namesrv)
     with RemotingClient(address) as broker:
         register(broker, [f"{number:0127}" for number in range(3_000)])
         assert broker.ask(206).code == 0
-        before = peak_mebibytes()
+        before = mebibytes(own_namesrv, "VmHWM")
         deaf = [RemotingClient(address) for _ in range(NO_READERS)]
         for client in deaf:
             client.send_bytes(PIPELINED * frame(206))
         for _ in range(PIPELINED):  # each list is made after one of every other connection
             assert broker.ask(206).code == 0
-        assert peak_mebibytes() < before + 256
+        assert mebibytes(own_namesrv, "VmHWM") < before + 256
         for client in deaf:
             client.close()
 
