@@ -1,4 +1,4 @@
-"""Background work: expiry scans, expired pins, and digests: in pages, and those of the last minute."""
+"""Background work: expiry scans, expired pins, and digests of the last minute. Digests are made in pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call what, over which connection; what one identity may do to its neighbours; and permits that change."""
+"""Who may call what, over which connection, what one identity may do to its neighbours, and permits that change."""
 
 from __future__ import annotations
 
