@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NoReturn, Protocol, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol, Self
 
 import grpc
 from google.protobuf.message import Message
@@ -216,6 +216,9 @@ class EngineServer(grpc.aio.Server):
 
     async def wait_for_termination(self, timeout: float | None = None) -> NoReturn:  # noqa: ASYNC109 - grpc's signature
         raise NotImplementedError  # ``until_failed`` and ``stop`` tell
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        """Does nothing: callers also add each method."""
 
     def add_insecure_port(self, address: str) -> NoReturn:
         raise NotImplementedError  # see ``listen``

@@ -6,7 +6,7 @@ The development engine is gRPC's own server for Python, to try the name server w
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -76,13 +76,12 @@ class DevelopmentServer(EngineServer):
         options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
         self._server = grpc.aio.server(options=options)
 
-    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
-        self._server.add_generic_rpc_handlers(generic_rpc_handlers)
-
     def add_registered_method_handlers(
         self, service_name: str, method_handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
     ) -> None:
-        """Nothing: the generic handlers are enough."""
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service_name, dict(method_handlers)),)
+        )
 
     def listen(self, address: str, sockets: list[socket.socket]) -> int:
         if sockets:

@@ -583,9 +583,6 @@ class NativeServer(EngineServer):
 
     # What a grpc.aio server has.
 
-    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
-        """Does nothing: callers also add each method."""
-
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
         self._registered.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
 

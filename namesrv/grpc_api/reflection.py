@@ -48,8 +48,6 @@ def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: Share
         response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
     for name in SERVICE_NAMES:
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {_CALL: handler}),))
-        # Needed as for the name server's services: not every engine knows the generic handlers.
         server.add_registered_method_handlers(name, {_CALL: handler})  # type: ignore[attr-defined]
 
 
