@@ -94,19 +94,8 @@ def may_keep(context: Context, request: Message, dependencies: Callable[[], Sequ
         context.may_keep(request, dependencies())
 
 
-def may_repeat(context: Context, again: Again) -> None:
-    """Says how the call that is answered well in this very step is answered when it comes again."""
-    if isinstance(context, EngineCall):
-        context.may_repeat(again)
-
-
-def doubt_of(context: Context) -> Doubt | None:
-    """Why the end of a call says nothing about its client, as far as the engine can tell."""
-    return context.doubt if isinstance(context, EngineCall) else None
-
-
 def engine_call(context: Context) -> EngineCall | None:
-    """The context of a stream, if its engine can send the same message to many at once."""
+    """The context of a call, if its engine can do more than gRPC's own."""
     return context if isinstance(context, EngineCall) else None
 
 

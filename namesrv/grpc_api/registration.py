@@ -49,7 +49,7 @@ from namesrv.core.model import (
 from namesrv.core.pace import paced, yield_point
 from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.state import RouteState
-from namesrv.engines.api import doubt_of, may_repeat
+from namesrv.engines.api import engine_call
 from namesrv.grpc_api.handlers import Context
 from namesrv_common.labels import MAX_LABELS, label_problem
 from namesrv_common.server.shares import Shares
@@ -428,7 +428,8 @@ class RegistrationServicer:
     ) -> AsyncIterator[pb.OpenChannelResponse]:
         """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
         check(("holder", request.holder, _HOLDER))
-        opening = self._channels.open(request.holder, sharer_of(context), partial(doubt_of, context))
+        call = engine_call(context)
+        opening = self._channels.open(request.holder, sharer_of(context), lambda: call.doubt if call else None)
         del request  # a channel lasts, and does not need its request
         async with opening as (channel_id, events):
             need(lambda principal: principal.check_brokers(self._brokers.of_channel(channel_id)))
@@ -456,6 +457,8 @@ class RegistrationServicer:
     def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer, but for the header."""
         heartbeats, state, tally = self._heartbeats, self._state, self._tally
+        if (call := engine_call(context)) is None:
+            return
         live = state.live_broker(*identity)
 
         def again() -> bytes | None:
@@ -464,7 +467,7 @@ class RegistrationServicer:
             tally.count(kind, "unchanged")
             return state.header_fragment() + after_header
 
-        may_repeat(context, again)
+        call.may_repeat(again)
 
 
 def _result(*, changed: bool) -> Result:
