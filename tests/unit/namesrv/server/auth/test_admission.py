@@ -26,6 +26,7 @@ from namesrv_common.server.permits import (
 )
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import MACHINE, Sharer
+from tests.support.calls_from_nowhere import Caller
 from tests.support.refusals import refuses
 
 LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
@@ -45,7 +46,7 @@ def _own_context() -> Iterator[None]:
     access._entered.reset(token)
 
 
-class Call:
+class Call(Caller):
     """What gRPC reports about a call."""
 
     def __init__(self, uris: Sequence[str] = (), dns: Sequence[str] = (), common_name: str | None = None) -> None:
@@ -57,12 +58,6 @@ class Call:
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return self._shown
-
-    def invocation_metadata(self) -> tuple[()]:
-        return ()
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
 
 
 def call(**shown: Any) -> Context:
