@@ -262,10 +262,10 @@ def found(namesrv: NamesrvProcess, exit_code: int) -> list[str]:
     return [row["what"] for row in rows]
 
 
-def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_queue(namesrv: NamesrvProcess) -> None:
+def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_queue(own_namesrv: NamesrvProcess) -> None:
     of_the_group = topic_config("rmq_sys_SYNC_BROKER_MEMBER_broker-a", 1, perm=1)
-    with RemotingClient(address_of(namesrv)) as broker:
+    with RemotingClient(address_of(own_namesrv)) as broker:
         register(broker, ["TopicTest", of_the_group])
-        assert found(namesrv, 0) == []
+        assert found(own_namesrv, 0) == []
         register(broker, [topic_config("TopicTest", perm=4), of_the_group])
-        assert found(namesrv, FOUND) == ["1 topic has no writable queue with a master: TopicTest"]
+        assert found(own_namesrv, FOUND) == ["1 topic has no writable queue with a master: TopicTest"]
