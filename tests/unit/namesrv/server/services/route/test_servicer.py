@@ -11,7 +11,6 @@ from typing import cast
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
@@ -145,13 +144,13 @@ def test_the_status_counts_what_is_there(fleet: Fleet, servicer: RouteServicer) 
 
 
 def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
-    request = route_service_pb2.BatchGetTopicRoutesRequest(topics=["b", "a", "b", "c"])
+    request = pb.BatchGetTopicRoutesRequest(topics=["b", "a", "b", "c"])
     assert list(streams.batch_topics(request)) == [("topics[0]", "b"), ("topics[1]", "a"), ("topics[3]", "c")]
 
 
 def test_a_batch_has_1_to_1000_topics() -> None:
     most = [str(number) for number in range(limits.MAX_BATCH_TOPICS)]
-    batch = route_service_pb2.BatchGetTopicRoutesRequest
+    batch = pb.BatchGetTopicRoutesRequest
     assert len(list(streams.batch_topics(batch(topics=most)))) == 1_000
     with refuses(Reason.INVALID_FIELD, match="topics: is empty"):
         list(streams.batch_topics(batch()))
