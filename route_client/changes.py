@@ -92,10 +92,7 @@ class Changes:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
@@ -109,10 +106,7 @@ class CallbackThread(Changes):
     """Calls one callback with each change, on a thread of its own: one that raises or blocks harms nobody else."""
 
     def __init__(
-        self,
-        callback: Callback,
-        topics: Collection[str] | None,
-        on_close: Callable[[Changes], object],
+        self, callback: Callback, topics: Collection[str] | None, on_close: Callable[[Changes], object]
     ) -> None:
         """Starts the thread. It ends after the call that runs when this is closed."""
         super().__init__(topics, on_close)

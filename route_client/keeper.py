@@ -183,12 +183,7 @@ class WatchSession:
     """A watch of all kept topics at one name server: where the last one ended, if that was here."""
 
     def __init__(
-        self,
-        namesrv: Namesrv,
-        topics: KeptTopics,
-        sink: RouteSink,
-        wake: asyncio.Event,
-        timeout_seconds: float,
+        self, namesrv: Namesrv, topics: KeptTopics, sink: RouteSink, wake: asyncio.Event, timeout_seconds: float
     ) -> None:
         """Opens the watch. There must be topics.
 

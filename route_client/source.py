@@ -73,11 +73,7 @@ class RouteSource:
     """Routes by topic, kept up to date by whichever name server answers."""
 
     def __init__(
-        self,
-        endpoints: str | Iterable[str] | None,
-        settings: ClientSettings,
-        topics: Iterable[str],
-        rng: random.Random,
+        self, endpoints: str | Iterable[str] | None, settings: ClientSettings, topics: Iterable[str], rng: random.Random
     ) -> None:
         """Connects to nobody yet. Arguments and errors as in the clients."""
         listed = EndpointList.parse(endpoints)

@@ -114,10 +114,7 @@ class WatchStream:
     """
 
     def __init__(
-        self,
-        topics: Additions,
-        resume: ResumePoint | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, topics: Additions, resume: ResumePoint | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         """Opens nothing.
 

@@ -39,10 +39,7 @@ class RenewedChannel:
     """
 
     def __init__(
-        self,
-        connect: Callable[[], tuple[int, Any]],
-        generation: Callable[[], int],
-        token: Token = lambda: None,
+        self, connect: Callable[[], tuple[int, Any]], generation: Callable[[], int], token: Token = lambda: None
     ) -> None:
         """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
         self._connect = connect

@@ -15,12 +15,7 @@ from namesrv_common.files import disk
 
 # Files that others may have put there, read whole and within a bound. Pipes and devices are not waited for.
 
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFSOCK: "a socket",
-}
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
 class NoRegularFile(OSError):

@@ -132,11 +132,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -150,8 +146,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
     writer = _Writer(stream)
     writer.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish]
         )
     )
     lines: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the handler limits it

@@ -22,12 +22,7 @@ import typer
 from pydantic import ValidationError
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from namesrv_common.process.command_line import LoggingCommand
 from namesrv_common.process.json_lines import report, write_json_lines

@@ -5,12 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from route_client import (
-    ClientSettings,
-    KnownRoute,
-    RouteClient,
-    Stale,
-)
+from route_client import ClientSettings, KnownRoute, RouteClient, Stale
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route

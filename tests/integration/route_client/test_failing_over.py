@@ -8,12 +8,7 @@ import threading
 import grpc
 import pytest
 
-from route_client import (
-    ClientSettings,
-    RouteClient,
-    Stale,
-    TopicNotFoundError,
-)
+from route_client import ClientSettings, RouteClient, Stale, TopicNotFoundError
 from route_client.watch_stream import WatchStream
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
@@ -141,10 +136,7 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked_after_the_f
 
 
 def test_readers_of_changes_learn_that_no_name_server_is_left_and_that_one_is_back(fake: FakeNameServer) -> None:
-    with (
-        RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client,
-        client.changes() as changes,
-    ):
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client, client.changes() as changes:
         watching(client, fake)
         changes.take(0)
         fake.stop()

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import route_data_pb2
 
-from route_client import (
-    ClientSettings,
-    NoNamesrvAnsweredError,
-    RouteClient,
-    Stale,
-)
+from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, Stale
 from tests.integration.route_client.sessions import QUICK, TOPIC, gone, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.programs.processes import eventually

@@ -15,11 +15,7 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
-from route_client import (
-    ClientSettings,
-    KnownRoute,
-    RouteClient,
-)
+from route_client import ClientSettings, KnownRoute, RouteClient
 from tests.support.programs.agents import Agent, StandInBroker
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration

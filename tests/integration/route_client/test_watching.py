@@ -9,12 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from route_client import (
-    AioRouteClient,
-    KnownRoute,
-    RouteClient,
-    TopicNotFoundError,
-)
+from route_client import AioRouteClient, KnownRoute, RouteClient, TopicNotFoundError
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.programs.processes import eventually

@@ -116,9 +116,7 @@ def test_a_retry_hint_is_also_in_the_trailer_that_grpc_itself_reads() -> None:
 @pytest.mark.parametrize(
     "trailers", [None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)]
 )
-def test_missing_or_broken_details_leave_code_and_message(
-    trailers: Sequence[tuple[str, str | bytes]] | None,
-) -> None:
+def test_missing_or_broken_details_leave_code_and_message(trailers: Sequence[tuple[str, str | bytes]] | None) -> None:
     assert RichError.of(FailedCall(ERROR, trailers)) == RichError(ERROR.code, ERROR.message)
 
 

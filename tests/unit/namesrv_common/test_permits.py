@@ -89,10 +89,7 @@ def test_what_is_not_granted_is_denied(permits: Permits) -> None:
     broker, ops = principal(permits, "broker-a.example"), permits.of_token("secret")
     assert ops is not None
     granted = {who.name: [permission for permission in Permission if _may(who, permission)] for who in (broker, ops)}
-    assert granted == {
-        "broker-a": [Permission.LOOKUP, Permission.REGISTER],
-        "ops@example": [Permission.ADMINISTER],
-    }
+    assert granted == {"broker-a": [Permission.LOOKUP, Permission.REGISTER], "ops@example": [Permission.ADMINISTER]}
 
 
 def _may(who: Principal, permission: Permission) -> bool:
@@ -215,10 +212,7 @@ def row(**values: object) -> dict[str, object]:
         (b"[" * 100_000, "recursion"),
         (b"[]", "valid dictionary"),
         (json.dumps({"principals": {"a": row(), "b": row()}}), "'x' is a's already"),
-        (
-            json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}),
-            "is a's already",
-        ),
+        (json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}), "is a's already"),
         (
             json.dumps({"principals": {"a": {"token_sha256": [digest("t"), digest("").upper()]}}}),
             "principals.a.token_sha256.1: is the SHA-256 of an empty token",
