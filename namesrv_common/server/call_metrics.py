@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from functools import cache
+from typing import Protocol, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -20,73 +20,22 @@ from namesrv_common.grpc_errors import FailedCall
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
+EndOfCall = Callable[[grpc.StatusCode], None]
+"""Is told the code that a call ended with. Neither blocks nor raises."""
 
-class MethodObserver(Protocol):
-    """Watches one call of the contract. Neither method may block or raise."""
-
-    def started(self, metadata: Callable[[], Metadata | None]) -> Any:
-        """A call began, and its caller sent this metadata. Returns what ``ended`` is to be given."""
-
-    def ended(self, code: grpc.StatusCode, started: Any) -> None: ...
+BeginOfCall = Callable[[Callable[[], Metadata | None]], EndOfCall | None]
+"""Is told that a call began, and its metadata. Returns what its end is reported to. Neither blocks nor raises."""
 
 
 class CallObserver(Protocol):
     """Watches the calls of a server."""
 
-    def of(self, method: str, *, streams: bool) -> MethodObserver | None:
-        """The observer of one call of the contract, ``package.Service/Method``, or None."""
-
-
-def observed(
-    handle: Callable[[Any, Any], Awaitable[Any]],
-    observers: Sequence[CallObserver],
-    method: str,
-    *,
-    streams: bool,
-    code_of: Callable[[BaseException | None], grpc.StatusCode],
-) -> Callable[[Any, Any], Awaitable[Any]]:
-    """An asyncio handler that is watched; the handler itself if nobody watches it.
-
-    Args:
-        handle: Answers the call; it ends an unsuccessful one with ``context.abort``.
-        code_of: The code that the handler ended a call with because of an error.
-    """
-    for observer in observers:
-        of_method = observer.of(method, streams=streams)
-        if of_method is not None:
-            handle = _observed_by(handle, of_method, code_of)
-    return handle
-
-
-def _observed_by(
-    handle: Callable[[Any, Any], Awaitable[Any]],
-    of_method: MethodObserver,
-    code_of: Callable[[BaseException | None], grpc.StatusCode],
-) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def observe(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        started, code = of_method.started(context.invocation_metadata), grpc.StatusCode.UNKNOWN
-        answering = handle(request, context)
-        del request  # a stream lasts, and does not need its request for as long
-        try:
-            answer = await answering
-            code = grpc.StatusCode.OK
-            return answer  # noqa: TRY300 - it is the try that matters
-        except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        except BaseException as error:
-            code = code_of(error.__context__)
-            raise
-        finally:
-            of_method.ended(code, started)
-
-    return observe
+    def of(self, method: str, *, streams: bool) -> BeginOfCall | None:
+        """What each call of a method of the contract, ``package.Service/Method``, is reported to, or None."""
 
 
 # Observers of the calls that a client makes. Interceptors of gRPC would register each call anew, which ends the process
 # if another thread has closed the channel.
-
-EndOfCall = Callable[[grpc.StatusCode], None]
 
 
 class ClientCallObserver(Protocol):
@@ -158,10 +107,17 @@ class CallMetrics(Collector):
             family.samples = [_with_elsewhere(sample, by_labels) for sample in family.samples]
             yield family
 
-    def of(self, method: str, *, streams: bool) -> MethodMetrics:  # noqa: ARG002 - streams are counted like all others
-        return MethodMetrics(
-            self._started.labels(method), lambda code: self._duration.labels(method, code.name), time.perf_counter
-        )
+    def of(self, method: str, *, streams: bool) -> BeginOfCall:  # noqa: ARG002 - streams are counted like all others
+        """Counts and times the calls of a method. Children are made once, so that this costs two additions a call."""
+        started = self._started.labels(method)
+        duration_of = cache(lambda code: self._duration.labels(method, code.name))
+
+        def begun(_metadata: Callable[[], Metadata | None]) -> EndOfCall:
+            started.inc()
+            began = time.perf_counter()
+            return lambda code: duration_of(code).observe(time.perf_counter() - began)
+
+        return begun
 
 
 def _with_elsewhere(sample: Sample, answered: Mapping[tuple[str, str], tuple[int, float]]) -> Sample:
@@ -174,28 +130,6 @@ def _with_elsewhere(sample: Sample, answered: Mapping[tuple[str, str], tuple[int
         return sample
     number = 1 if sample.name.endswith("_sum") else 0
     return sample._replace(value=sample.value + sum(told[number] for told in counts))
-
-
-class MethodMetrics:
-    """Counts and times one call of the contract. Children are made once, so that this costs two additions a call."""
-
-    def __init__(
-        self, started: Counter, duration: Callable[[grpc.StatusCode], Histogram], clock: Callable[[], float]
-    ) -> None:
-        self._started = started
-        self._duration = duration
-        self._clock = clock
-        self._ended: dict[grpc.StatusCode, Histogram] = {}
-
-    def started(self, metadata: Callable[[], Metadata | None]) -> float:  # noqa: ARG002
-        self._started.inc()
-        return self._clock()
-
-    def ended(self, code: grpc.StatusCode, started: float) -> None:
-        child = self._ended.get(code)
-        if child is None:
-            child = self._ended[code] = self._duration(code)
-        child.observe(self._clock() - started)
 
 
 class ClientCallMetrics:

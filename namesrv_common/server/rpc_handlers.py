@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
 from namesrv_common.grpc_errors import ErrorTable, RichError
-from namesrv_common.server.call_metrics import CallObserver, observed
+from namesrv_common.server.call_metrics import BeginOfCall, CallObserver
 
 # The admission of a call before it is answered: a gate, and memory. By default both are open.
 
@@ -70,11 +70,11 @@ class Memory:
 # A part's attribute ``inline_calls``, where it has one, names those of its calls that never wait for anything. A
 # servicer of several parts is a named tuple of them.
 
-UnaryBehaviour = Callable[[Any, Context], Awaitable[Message | bytes]]
-StreamBehaviour = Callable[[Any, Context], AsyncIterator[Message | bytes]]
-"""Takes the request, or the iterator of all requests if they are a stream."""
 Behaviour = Callable[[Any, Context], Any]
-"""Either of them: what answers a call."""
+"""Answers a call, by an awaitable or an async iterator of messages or their bytes.
+
+It takes the request, or the iterator of all requests if they are a stream.
+"""
 
 
 def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[MethodDescriptor]:
@@ -247,141 +247,149 @@ class CallHandlers:
         return {method.name: self._handler(method, part) for part in parts for method in methods_of(service, (part,))}
 
     def _handler(self, method: MethodDescriptor, part: object) -> grpc.RpcMethodHandler[Any, Any]:
-        gate, behaviour = self._gate_of(method), getattr(part, method.name)
+        gate = self._gate_of(method)
         is_inline = method.name in getattr(part, "inline_calls", ())
+        most_bytes: float = MAX_STREAM_REQUEST_BYTES
+        if not method.server_streaming or method.full_name in self._large_streams:
+            most_bytes = self._max_request_bytes(method)
+        name = f"{method.containing_service.full_name}/{method.name}"
+        observers = [observer.of(name, streams=method.server_streaming) for observer in self._observers]
         answering = _Answering(
             method,
             GetMessageClass(method.input_type),
+            most_bytes,
             None if is_inline else self._large_requests,
-            behaviour,
+            getattr(part, method.name),
             gate,
             self._memory,
             self._failures,
+            [observer for observer in observers if observer is not None],
         )
         if method.server_streaming:
-            stream = self._observed(method, _stream(answering, self._slow_reader_seconds, self._most_bytes_of(method)))
+            stream = _stream(answering, self._slow_reader_seconds)
             if method.client_streaming:
                 return grpc.stream_stream_rpc_method_handler(stream)
             return grpc.unary_stream_rpc_method_handler(stream)
-        handle = self._observed(method, _unary(answering, self._max_request_bytes(method)))
+        handle = _unary(answering)
         return grpc.unary_unary_rpc_method_handler(marked(handle, gate.has_room) if is_inline else handle)
-
-    def _most_bytes_of(self, method: MethodDescriptor) -> float:
-        is_large = method.full_name in self._large_streams
-        return self._max_request_bytes(method) if is_large else MAX_STREAM_REQUEST_BYTES
-
-    def _observed(self, method: MethodDescriptor, handle: Any) -> Any:
-        name = f"{method.containing_service.full_name}/{method.name}"
-        return observed(handle, self._observers, name, streams=method.server_streaming, code_of=self._code_of)
-
-    def _code_of(self, error: BaseException | None) -> grpc.StatusCode:
-        """The code that a call was ended with because of an error."""
-        match error:
-            case Refused():
-                return self._failures.table.rich(error).code
-            case DecodeError():
-                return grpc.StatusCode.INVALID_ARGUMENT
-            case asyncio.CancelledError():
-                return grpc.StatusCode.UNAVAILABLE
-            case _:
-                return grpc.StatusCode.INTERNAL
 
 
 class _Answering(NamedTuple):
     method: MethodDescriptor
     message: type[Message]
+    most_bytes: float
     large_requests: LargeRequests | None
-    """Parses large requests of all calls, or None to parse them at once."""
+    """Parses large requests of all calls. None: the call is answered inline, and its requests are parsed at once."""
     behaviour: Behaviour
     gate: Gate
     memory: Memory
     failures: Failures
+    observers: Sequence[BeginOfCall]
 
 
 class _CallerGone(Exception):
     """The reader of a stream has left."""
 
 
-def _unary(answering: _Answering, most_bytes: float) -> Any:
-    method, message, large_requests, behaviour, gate, memory, failures = answering
-    parse, is_inline = message.FromString, large_requests is None
-
-    async def handle(request: bytes, context: Context) -> bytes:
-        taken, entered, caller = 0, False, None
-        try:
-            caller = gate.enter(context)
-            entered = True
-            with NO_LIMIT if is_inline else gate.while_allowed(caller, context):
-                _check_size(request, most_bytes)
-                taken = memory.take(caller, len(request))
-                # No name for the parsed request: if this fails, it must not be held until the answer has left.
-                if taken:
-                    answer = await behaviour(
-                        gate.checked(caller, await _large(answering, request, context), context), context
-                    )
-                else:
-                    answer = await behaviour(gate.checked(caller, parse(request), context), context)
-            return answer if isinstance(answer, bytes) else answer.SerializeToString()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
-            await _end_with(error, context, method, failures)
-        finally:
-            memory.give_back(caller, taken)
-            if entered:
-                gate.leave(caller)
-
-    return handle
-
-
 END_OF_REQUESTS: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know of it
 """What ``read`` of a context returns after the last request."""
 
 
-class _RequestReader:
-    """The requests of a stream: each is admitted to the memory for requests, and parsed."""
+class _Call:
+    """One call. Its requests are admitted to the memory for requests, and parsed. ``end`` must follow."""
 
-    caller: Any = None
-    """As the gate returned it."""
-
-    def __init__(self, answering: _Answering, most_bytes: float, context: Context) -> None:
+    def __init__(self, answering: _Answering, context: Context) -> None:
         self._answering = answering
-        self._most_bytes = most_bytes
         self._context = context
+        self._caller: Any = None
+        self._has_entered = False
         self._taken = 0
+        self.code = grpc.StatusCode.CANCELLED
+        """The code that the call ends with; this one unless it is answered, or fails."""
+        self._ends = [begun(context.invocation_metadata) for begun in answering.observers]
 
-    async def asked(self, request: Any) -> Any:
-        """Returns the request as a message, or the iterator of all requests."""
-        return self._each() if self._answering.method.client_streaming else await self._parsed(request)
+    def enter(self) -> AbstractContextManager[None]:
+        """Enters the gate. Returns the context to answer in. Raises Refused."""
+        gate = self._answering.gate
+        self._caller = gate.enter(self._context)
+        self._has_entered = True
+        is_inline = self._answering.large_requests is None
+        return NO_LIMIT if is_inline else gate.while_allowed(self._caller, self._context)
 
-    def answered(self) -> None:
-        """An answer is about to leave: a single request gives its memory back."""
-        if not self._answering.method.client_streaming:
-            self.give_back()
+    async def parsed(self, request: bytes) -> Any:
+        """Returns a request as a message."""
+        of, caller, context = self._answering, self._caller, self._context
+        if len(request) > of.most_bytes:
+            raise limit_exceeded("bytes of the request", len(request), int(of.most_bytes))
+        self._taken = of.memory.take(caller, len(request))
+        # No name for the parsed request: if this fails, it must not be held until the answer has left.
+        if self._taken and of.large_requests is not None:
+            return of.gate.checked(caller, await of.large_requests.parsed(of.message, request, context), context)
+        return of.gate.checked(caller, of.message.FromString(request), context)
 
-    def give_back(self) -> None:
-        taken, self._taken = self._taken, 0
-        self._answering.memory.give_back(self.caller, taken)
-
-    async def _parsed(self, request: bytes) -> Any:
-        _check_size(request, self._most_bytes)
-        answering, caller = self._answering, self.caller
-        self._taken = answering.memory.take(caller, len(request))
-        message = (
-            await _large(answering, request, self._context) if self._taken else answering.message.FromString(request)
-        )
-        return answering.gate.checked(caller, message, self._context)
-
-    async def _each(self) -> AsyncIterator[Any]:
+    async def all_parsed(self) -> AsyncIterator[Any]:
+        """Yields the requests of a stream."""
         # Not by the engine's iterator, which keeps the bytes of the last request for as long as it waits for the next.
         while (request := await self._context.read()) is not END_OF_REQUESTS:
-            parsed = await self._parsed(request)
+            parsed = await self.parsed(request)
             del request
             yield parsed
             del parsed
             self.give_back()  # the next one is asked for
 
+    def give_back(self) -> None:
+        """Gives the memory of the present request back."""
+        taken, self._taken = self._taken, 0
+        self._answering.memory.give_back(self._caller, taken)
 
-def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float) -> Any:
-    method, _, _, behaviour, gate, _, failures = answering
+    async def fail(self, error: BaseException) -> NoReturn:
+        """Ends the call with an error."""
+        if isinstance(error, DecodeError):
+            error.with_traceback(None)  # a half-parsed request is held by it
+            error = malformed_request(self._answering.method.input_type.full_name)
+        elif isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                try:
+                    raise error  # of this very call; any other would leave the caller waiting for its deadline
+                finally:
+                    del (
+                        error,
+                        task,
+                    )  # both lead to this frame by the traceback, and would wait for the garbage collector
+            error = self._answering.failures.shutting_down()
+        rich = self._answering.failures.answer(error, self._answering.method.full_name)
+        self.code = rich.code
+        await self._context.abort(rich.code, rich.message, rich.status().trailing_metadata)
+
+    def end(self) -> None:
+        """Gives back what the call holds, and reports its end."""
+        self.give_back()
+        if self._has_entered:
+            self._answering.gate.leave(self._caller)
+        for end in filter(None, self._ends):
+            end(self.code)
+
+
+def _unary(answering: _Answering) -> Any:
+    async def handle(request: bytes, context: Context) -> bytes:
+        call = _Call(answering, context)
+        try:
+            with call.enter():
+                answer = await answering.behaviour(await call.parsed(request), context)
+            encoded: bytes = answer if isinstance(answer, bytes) else answer.SerializeToString()
+            call.code = grpc.StatusCode.OK
+            return encoded  # noqa: TRY300 - it is the try that matters
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            await call.fail(error)
+        finally:
+            call.end()
+
+    return handle
+
+
+def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
+    method, failures = answering.method, answering.failures
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:
@@ -393,17 +401,18 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
             raise _CallerGone from None
 
     async def handle(request: Any, context: Context) -> None:
-        entered, reader = False, _RequestReader(answering, most_bytes, context)
+        call = _Call(answering, context)
         try:
-            reader.caller = gate.enter(context)
-            entered = True
-            with gate.while_allowed(reader.caller, context):
+            with call.enter():
+                asked = call.all_parsed() if method.client_streaming else await call.parsed(request)
                 # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
-                async with contextlib.aclosing(behaviour(await reader.asked(request), context)) as answers:
-                    del request  # a stream may last, and has taken from it what it needs
+                async with contextlib.aclosing(answering.behaviour(asked, context)) as answers:
+                    del request, asked  # a stream may last, and has taken from it what it needs
                     async for answer in answers:
-                        reader.answered()
+                        if not method.client_streaming:
+                            call.give_back()
                         await write(context, answer)
+            call.code = grpc.StatusCode.OK
         except _CallerGone:
             raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
@@ -411,37 +420,8 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
                 _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CUT_SECONDS):
-                    await _end_with(error, context, method, failures)
+                    await call.fail(error)
         finally:
-            reader.give_back()
-            if entered:
-                gate.leave(reader.caller)
+            call.end()
 
     return handle
-
-
-def _check_size(request: bytes, most_bytes: float) -> None:
-    if len(request) > most_bytes:
-        raise limit_exceeded("bytes of the request", len(request), int(most_bytes))
-
-
-async def _large(answering: _Answering, request: bytes, context: Context) -> Message:
-    if answering.large_requests is None:
-        return answering.message.FromString(request)
-    return await answering.large_requests.parsed(answering.message, request, context)
-
-
-async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:
-    if isinstance(error, DecodeError):
-        error.with_traceback(None)  # a half-parsed request is held by it
-        error = malformed_request(method.input_type.full_name)
-    elif isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            try:
-                raise error  # of this very call; any other would leave the caller waiting for its deadline
-            finally:
-                del error, task  # both lead to this frame by the traceback, and would wait for the garbage collector
-        error = failures.shutting_down()
-    rich = failures.answer(error, method.full_name)
-    await context.abort(rich.code, rich.message, rich.status().trailing_metadata)

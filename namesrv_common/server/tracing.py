@@ -12,9 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextvars import Token
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 import grpc
 import structlog
@@ -27,7 +25,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from namesrv_common.server.call_metrics import ClientCallObserver, EndOfCall, Metadata
+from namesrv_common.server.call_metrics import BeginOfCall, ClientCallObserver, EndOfCall, Metadata
 
 _CONTEXT_KEYS = frozenset({"traceparent", "tracestate"})
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -44,14 +42,6 @@ _SERVER_FAULTS = frozenset(
 """Codes that mark a server's span as an error, by OpenTelemetry's conventions for gRPC."""
 
 
-class ServerSpan(NamedTuple):
-    """A span of a call under way."""
-
-    span: Span
-    logged: Mapping[str, Token[Any]]
-    """The fields that log lines of this call carry."""
-
-
 class CallTraces:
     """Gives each call that is sampled a span, and its log lines the trace's id."""
 
@@ -60,36 +50,28 @@ class CallTraces:
         self._tracer = tracer
         self._begins_traces = begins_traces
 
-    def of(self, method: str, *, streams: bool) -> MethodTraces | None:
-        """The spans of one call of the contract; None for streams."""
-        return None if streams else MethodTraces(self._tracer, method, begins_traces=self._begins_traces)
+    def of(self, method: str, *, streams: bool) -> BeginOfCall | None:
+        """Makes the spans of a method, in the traces that callers name; None for streams."""
+        attributes = _attributes(method)
 
+        def begun(metadata: Callable[[], Metadata | None]) -> EndOfCall | None:
+            carrier = {key: str(value) for key, value in metadata() or () if key in _CONTEXT_KEYS}
+            if not carrier and not self._begins_traces:  # most calls: the sampler would say no, and take its time
+                return None
+            context = _PROPAGATOR.extract(carrier)
+            span = self._tracer.start_span(method, context, SpanKind.SERVER, attributes)
+            if not span.is_recording():
+                return None
+            trace_id = format_trace_id(span.get_span_context().trace_id)
+            logged = structlog.contextvars.bind_contextvars(trace_id=trace_id)
 
-class MethodTraces:
-    """Makes the spans of one call of the contract."""
+            def ended(code: grpc.StatusCode) -> None:
+                structlog.contextvars.reset_contextvars(**logged)
+                _end(span, code, is_error=code in _SERVER_FAULTS)
 
-    def __init__(self, tracer: Tracer, method: str, *, begins_traces: bool) -> None:
-        self._tracer = tracer
-        self._begins_traces = begins_traces
-        self._method = method
-        self._attributes = _attributes(method)
+            return ended
 
-    def started(self, metadata: Callable[[], Metadata | None]) -> ServerSpan | None:
-        """A call began, in the trace that its caller names. None: it is not sampled."""
-        carrier = {key: str(value) for key, value in metadata() or () if key in _CONTEXT_KEYS}
-        if not carrier and not self._begins_traces:  # most calls: the sampler would say no, and take its time
-            return None
-        context = _PROPAGATOR.extract(carrier)
-        span = self._tracer.start_span(self._method, context, SpanKind.SERVER, self._attributes)
-        if not span.is_recording():
-            return None
-        trace_id = format_trace_id(span.get_span_context().trace_id)
-        return ServerSpan(span, structlog.contextvars.bind_contextvars(trace_id=trace_id))
-
-    def ended(self, code: grpc.StatusCode, started: ServerSpan | None) -> None:
-        if started is not None:
-            structlog.contextvars.reset_contextvars(**started.logged)
-            _end(started.span, code, is_error=code in _SERVER_FAULTS)
+        return None if streams else begun
 
 
 def traced_calls(tracer: Tracer, target: str) -> ClientCallObserver:

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
 from namesrv.core.errors import Reason, Refused
-from namesrv_common.server.rpc_handlers import Context, StreamBehaviour, UnaryBehaviour, methods_of
+from namesrv_common.server.rpc_handlers import Behaviour, Context, methods_of
 
 
 def whole(service: ServiceDescriptor, *parts: object) -> tuple[object, ...]:
@@ -26,14 +26,14 @@ class RefusedCalls:
             setattr(self, method.name, make(method))
 
 
-def _refused(method: MethodDescriptor) -> UnaryBehaviour:
+def _refused(method: MethodDescriptor) -> Behaviour:
     async def refused(_request: Message, _context: Context) -> bytes:
         raise _not_implemented(method)
 
     return refused
 
 
-def _refused_stream(method: MethodDescriptor) -> StreamBehaviour:
+def _refused_stream(method: MethodDescriptor) -> Behaviour:
     async def refused(_request: Message, _context: Context) -> AsyncIterator[bytes]:
         raise _not_implemented(method)
         yield b""  # type: ignore[unreachable]  # makes this a generator, as streams are

@@ -21,6 +21,7 @@ from namesrv.error_codes import FAILURES as OF_NAME_SERVER
 from namesrv_common.errors import Refused, invalid_field
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server import rpc_handlers
+from namesrv_common.server.call_metrics import BeginOfCall
 from namesrv_common.server.health_service import MAX_SERVICE_LENGTH, HealthService
 from namesrv_common.server.rpc_handlers import (
     MAX_STREAM_REQUEST_BYTES,
@@ -32,11 +33,8 @@ from namesrv_common.server.rpc_handlers import (
     Memory,
     MessageT,
 )
-from tests.support.partial_services import RefusedCalls
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
-LIST = RefusedCalls([SERVICE.methods_by_name["List"]])
-"""A call that no test makes."""
 REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
 NO_MESSAGE = b"\xff\xff"
 GONE = grpc.aio.InternalError()
@@ -87,14 +85,8 @@ class Observer:
     def __init__(self) -> None:
         self.ended_with: list[grpc.StatusCode] = []
 
-    def of(self, _method: str, *, streams: bool) -> Observer:
-        return self
-
-    def started(self, _metadata: object) -> None:
-        pass
-
-    def ended(self, code: grpc.StatusCode, _started: None) -> None:
-        self.ended_with.append(code)
+    def of(self, _method: str, *, streams: bool) -> BeginOfCall:
+        return lambda _metadata: self.ended_with.append
 
 
 class Part:
@@ -159,7 +151,7 @@ class World:
             observers=(self.observer,),
             large_streams=large_streams,
         )
-        self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part, LIST))
+        self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part,))
 
     async def check(self, reader: Reader, request: bytes = REQUEST) -> bytes:
         answer: bytes = await self.handlers["Check"].unary_unary(request, reader)
@@ -402,7 +394,7 @@ class BadInPieces(LargeRequests):
 def test_a_large_request_that_is_no_message_is_not_held_while_its_answer_leaves(call: str) -> None:
     large_requests, tally = BadInPieces(), Tally()
     handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally, large_requests=large_requests)
-    handler: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")), LIST))[call]
+    handler: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")),))[call]
     reader = Reader()
     with pytest.raises(grpc.aio.AbortError):
         asyncio.run((handler.unary_unary or handler.unary_stream)(REQUEST, reader))
@@ -431,7 +423,7 @@ class Parsed(Tally):
 async def test_of_large_requests_one_is_parsed_in_a_turn_of_the_event_loop(large: bool, most: int) -> None:
     tally = Parsed(large=large)
     handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally)
-    check: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")), LIST))["Check"].unary_unary
+    check: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")),))["Check"].unary_unary
 
     calls = [asyncio.create_task(check(REQUEST, Reader())) for _ in range(5)]
     in_turns = []

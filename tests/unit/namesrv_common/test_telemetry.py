@@ -19,8 +19,9 @@ def test_calls_answered_elsewhere_are_added_to_those_that_were_observed() -> Non
     registry = CollectorRegistry()
     elsewhere = {(METHOD, OK): (5, 0.25), (METHOD, NOT_FOUND): (2, 0.5)}
     metrics = CallMetrics(registry, lambda: elsewhere)
-    observed = metrics.of(METHOD, streams=False)
-    observed.ended(OK, observed.started(lambda: ()))
+    ended = metrics.of(METHOD, streams=False)(lambda: ())
+    assert ended is not None
+    ended(OK)
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, {"grpc_method": METHOD, **labels})
