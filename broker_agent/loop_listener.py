@@ -13,11 +13,10 @@ from broker_agent.errors import FAILURES, StartError
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.grpcio_server import check_bindable
-from namesrv_common.server.health_service import HealthService
+from namesrv_common.server.health_service import HealthService, ShareGate
 from namesrv_common.server.loop_thread import LoopThread
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.rpc_handlers import CallHandlers
-from namesrv_common.server.share_gate import ShareGate
 from namesrv_common.server.shares import Shares
 from namesrv_common.tls.listener_tls import ListenerTls
 

@@ -149,16 +149,12 @@ def _is_host(host: str, *, is_ipv6: bool) -> bool:
 
 
 def owner_of(address: str) -> str:
-    """Returns the owner of an address: the address, its /64 or loopback."""
-    ip = _ip_of(address)
-    return LOOPBACK if ip is not None and ip.is_loopback else site_of(address)
-
-
-def site_of(address: str) -> str:
-    """Returns an address, or the /64 of an IPv6 address."""
+    """Returns the owner of an address: the address, the /64 of an IPv6 address, or loopback."""
     ip = _ip_of(address)
     if ip is None:
         return address
+    if ip.is_loopback:
+        return LOOPBACK
     return str(ip if ip.version == 4 else ipaddress.ip_network((ip, _IPV6_SITE), strict=False))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from route_client.cache import KnownRoute, any_broker_of
@@ -38,9 +37,7 @@ class AioRouteClient(RouteReads):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def route(self, topic: str) -> KnownRoute:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from route_client.cache import RouteChange
@@ -91,9 +90,7 @@ class Changes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -7,7 +7,6 @@ import random
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import CancelledError
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from route_client.cache import KnownRoute, any_broker_of
@@ -70,9 +69,7 @@ class RouteClient(RouteReads):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def route(self, topic: str) -> KnownRoute:

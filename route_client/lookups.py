@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import grpc
 
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, RichError
+from namesrv_common.grpc_errors import ELSEWHERE, CallError, RichError
 from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
 from route_client.namesrv import BATCH_TOPICS, BatchAnswer, Namesrvs, RouteSink
@@ -17,17 +17,7 @@ from route_client.watch_stream import KeptTopics, ResumePoint
 PATIENCE_SECONDS = 1.0
 """Silence of a name server after which the next one is asked as well."""
 
-ASK_ELSEWHERE = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.CANCELLED,
-    }
-)
+ASK_ELSEWHERE = ELSEWHERE | {grpc.StatusCode.RESOURCE_EXHAUSTED}
 """Codes that say something about the name server and not about the topic. UNIMPLEMENTED: another service."""
 
 

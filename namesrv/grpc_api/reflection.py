@@ -17,8 +17,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from namesrv.error_codes import FAILURES
 from namesrv_common.errors import Refused
+from namesrv_common.server.health_service import ShareGate
 from namesrv_common.server.rpc_handlers import Context
-from namesrv_common.server.share_gate import ShareGate
 
 SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 """The names of the reflection service."""

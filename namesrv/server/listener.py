@@ -31,11 +31,10 @@ from namesrv_common.process.systemd import listeners_handed_over
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.grpcio_server import check_bindable
 from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
-from namesrv_common.server.health_service import HealthService
+from namesrv_common.server.health_service import HealthService, ShareGate
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import reloaded_permits, warn_of_permits
 from namesrv_common.server.rpc_handlers import CallHandlers, LargeRequests
-from namesrv_common.server.share_gate import ShareGate
 from namesrv_common.tls.listener_tls import ListenerTls
 
 # The listener: its port, the services of both packages, and the services that every gRPC server has.

@@ -265,27 +265,23 @@ def open_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.Channel:
     """A connection to a server, made at the first call; without security, or over TLS with certificates as they are."""
-    target, options = str(endpoint), with_common(options)
-    if security is None:
-        return grpc.insecure_channel(target, options=options)
-
-    def connect() -> tuple[int, grpc.Channel]:
-        generation, credentials = security.credentials()
-        return generation, grpc.secure_channel(target, credentials, options=(*options, *security.options))
-
-    return cast("grpc.Channel", RenewedChannel(connect, security.generation, security.token))
+    return cast("grpc.Channel", _open(grpc, endpoint, options, security))
 
 
 def open_aio_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.aio.Channel:
     """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
+    return cast("grpc.aio.Channel", _open(grpc.aio, endpoint, options, security))
+
+
+def _open(api: Any, endpoint: Endpoint | str, options: Options, security: ClientSecurity | None) -> Any:
     target, options = str(endpoint), with_common(options)
     if security is None:
-        return grpc.aio.insecure_channel(target, options=options)
+        return api.insecure_channel(target, options=options)
 
-    def connect() -> tuple[int, grpc.aio.Channel]:
+    def connect() -> tuple[int, Any]:
         generation, credentials = security.credentials()
-        return generation, grpc.aio.secure_channel(target, credentials, options=(*options, *security.options))
+        return generation, api.secure_channel(target, credentials, options=(*options, *security.options))
 
-    return cast("grpc.aio.Channel", RenewedChannel(connect, security.generation, security.token))
+    return RenewedChannel(connect, security.generation, security.token)

@@ -49,14 +49,9 @@ class ListenerSecuritySettings(_KeyPairSettings):
 
     def listener_tls(self, check: CertificateCheck | None = None) -> ListenerTls | None:
         """Reads the files of the listener; None without TLS. Raises CertificateError."""
-        files = self.listener_files()
-        return None if files is None else ListenerTls(files, check=check)
-
-    def listener_files(self) -> ListenerFiles | None:
-        """The files of the listener; None without TLS."""
         if self.tls_cert is None or self.tls_key is None:
             return None
-        return ListenerFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+        return ListenerTls(ListenerFiles(self.tls_cert, self.tls_key, self.tls_client_ca), check=check)
 
 
 class ClientSecuritySettings(_KeyPairSettings):
@@ -81,9 +76,8 @@ class ClientSecuritySettings(_KeyPairSettings):
         """Reads the files of the client; None without TLS. Raises CertificateError."""
         if self.tls_ca is None:
             return None
-        return ClientSecurity(
-            ClientFiles(self.tls_ca, self.tls_cert, self.tls_key, self.token_file, self.tls_server_name)
-        )
+        files = ClientFiles(self.tls_ca, self.tls_cert, self.tls_key, self.token_file, self.tls_server_name)
+        return ClientSecurity(files)
 
 
 def certificates(listener: ListenerTls | None, client: ClientSecurity | None) -> dict[str, Validity]:

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 import grpc
 from grpc_health.v1 import health_pb2 as pb
 
-from namesrv_common.server.rpc_handlers import CallHandlers, Context
+from namesrv_common.server.rpc_handlers import CallHandlers, Context, Gate
+from namesrv_common.server.shares import Sharer, Shares, sharer_at
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
 
@@ -84,3 +85,23 @@ class HealthService:
     def _wake(self) -> None:
         for changed in self._watchers:
             changed.set()
+
+
+class ShareGate(Gate):
+    """The gate of health and reflection, which everybody may call: each address has a share of the open calls."""
+
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
+
+    def enter(self, context: Context) -> Sharer:
+        """A call begins. Raises OVERLOADED if no share is left."""
+        sharer = sharer_at(context.peer())
+        self.shares.take(sharer)
+        return sharer
+
+    def leave(self, entered: Sharer) -> None:
+        self.shares.give_back(entered)
+
+    def has_room(self) -> bool:
+        """Whether any caller could make another call."""
+        return self.shares.has_room_for_anyone()

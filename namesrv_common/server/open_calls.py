@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 import structlog
@@ -85,9 +84,7 @@ class WhileAllowed:
         self._refusal = refusal
         self._task.cancel()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.calls.remove(self)
         if self._refusal is None:
             return

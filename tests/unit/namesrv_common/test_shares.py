@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, rule
 
 from namesrv_common.endpoints import LOOPBACK
 from namesrv_common.errors import CommonReason, Refused
-from namesrv_common.server.share_gate import ShareGate
+from namesrv_common.server.health_service import ShareGate
 from namesrv_common.server.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, sharer_at
 from tests.properties import Machine, machine_test
 from tests.support.refusals import refuses
