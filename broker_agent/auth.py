@@ -17,7 +17,6 @@ from broker_agent.settings import AgentSettings
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.errors import Refused, not_permitted
 from namesrv_common.files.watched_file import WatchedFile
-from namesrv_common.group_patterns import Group
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import (
     AgentAction,
@@ -35,6 +34,7 @@ from namesrv_common.server.rpc_handlers import Gate
 from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError
 from namesrv_common.tls.listener_tls import ListenerTls
+from namesrv_common.topic_names import Group
 
 # The action that each call of the agent is: what a permit must grant for it.
 

@@ -27,8 +27,7 @@ from namesrv_common.process.command_line import version_option
 from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.program import use_all_descriptors
 from namesrv_common.process.settings_cli import add_command, exit_with
-from namesrv_common.process.sighup import reload_on_hangup
-from namesrv_common.process.systemd import tell_systemd
+from namesrv_common.process.systemd import reload_on_hangup, tell_systemd
 from namesrv_common.tls.certificates import CertificateError
 
 # The signals that end the agent.

@@ -19,7 +19,7 @@ from namesrv_common.process.command_line import version_option
 from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.program import stop_event, use_all_descriptors
 from namesrv_common.process.settings_cli import add_command, exit_with
-from namesrv_common.process.sighup import reload_on_hangup
+from namesrv_common.process.systemd import reload_on_hangup
 from namesrv_common.tls.certificates import CertificateError
 
 PROGRAM = "namesrv"

@@ -1,8 +1,10 @@
-"""Topic names: their rules and their kinds."""
+"""Names: the rules of all, the kinds of topics, and patterns of broker groups."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 # Rules for the names of clusters, brokers and topics, and for topics' settings: the same on both sides.
@@ -130,3 +132,30 @@ def listing_order(topic: str, named_after: Collection[str] = ()) -> tuple[bool, 
 def application_first(topics: Iterable[str], named_after: Collection[str] = ()) -> list[str]:
     """Topics in the order of a list for people."""
     return sorted(topics, key=lambda topic: listing_order(topic, named_after))
+
+
+# Patterns of broker groups, ``CLUSTER/BROKER``: the notation of permits and of the command line.
+
+_NAMES = re.compile(r"[^/@]+/[^/@]+")
+"""A pattern matches an at sign in a name by ``*``, and a slash by nothing."""
+
+Group = tuple[str, str]
+"""The names of a broker group: cluster and broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPattern:
+    """Names of broker groups, ``CLUSTER/BROKER``, where ``*`` stands for any characters of a name."""
+
+    text: str
+    _compiled: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> GroupPattern:
+        """Reads a pattern. Raises ValueError if the text is no pattern."""
+        if not (_NAMES.fullmatch(text) and text.isprintable()):
+            raise ValueError(f"{text!r} is not CLUSTER/BROKER; * stands for any characters of a name")
+        return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
+
+    def matches(self, group: Group) -> bool:
+        return self._compiled.fullmatch("/".join(group)) is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.tools.generated_page import table, write_or_check
-from namesrv_common.process.rate_limited_log import RateLimitedLog
+from namesrv_common.process.logs import RateLimitedLog
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {

@@ -15,7 +15,7 @@ from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBroke
 from namesrv.core.operator_changes import TOPICS_NAMED, OperatorOutcome
 from namesrv.core.removals import MASS_LOSS_GUARD
 from namesrv.core.state import RouteState
-from namesrv_common.process.rate_limited_log import RateLimitedLog
+from namesrv_common.process.logs import RateLimitedLog
 from namesrv_common.topic_names import SHOWN_CHARACTERS
 
 BROKERS_NAMED = 3

@@ -24,7 +24,7 @@ from namesrv.remoting.calls import Calls, InTurn
 from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
 from namesrv.remoting.wire import GO_AWAY, PLEASE_GO_AWAY, BrokenFrame, Request, RequestCode, answer, request_of
 from namesrv.runtime_settings import ROCKETMQ_DENIED
-from namesrv_common.process.rate_limited_log import RateLimitedLog
+from namesrv_common.process.logs import RateLimitedLog
 
 REQUESTS = (
     Requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, may_be_kept=True),

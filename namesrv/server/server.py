@@ -69,7 +69,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.process.malloc_trim import return_freed_memory
+from namesrv_common.process.program import return_freed_memory
 from namesrv_common.process.shutdown import Background, in_daemon_thread, run_step
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from namesrv_common.process.tls_settings import certificates

@@ -1,9 +1,10 @@
-"""The start of a console script, its file descriptors, and the event that its signals set."""
+"""The start of a console script, its file descriptors, its freed memory, and the event that its signals set."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import importlib
 import importlib.util
@@ -86,6 +87,20 @@ def without_others(limit: int) -> int:
     if limit == resource.RLIM_INFINITY:
         limit = MOST
     return limit - min(FOR_OTHERS, limit // 4)
+
+
+# Memory that floods leave: glibc keeps most of it, because a little of each piece stays in use.
+
+TRIM_SECONDS = 5.0
+"""At most 10 s may pass until the memory of a flood is returned."""
+
+
+async def return_freed_memory(pause_seconds: float = TRIM_SECONDS) -> None:
+    """Has the C library return free memory now and then, where it can (glibc). Runs until cancelled."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while malloc_trim is not None:
+        await asyncio.sleep(pause_seconds)
+        await asyncio.to_thread(malloc_trim, 0)
 
 
 # The signals that end a program with an event loop.

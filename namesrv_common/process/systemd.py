@@ -1,15 +1,17 @@
-"""Sockets that systemd hands to a service, and states that the service reports: sd_listen_fds(3), sd_notify(3)."""
+"""Sockets that systemd hands to a service, states that it reports, and its reload: sd_listen_fds(3), sd_notify(3)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Mapping, MutableMapping
 
 import structlog
 
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import request_reload
 
 FIRST_DESCRIPTOR = 3
 """The number of the first descriptor that is handed over; the others follow it."""
@@ -83,6 +85,19 @@ async def feed_watchdog(within_seconds: float) -> None:
     while True:
         tell_systemd("WATCHDOG=1")
         await asyncio.sleep(within_seconds / WATCHDOG_MESSAGES)
+
+
+def reload_on_hangup() -> None:
+    """Makes SIGHUP reload certificates, permits and other watched files. Call it in the main thread.
+
+    Each file is read again within a second, by the part of the program that uses it, and that part logs the result.
+    """
+
+    def requested(_number: int, _frame: object) -> None:
+        request_reload()
+        _log.info("reload_requested", signal="SIGHUP")
+
+    signal.signal(signal.SIGHUP, requested)
 
 
 def _listener(number: int, name: str) -> socket.socket:

@@ -24,10 +24,9 @@ from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint, is_host_name
 from namesrv_common.errors import Refused, not_authenticated, not_permitted
 from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.files.watched_file import WatchedFile
-from namesrv_common.group_patterns import Group, GroupPattern
-from namesrv_common.process.rate_limited_log import RateLimitedLog
+from namesrv_common.process.logs import RateLimitedLog
 from namesrv_common.tls.certificates import identities
-from namesrv_common.topic_names import MAX_NAME_LENGTH
+from namesrv_common.topic_names import MAX_NAME_LENGTH, Group, GroupPattern
 
 # Permits: principals, the certificates and tokens that identify them, and what each may do.
 

@@ -17,8 +17,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.group_patterns import GroupPattern
 from namesrv_common.printable import printable_json
+from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.matching import PATTERN, Named, groups_named
 from nsctl.held import clock_of, entries, reason_of
 from nsctl.output import Format, Row, Since, row

@@ -8,8 +8,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from namesrv_common.client.namesrv_client import NamesrvClient
-from namesrv_common.group_patterns import GroupPattern
-from namesrv_common.topic_names import application_first, is_application
+from namesrv_common.topic_names import GroupPattern, application_first, is_application
 from nsctl.held import GROUPS, TOPICS, all_intents, tables
 from nsctl.session import Session
 from nsctl.writable import GroupKey, drains, group_of, lacks_writable_queue

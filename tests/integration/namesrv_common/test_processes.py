@@ -18,7 +18,7 @@ print("end")
 FREED_MEMORY = """
 import asyncio
 from pathlib import Path
-from namesrv_common.process.malloc_trim import return_freed_memory
+from namesrv_common.process.program import return_freed_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20

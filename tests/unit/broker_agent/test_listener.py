@@ -16,8 +16,8 @@ from broker_agent.auth import ACTIONS, COMMANDS, SERVICES, AgentAdmission, by_pe
 from broker_agent.errors import CODES, Reason
 from broker_agent.listener import CallThreads
 from namesrv_common.errors import CommonReason, Refused
-from namesrv_common.group_patterns import GroupPattern
 from namesrv_common.server.permits import AgentAction, Permits, Principal
+from namesrv_common.topic_names import GroupPattern
 from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 

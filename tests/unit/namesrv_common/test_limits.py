@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
-from namesrv_common.process.rate_limited_log import RateLimitedLog
+from namesrv_common.process.logs import RateLimitedLog
 from tests.support.virtual_clock import VirtualClock
 
 LIMITS = ResponseLimits(bytes=1_000, rows=10, seconds=60.0)

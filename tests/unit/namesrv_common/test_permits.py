@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from namesrv_common.errors import CommonReason, Refused
-from namesrv_common.group_patterns import GroupPattern
 from namesrv_common.server.permits import (
     MAX_PERMITS_FILE_BYTES,
     MAX_PRINCIPALS,
@@ -23,6 +22,7 @@ from namesrv_common.server.permits import (
     bearer_token,
     read_permits,
 )
+from namesrv_common.topic_names import GroupPattern
 from tests.support.refusals import refuses
 
 TOML = """
