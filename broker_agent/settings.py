@@ -13,8 +13,7 @@ from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.labels import parse_labels, shown_labels
-from namesrv_common.process.json_lines import LogFormat
-from namesrv_common.process.logs import LogLevel
+from namesrv_common.process.logs import LogFormat, LogLevel
 from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
 from namesrv_common.process.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
 from namesrv_common.topic_names import MAX_PERM, check_name

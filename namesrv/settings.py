@@ -13,8 +13,7 @@ from pydantic_settings import SettingsConfigDict
 from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS, MAX_PROXY_NETWORKS
 from namesrv_common.endpoints import Endpoint, parse_endpoints
-from namesrv_common.process.json_lines import LogFormat
-from namesrv_common.process.logs import LogLevel
+from namesrv_common.process.logs import LogFormat, LogLevel
 from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
 from namesrv_common.process.tls_settings import ListenerSecuritySettings
 from namesrv_common.server.shares import ShareRules

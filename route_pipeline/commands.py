@@ -16,9 +16,8 @@ import typer
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from namesrv_common.endpoints import parse_endpoints
-from namesrv_common.process.command_line import LoggingCommand, version_option
-from namesrv_common.process.json_lines import LogFormat, report, write_json_lines
-from namesrv_common.process.logs import configure_logs
+from namesrv_common.process.command_line import LoggingCommand, report, version_option, write_json_lines
+from namesrv_common.process.logs import LogFormat, configure_logs
 from namesrv_common.process.terminal import TableConsole
 from route_pipeline import tables
 from route_pipeline.html_report import html_report

@@ -1,15 +1,42 @@
-"""Options that the command lines of all programs share, and commands that have a log."""
+"""What the command lines of all programs share: options, commands that have a log, and lines for people."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
 
-from namesrv_common.process.json_lines import is_json_wanted, report, write_json_lines
+from namesrv_common.printable import print_error, printable_json
 from namesrv_common.version import __version__
+
+# Lines to the person who starts a program, before it has a log: text, or JSON objects where the program's log is JSON.
+
+
+class _Lines:
+    are_json: ClassVar[bool] = False
+
+
+def write_json_lines() -> None:
+    """Makes each later line of `report` an object."""
+    _Lines.are_json = True
+
+
+def report(program: str, text: str, event: str, level: str) -> None:
+    """Writes one line to standard error: text, or an object with the keys of a log line."""
+    if not _Lines.are_json:
+        print_error(program, text)
+        return
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    line = {"program": program, "text": text, "event": event, "level": level, "timestamp": now}
+    sys.stderr.write(printable_json(json.dumps(line)) + "\n")
+
+
+# Commands and options.
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """Click's UsageError, which newer versions of typer bring along under another name."""
@@ -23,11 +50,12 @@ class LoggingCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the words of the command."""
-        words = args[:]
+        words = " ".join(args).replace("=", " ")
         try:
             return super().parse_args(ctx, args)
         except _USAGE_ERROR as error:
-            if not is_json_wanted(words, os.environ.get(self.variable)):
+            from_variable = "--log-format" not in words and os.environ.get(self.variable) == "json"
+            if not (from_variable or "--log-format json" in words):
                 raise
             write_json_lines()
             report(str(ctx.find_root().info_name), error.format_message(), "cannot_start", "error")

@@ -17,8 +17,8 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from namesrv_common.printable import printable, printable_json
-from namesrv_common.process.json_lines import LogFormat
 
+LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 QUEUE_CAPACITY = 10_000

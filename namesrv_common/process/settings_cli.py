@@ -24,8 +24,7 @@ from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from namesrv_common.process.command_line import LoggingCommand
-from namesrv_common.process.json_lines import report, write_json_lines
+from namesrv_common.process.command_line import LoggingCommand, report, write_json_lines
 
 EXIT_BAD_START = 2
 """Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
@@ -63,24 +62,25 @@ class ProgramSettings(BaseSettings):
             OSError: The file cannot be read.
             tomllib.TOMLDecodeError: The file is not TOML.
         """
+        if config_file is not None:
+            config_file.open("rb").close()  # pydantic-settings ignores a file that is not there
 
         class Configured(cls):  # type: ignore[valid-type,misc]
-            @classmethod
-            def settings_customise_sources(
-                cls,
-                settings_cls: type[BaseSettings],
-                init_settings: PydanticBaseSettingsSource,
-                env_settings: PydanticBaseSettingsSource,
-                dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-                file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-            ) -> tuple[PydanticBaseSettingsSource, ...]:
-                sources = (init_settings, env_settings)
-                if config_file is None:
-                    return sources
-                config_file.open("rb").close()  # pydantic-settings ignores a file that is not there
-                return (*sources, TomlConfigSettingsSource(settings_cls, config_file))
+            model_config = SettingsConfigDict(toml_file=config_file)
 
         return Configured(**flags)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        *_: Any,
+        **_others: Any,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, the environment and the file, in this order. Called by pydantic-settings."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
     def as_toml(self) -> str:
         """The settings in force as the text of a TOML file."""

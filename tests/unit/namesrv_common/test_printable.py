@@ -17,8 +17,7 @@ import structlog
 from rich.table import Table
 
 from namesrv_common.printable import UNPRINTABLE, print_error, printable, printable_json
-from namesrv_common.process.json_lines import LogFormat
-from namesrv_common.process.logs import configure_logs
+from namesrv_common.process.logs import LogFormat, configure_logs
 from namesrv_common.process.settings_cli import exit_with
 from namesrv_common.process.terminal import TableConsole
 from nsctl.output import Format, show
