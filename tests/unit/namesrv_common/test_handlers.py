@@ -225,7 +225,6 @@ def test_a_call_that_something_else_cancels_is_told_that_the_program_ends(failur
 
 @both
 async def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
-
     begun = asyncio.Event()
 
     async def work() -> Any:
@@ -301,7 +300,6 @@ def test_a_reader_that_takes_nothing_is_cut_and_told_so(failures: Failures) -> N
 
 @both
 async def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures: Failures) -> None:
-
     taken: list[int] = []
     world = World(failures, answering(b"message"))
 
@@ -331,7 +329,6 @@ def test_a_stream_refuses_a_request_larger_than_it_needs(failures: Failures) -> 
 
 
 async def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
-
     world, request = World(OF_NAME_SERVER, answering(b"message")), bytes(bytearray(REQUEST))
     before, while_open = sys.getrefcount(request), 0
 
@@ -358,7 +355,6 @@ def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
 
 
 async def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
-
     held: list[Refused] = []
 
     async def work() -> Any:
@@ -468,7 +464,6 @@ class HealthWorld:
 
 
 async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
-
     world = HealthWorld()
     stuck, reading = world.watch("a"), world.watch("a")
     told = [(await anext(stuck)).status]
@@ -483,7 +478,6 @@ async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_st
 
 
 async def test_an_open_watch_does_not_keep_its_request() -> None:
-
     world, request = HealthWorld(), pb.HealthCheckRequest(service="a")
     before = sys.getrefcount(request)
     watch: Any = world.health.Watch(request, world.context)
@@ -492,14 +486,12 @@ async def test_an_open_watch_does_not_keep_its_request() -> None:
 
 
 async def test_a_watch_of_a_name_longer_than_any_service_is_refused() -> None:
-
     world = HealthWorld()
     assert ([answer async for answer in world.watch("a" * (MAX_SERVICE_LENGTH + 1))]) == []
     assert world.context.code is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_statuses_that_are_set_during_the_shutdown_are_ignored() -> None:
-
     world = HealthWorld()
     world.health.set("a", IS_SERVING)
     world.health.enter_shutdown()

@@ -36,7 +36,6 @@ async def begun(*tasks: asyncio.Task[None]) -> None:
 
 
 async def test_a_refused_call_ends_with_the_refusal_and_others_go_on() -> None:
-
     calls = OpenCalls()
     ended, kept = (asyncio.create_task(waiting(calls, check)) for check in (refused, admitted))
     await begun(ended, kept)
@@ -53,7 +52,6 @@ async def test_a_refused_call_ends_with_the_refusal_and_others_go_on() -> None:
 
 
 async def test_a_call_whose_caller_has_gone_too_is_cancelled() -> None:
-
     calls = OpenCalls()
     call = asyncio.create_task(waiting(calls, refused))
     await begun(call)
@@ -85,7 +83,6 @@ def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
 
 
 async def test_a_call_that_has_ended_is_not_checked() -> None:
-
     calls = OpenCalls()
 
     def fails() -> None:
@@ -110,7 +107,6 @@ class Connection:
 
 
 async def test_each_call_is_ended_once_however_often_permits_change() -> None:
-
     calls, connection = OpenCalls(), Connection()
     calls.add(connection)
     await calls.check_again()
@@ -120,7 +116,6 @@ async def test_each_call_is_ended_once_however_often_permits_change() -> None:
 
 
 async def test_others_have_their_turn_between_slices_of_many_calls() -> None:
-
     calls, connections = OpenCalls(), [Connection() for _ in range(3 * CHECK_SLICE)]
     for connection in connections:
         calls.add(connection)
@@ -133,7 +128,6 @@ async def test_others_have_their_turn_between_slices_of_many_calls() -> None:
 
 
 async def test_a_call_that_ends_while_others_are_checked_is_passed_over() -> None:
-
     calls = OpenCalls()
     first = [Connection() for _ in range(CHECK_SLICE)]
     last = Connection()

@@ -133,7 +133,6 @@ def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache) -> 
 
 
 async def test_a_writer_that_ends_behind_a_slow_load_saves_what_waits(cache: DiskCache) -> None:
-
     writer, loaded = DiskWriter(cache), threading.Event()
     writer._thread.submit(loaded.wait, 20)
     saving = asyncio.create_task(writer.run())
