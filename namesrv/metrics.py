@@ -253,4 +253,4 @@ class Observability(Exports):
             listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
             self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
         if self.telemetry is not None:
-            self.observers = (*self.observers, self.telemetry.call_traces)
+            self.observers = (*self.observers, self.telemetry)

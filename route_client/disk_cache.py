@@ -73,7 +73,8 @@ class DiskCache:
             if route is None:
                 disk.remove(self._path(topic))
             else:
-                self._replace(self._path(topic), self._written(topic, route))
+                body = to_wire(route).SerializeToString()
+                self._replace(self._path(topic), self._head(topic, body) + b"\n" + body)
         except OSError as error:
             self.failed_writes += 1
             _log.warning("the route of topic %s could not be cached: %s", topic, error)
@@ -85,10 +86,6 @@ class DiskCache:
     def _head(self, topic: str, body: bytes) -> bytes:
         checksum = hashlib.sha256(body).hexdigest()
         return json.dumps({"format": FORMAT, "fleet": self._fleet, "topic": topic, "sha256": checksum}).encode()
-
-    def _written(self, topic: str, route: TopicRoute) -> bytes:
-        body = to_wire(route).SerializeToString()
-        return self._head(topic, body) + b"\n" + body
 
     def _read(self, topic: str, content: bytes) -> TopicRoute:
         if len(content) > MAX_FILE_BYTES:

@@ -153,14 +153,6 @@ class ClientCallMetrics:
         self._targets: set[str] = set()
         """Targets that are not forgotten: the last call to one that left may end later."""
 
-    def began(self, method: str, target: str) -> None:
-        if target in self._targets:
-            self._started.labels(method, target).inc()
-
-    def ended(self, method: str, target: str, code: grpc.StatusCode, seconds: float) -> None:
-        for duration in self._durations if target in self._targets else ():
-            duration.labels(method, target, code.name).observe(seconds)
-
     def forget(self, target: str) -> None:
         """Drops the series of a target that has left the list."""
         self._targets.discard(target)
@@ -172,8 +164,14 @@ class ClientCallMetrics:
         self._targets.add(target)
 
         def begun(method: str, _metadata: dict[str, str], *, streams: bool) -> EndOfCall:  # noqa: ARG001
-            self.began(method, target)
+            if target in self._targets:
+                self._started.labels(method, target).inc()
             started = time.perf_counter()
-            return lambda code: self.ended(method, target, code, time.perf_counter() - started)
+
+            def ended(code: grpc.StatusCode) -> None:
+                for duration in self._durations if target in self._targets else ():
+                    duration.labels(method, target, code.name).observe(time.perf_counter() - started)
+
+            return ended
 
         return begun

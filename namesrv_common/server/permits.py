@@ -32,7 +32,6 @@ from namesrv_common.topic_names import MAX_NAME_LENGTH, Group, GroupPattern
 
 _SECRET = secrets.token_bytes(32)
 
-
 _Network = IPv4Network | IPv6Network
 
 
@@ -162,10 +161,7 @@ class Permits:
 
     def of_certificate(self, names: Iterable[str]) -> Principal | None:
         """The principal of the first name that one has."""
-        for name in names:
-            if principal := self.by_certificate.get(name):
-                return principal
-        return None
+        return next((self.by_certificate[name] for name in names if name in self.by_certificate), None)
 
     def of_token(self, token: str) -> Principal | None:
         return self.by_token.get(token_key(hashlib.sha256(token.encode()).digest()))

@@ -42,38 +42,6 @@ _SERVER_FAULTS = frozenset(
 """Codes that mark a server's span as an error, by OpenTelemetry's conventions for gRPC."""
 
 
-class CallTraces:
-    """Gives each call that is sampled a span, and its log lines the trace's id."""
-
-    def __init__(self, tracer: Tracer, *, begins_traces: bool = True) -> None:
-        """Makes spans by a tracer. If it begins no traces, only calls of traced callers have spans."""
-        self._tracer = tracer
-        self._begins_traces = begins_traces
-
-    def of(self, method: str, *, streams: bool) -> BeginOfCall | None:
-        """Makes the spans of a method, in the traces that callers name; None for streams."""
-        attributes = _attributes(method)
-
-        def begun(metadata: Callable[[], Metadata | None]) -> EndOfCall | None:
-            carrier = {key: str(value) for key, value in metadata() or () if key in _CONTEXT_KEYS}
-            if not carrier and not self._begins_traces:  # most calls: the sampler would say no, and take its time
-                return None
-            context = _PROPAGATOR.extract(carrier)
-            span = self._tracer.start_span(method, context, SpanKind.SERVER, attributes)
-            if not span.is_recording():
-                return None
-            trace_id = format_trace_id(span.get_span_context().trace_id)
-            logged = structlog.contextvars.bind_contextvars(trace_id=trace_id)
-
-            def ended(code: grpc.StatusCode) -> None:
-                structlog.contextvars.reset_contextvars(**logged)
-                _end(span, code, is_error=code in _SERVER_FAULTS)
-
-            return ended
-
-        return None if streams else begun
-
-
 def traced_calls(tracer: Tracer, target: str) -> ClientCallObserver:
     """Gives each call to a target a span, and sends its id to the server."""
 
@@ -113,7 +81,7 @@ _NOISY_LOGGERS = ("opentelemetry.exporter.otlp.proto.grpc.exporter", "openteleme
 
 
 class Telemetry:
-    """The exporter of a program's spans."""
+    """The exporter of a program's spans, and the observer of the calls that it answers."""
 
     def __init__(self, service: str, version: str, *, traces_follow_callers: bool) -> None:
         """Prepares everything; connects to nobody yet. Raises ValueError if a variable has no possible value."""
@@ -129,9 +97,31 @@ class Telemetry:
         self._tracers.add_span_processor(BatchSpanProcessor(self._spans))
         self._tracer = self._tracers.get_tracer(_SCOPE, version)
 
-    @property
-    def call_traces(self) -> CallTraces:
-        return CallTraces(self._tracer, begins_traces=self.begins_traces)
+    def of(self, method: str, *, streams: bool) -> BeginOfCall | None:
+        """Gives each sampled call of a method a span in its caller's trace, and its log lines the trace's id.
+
+        Streams have none. Without ``begins_traces``, only calls of traced callers have spans.
+        """
+        attributes = _attributes(method)
+
+        def begun(metadata: Callable[[], Metadata | None]) -> EndOfCall | None:
+            carrier = {key: str(value) for key, value in metadata() or () if key in _CONTEXT_KEYS}
+            if not carrier and not self.begins_traces:  # most calls: the sampler would say no, and take its time
+                return None
+            context = _PROPAGATOR.extract(carrier)
+            span = self._tracer.start_span(method, context, SpanKind.SERVER, attributes)
+            if not span.is_recording():
+                return None
+            trace_id = format_trace_id(span.get_span_context().trace_id)
+            logged = structlog.contextvars.bind_contextvars(trace_id=trace_id)
+
+            def ended(code: grpc.StatusCode) -> None:
+                structlog.contextvars.reset_contextvars(**logged)
+                _end(span, code, is_error=code in _SERVER_FAULTS)
+
+            return ended
+
+        return None if streams else begun
 
     def traced_calls(self, target: str) -> ClientCallObserver:
         return traced_calls(self._tracer, target)

@@ -37,11 +37,13 @@ def test_calls_answered_elsewhere_are_added_to_those_that_were_observed() -> Non
 def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_later() -> None:
     registry = CollectorRegistry()
     metrics = ClientCallMetrics(registry)
-    metrics.of("gone")
-    metrics.began("m", "gone")
+    begun = metrics.of("gone")
+    ends = [begun("m", {}, streams=False)]
     metrics.forget("gone")
-    metrics.began("m", "gone")
-    metrics.ended("m", "gone", code=grpc.StatusCode.OK, seconds=1.0)
+    ends.append(begun("m", {}, streams=False))
+    for ended in ends:
+        assert ended is not None
+        ended(OK)
     assert [sample for family in registry.collect() for sample in family.samples] == []
 
 
