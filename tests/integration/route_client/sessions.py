@@ -7,7 +7,7 @@ from typing import Any
 
 from route_client import ClientSettings, KnownRoute, RouteClient, Stale
 from tests.support.fakes.watched_name_server import FakeNameServer
-from tests.support.programs.processes import eventually
+from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.routes.wire_routes import route
 
 TOPIC = "TopicTest"
@@ -26,7 +26,7 @@ def first_is(server: FakeNameServer, *others: str) -> tuple[str, random.Random]:
     raise AssertionError("no such order")
 
 
-def watching(client: RouteClient, server: FakeNameServer) -> None:
+def watching(client: RouteClient, server: FakeNameServer | NamesrvProcess) -> None:
     eventually(client.status, lambda status: status.mode == "watch" and status.endpoint == server.endpoint)
 
 

@@ -8,17 +8,10 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, Stale
-from tests.integration.route_client.sessions import QUICK, TOPIC, gone, shows, watching
+from tests.integration.route_client.sessions import TOPIC, gone, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
-
-
-def test_polled_answers_carry_no_reasons_so_they_are_held_back(fake: FakeNameServer) -> None:
-    fake.watches = False
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        fake.put(TOPIC, None)
-        shows(client, stale=Stale.HELD)
 
 
 def test_without_a_name_server_routes_come_from_disk_and_are_fresh_once_one_answers(

@@ -12,7 +12,6 @@ from route_client import (
     AioRouteClient,
     ClientClosedError,
     ClientSettings,
-    NoWritableQueueError,
     RouteChange,
     RouteClient,
     TopicNotFoundError,
@@ -42,12 +41,6 @@ def test_without_a_default_topic_an_unknown_topic_is_an_error(fake: FakeNameServ
     with RouteClient(str(fake.endpoint), nobody_s) as client, pytest.raises(TopicNotFoundError, match="'NewTopic'"):
         client.publish_info("NewTopic")
     assert [TOPIC] not in fake.lookups
-
-
-def test_a_route_without_a_writable_queue_is_an_error_when_a_queue_is_selected(fake: FakeNameServer) -> None:
-    fake.put(TOPIC, wire_route(perm=4))
-    with RouteClient(str(fake.endpoint), QUICK) as client, pytest.raises(NoWritableQueueError):
-        client.select_one_queue(TOPIC)
 
 
 def test_faulty_brokers_are_avoided_if_that_is_on(fake: FakeNameServer) -> None:

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -16,20 +15,14 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
 from route_client import ClientSettings, KnownRoute, RouteClient
+from tests.integration.route_client.sessions import TOPIC, watching
 from tests.support.programs.agents import Agent, StandInBroker
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 
-TOPIC = "TopicTest"
 MASTER = "127.0.0.1:10911"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
 QUICK = ClientSettings(poll_seconds=0.2, timeout_seconds=5)
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    yield
-    eventually(lambda: [t.name for t in threading.enumerate() if t.name.startswith("route-client")], lambda t: not t)
 
 
 @pytest.fixture
@@ -50,10 +43,6 @@ def unregister(client: Client, name: str = "broker-a", addr: str = MASTER) -> No
 
 def broker_names(known: KnownRoute | None) -> list[str]:
     return [group.broker_name for group in known.route.broker_datas] if known is not None and known.route else []
-
-
-def watching(client: RouteClient, server: NamesrvProcess) -> None:
-    eventually(client.status, lambda status: status.mode == "watch" and status.endpoint == server.endpoint)
 
 
 def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from route_client import AioRouteClient, KnownRoute, RouteClient, TopicNotFoundError
+from route_client import AioRouteClient, KnownRoute, RouteClient, Stale, TopicNotFoundError
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
-from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.fakes.watched_name_server import FakeNameServer, Refusal
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
 
@@ -53,15 +53,6 @@ def test_a_topic_that_is_not_there_yet_arrives_when_it_comes_and_is_not_asked_fo
         shows(client, topic="Later")
 
 
-def test_where_there_is_no_watch_routes_are_polled(fake: FakeNameServer) -> None:
-    fake.watches = False
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
-        assert "NOT_IMPLEMENTED" in client.status().last_error
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-
-
 def test_the_watch_is_tried_again_where_there_was_none(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
     fake.watches = False
@@ -71,10 +62,21 @@ def test_the_watch_is_tried_again_where_there_was_none(fake: FakeNameServer, mon
         watching(client, fake)
 
 
-def test_where_there_are_too_many_watches_routes_are_polled(fake: FakeNameServer) -> None:
-    fake.refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)]
+@pytest.mark.parametrize(
+    ("refusals", "problem"),
+    [([], "NOT_IMPLEMENTED"), ([(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)], "LIMIT_EXCEEDED")],
+)
+def test_without_a_watch_routes_are_polled_and_unexplained_losses_held(
+    fake: FakeNameServer, refusals: list[Refusal], problem: str
+) -> None:
+    fake.watches, fake.refusals = bool(refusals), refusals
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+        assert problem in client.status().last_error
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+        fake.put(TOPIC, None)
+        shows(client, "broker-b", stale=Stale.HELD)
 
 
 def test_a_topic_that_is_too_many_for_the_watch_has_all_routes_polled(fake: FakeNameServer) -> None:

@@ -136,8 +136,6 @@ def test_scenario_83_consistent_hash_moves_only_the_queues_of_who_comes_or_goes(
     moved = {queue for queue in before if before[queue] != after[queue]}
     assert {before[queue] for queue in moved} <= {leaver}
     assert all(queue in moved for queue, id_ in before.items() if id_ == leaver)
-    # Read the other way round: the leaver comes, and queues move only to it.
-    assert {before[queue] for queue in moved} <= {leaver}
 
 
 def test_consistent_hash_has_upstream_s_places() -> None:

@@ -145,15 +145,11 @@ def test_a_loss_is_held_back_if_of_one_broker_only_nothing_is_heard(cache: Route
     assert shown(cache) == (BOTH, Stale.HELD)
 
 
-def test_an_older_revision_of_the_same_origin_changes_nothing(cache: RouteCache) -> None:
+def test_an_older_revision_of_one_origin_changes_no_route_and_no_hold(cache: RouteCache) -> None:
     cache.offer(answer(BOTH, 7))
     assert cache.offer(answer(ONLY_SLAVE, 6)) is None
     assert shown(cache) == (BOTH, None)
     assert cache.counters.outdated == 1
-
-
-def test_an_older_revision_does_not_end_a_hold_either(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 7))
     cache.offer(answer(None, 9))
     assert cache.offer(answer(BOTH, 8)) is None
     assert shown(cache) == (BOTH, Stale.HELD)

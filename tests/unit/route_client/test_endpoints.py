@@ -28,10 +28,6 @@ def test_a_list_has_addresses_and_names_that_stand_for_several() -> None:
     assert EndpointList.parse("dns:c:9876").fixed == ()
 
 
-def test_without_a_list_the_environment_has_it() -> None:
-    assert EndpointList.parse(None, {"NAMESRV_ADDR": "a:9876;b:9876"}).fixed == (A, B)
-
-
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [("", "empty"), ([], "empty"), ("a", "has no port"), ("a:0", "port"), ("a:1;a:1", "twice"), ("dns:", "empty|port")],

