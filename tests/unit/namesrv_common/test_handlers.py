@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2 as pb
 from structlog.testing import capture_logs
 
@@ -34,8 +33,8 @@ from namesrv_common.server.rpc_handlers import (
     MessageT,
 )
 
-SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
-REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
+SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
+REQUEST = pb.HealthCheckRequest(service="s").SerializeToString()
 NO_MESSAGE = b"\xff\xff"
 GONE = grpc.aio.InternalError()
 """What grpcio raises if the reader has left."""
@@ -98,11 +97,11 @@ class Part:
         self._work = work
         self.closed = False
 
-    async def Check(self, request: health_pb2.HealthCheckRequest, _context: Context) -> Any:  # noqa: N802
+    async def Check(self, request: pb.HealthCheckRequest, _context: Context) -> Any:  # noqa: N802
         assert request.service == "s"
         return await self._work()
 
-    async def Watch(self, request: health_pb2.HealthCheckRequest, _context: Context) -> AsyncIterator[Any]:  # noqa: N802
+    async def Watch(self, request: pb.HealthCheckRequest, _context: Context) -> AsyncIterator[Any]:  # noqa: N802
         assert request.service == "s"
         try:
             while True:
@@ -186,7 +185,7 @@ def failing(error: BaseException) -> Work:
 
 
 @both
-@pytest.mark.parametrize("answer", [b"\x08\x01", health_pb2.HealthCheckResponse(status=1)])
+@pytest.mark.parametrize("answer", [b"\x08\x01", pb.HealthCheckResponse(status=1)])
 def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any) -> None:
     world = World(failures, answering(answer))
     assert asyncio.run(world.check(Reader())) == b"\x08\x01"
@@ -195,16 +194,20 @@ def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any
 
 
 @both
-def test_an_error_of_the_program_travels_as_its_table_says(failures: Failures) -> None:
-    error = World(failures, failing(invalid_field("service", "is bad"))).refused()
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert error.domain == failures.table.domain
-
-
-@both
-def test_bytes_that_are_no_message_are_the_callers_error(failures: Failures) -> None:
-    error = World(failures, answering(b"")).refused(NO_MESSAGE)
-    assert (error.reason, error.metadata["message"]) == ("MALFORMED_REQUEST", "grpc.health.v1.HealthCheckRequest")
+@pytest.mark.parametrize(
+    ("work", "request_bytes", "code", "reason"),
+    [
+        (failing(invalid_field("service", "is bad")), REQUEST, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
+        (answering(b""), NO_MESSAGE, grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
+        (failing(asyncio.CancelledError()), REQUEST, grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN"),
+    ],
+    ids=["error of the program", "no message", "cancelled by something else"],
+)
+def test_an_error_travels_as_the_table_of_the_program_says(
+    failures: Failures, work: Work, request_bytes: bytes, code: grpc.StatusCode, reason: str
+) -> None:
+    error = World(failures, work).refused(request_bytes)
+    assert (error.code, error.reason, error.domain) == (code, reason, failures.table.domain)
 
 
 @both
@@ -216,11 +219,6 @@ def test_the_text_of_a_defect_is_for_the_log_alone(failures: Failures) -> None:
     assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in lines] == [
         (failures.defect_event, error.metadata["error_id"], "the secret is Mellon")
     ]
-
-
-@both
-def test_a_call_that_something_else_cancels_is_told_that_the_program_ends(failures: Failures) -> None:
-    assert World(failures, failing(asyncio.CancelledError())).refused().reason == "SHUTTING_DOWN"
 
 
 @both
@@ -265,36 +263,25 @@ def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
 
 
 @both
-def test_a_reader_that_is_gone_is_no_defect(failures: Failures) -> None:
-    async def run() -> None:
-        world = World(failures, answering(b"message"))
-        reader = Reader(failing(grpc.aio.InternalError()))
-        with pytest.raises(asyncio.CancelledError):
-            await world.watch(reader)
-        assert reader.error is None
-        assert (world.part.closed, world.tally.inside, world.tally.taken) == (True, 0, 0)
-        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
-
-    with capture_logs() as lines:
-        asyncio.run(run())
-    assert lines == []
+async def test_a_reader_that_is_gone_is_no_defect(failures: Failures) -> None:
+    world, reader = World(failures, answering(b"message")), Reader(failing(GONE))
+    with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
+        await world.watch(reader)
+    assert (reader.error, lines) == (None, [])
+    assert (world.part.closed, world.tally.inside, world.tally.taken) == (True, 0, 0)
+    assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
 
 
 @both
-def test_a_reader_that_takes_nothing_is_cut_and_told_so(failures: Failures) -> None:
-    async def run() -> RichError | None:
-        world = World(failures, answering(b"message"), slow_reader_seconds=0.0)
-        reader = Reader(asyncio.Event().wait)
-        with pytest.raises(grpc.aio.AbortError):
-            await world.watch(reader)
-        assert (world.part.closed, world.tally.inside) == (True, 0)
-        assert world.observer.ended_with == [grpc.StatusCode.RESOURCE_EXHAUSTED]
-        return reader.error
-
-    with capture_logs() as lines:
-        error = asyncio.run(run())
-    assert error is not None
-    assert error.reason == "SLOW_READER"
+async def test_a_reader_that_takes_nothing_is_cut_and_told_so(failures: Failures) -> None:
+    world = World(failures, answering(b"message"), slow_reader_seconds=0.0)
+    reader = Reader(asyncio.Event().wait)
+    with capture_logs() as lines, pytest.raises(grpc.aio.AbortError):
+        await world.watch(reader)
+    assert (world.part.closed, world.tally.inside) == (True, 0)
+    assert world.observer.ended_with == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+    assert reader.error is not None
+    assert reader.error.reason == "SLOW_READER"
     assert [(line["event"], line["call"]) for line in lines] == [("slow_reader_cut", "grpc.health.v1.Health.Watch")]
 
 
@@ -306,26 +293,25 @@ async def test_a_stream_gives_its_requests_memory_back_with_the_first_message(fa
     async def writing() -> None:
         taken.append(world.tally.taken)
         if len(taken) == 2:
-            raise grpc.aio.InternalError
+            raise GONE
 
     with pytest.raises(asyncio.CancelledError):
         await world.watch(Reader(writing))
     assert taken == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("large_streams", "reason"), [((), "LIMIT_EXCEEDED"), (("grpc.health.v1.Health.Watch",), None)]
+)
 @both
-def test_a_stream_refuses_a_request_larger_than_it_needs(failures: Failures) -> None:
-    async def run(large_streams: tuple[str, ...]) -> tuple[RichError | None, int]:
-        world, reader = World(failures, answering(b"message"), large_streams=large_streams), Reader(failing(GONE))
-        padded = REQUEST + b"\x12\x80\x20" + bytes(MAX_STREAM_REQUEST_BYTES)  # a field that nobody knows
-        with pytest.raises((grpc.aio.AbortError, asyncio.CancelledError)):
-            await world.handlers["Watch"].unary_stream(padded, reader)
-        return reader.error, world.tally.inside
-
-    refused, inside = asyncio.run(run(()))
-    assert refused is not None
-    assert (refused.code, refused.reason, inside) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", 0)
-    assert asyncio.run(run(("grpc.health.v1.Health.Watch",))) == (None, 0)
+async def test_a_stream_refuses_a_request_larger_than_it_needs(
+    failures: Failures, large_streams: tuple[str, ...], reason: str | None
+) -> None:
+    world, reader = World(failures, answering(b"message"), large_streams=large_streams), Reader(failing(GONE))
+    padded = REQUEST + b"\x12\x80\x20" + bytes(MAX_STREAM_REQUEST_BYTES)  # a field that nobody knows
+    with pytest.raises((grpc.aio.AbortError, asyncio.CancelledError)):
+        await world.handlers["Watch"].unary_stream(padded, reader)
+    assert (reader.error and reader.error.reason, world.tally.inside) == (reason, 0)
 
 
 async def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
@@ -335,7 +321,7 @@ async def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> No
     async def writing() -> None:
         nonlocal while_open
         while_open = sys.getrefcount(request)
-        raise grpc.aio.InternalError
+        raise GONE
 
     with pytest.raises(asyncio.CancelledError):
         await world.handlers["Watch"].unary_stream(request, Reader(writing))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -61,25 +62,18 @@ async def test_a_call_whose_caller_has_gone_too_is_cancelled() -> None:
         await call
 
 
-def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
-    async def run() -> None:
-        calls = OpenCalls()
+async def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
+    calls = OpenCalls()
 
-        async def stubborn() -> str:
-            with calls.while_allowed(refused):
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    return "an answer"
-            return "never"
+    async def stubborn() -> None:
+        with calls.while_allowed(refused), contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
 
-        call = asyncio.create_task(stubborn())
-        await begun(call)  # type: ignore[arg-type]
-        await calls.check_again()
-        with refuses(CommonReason.NOT_PERMITTED):
-            await call
-
-    asyncio.run(run())
+    call = asyncio.create_task(stubborn())
+    await begun(call)
+    await calls.check_again()
+    with refuses(CommonReason.NOT_PERMITTED):
+        await call
 
 
 async def test_a_call_that_has_ended_is_not_checked() -> None:
