@@ -61,10 +61,7 @@ class Endpoint(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether the host is a loopback address or ``localhost``."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return self.host == "localhost" or owner_of(self.host) == LOOPBACK
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -85,26 +82,15 @@ def unreachable_addresses(addresses: Iterable[str]) -> list[str]:
 
     If all are loopback addresses, the fleet is on one machine, and none is unreachable.
     """
-    loopback: list[str] = []
-    wildcard: list[str] = []
-    known = list(addresses)
-    for address in known:
-        host = address.rpartition(":")[0].strip("[]")
-        ip = _ip_of(host)
-        if host == "localhost" or (ip is not None and ip.is_loopback):
-            loopback.append(address)
-        elif ip is not None and ip.is_unspecified:
-            wildcard.append(address)
+    known = [(address, Endpoint(address.rpartition(":")[0].strip("[]"), 0)) for address in addresses]
+    loopback = [address for address, endpoint in known if endpoint.is_loopback]
+    wildcard = [address for address, endpoint in known if (ip := _ip_of(endpoint.host)) and ip.is_unspecified]
     return wildcard if len(loopback) == len(known) else [*loopback, *wildcard]
 
 
 def is_ip_address(host: str) -> bool:
     """Whether a host without brackets is an IPv4 or IPv6 address, and no name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return _ip_of(host) is not None
 
 
 def is_host_name(host: str) -> bool:

@@ -19,8 +19,6 @@ UNPRINTABLE = re.compile(
 )
 """The characters that are written as escapes."""
 
-_ONE_BYTE, _TWO_BYTES = 0xFF, 0xFFFF
-
 
 def printable(text: str) -> str:
     r"""The text with escapes such as ``\n``, ``\x1b`` and ``\u202e`` instead of such characters.
@@ -41,14 +39,7 @@ def print_error(program: str, text: str) -> None:
 
 
 def _escape(found: re.Match[str]) -> str:
-    character = found.group()
-    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
-    code = ord(character)
-    if short is not None:
-        return short
-    if code <= _ONE_BYTE:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= _TWO_BYTES else f"\\U{code:08x}"
+    return found.group().encode("unicode_escape").decode()
 
 
 def _escape_json(found: re.Match[str]) -> str:

@@ -181,7 +181,24 @@ def to_wire(route: TopicRoute) -> pb.TopicRouteData:
             )
             for data in route.queue_datas
         ],
-        broker_datas=[_broker_data_to_wire(data) for data in route.broker_datas],
+        broker_datas=[
+            pb.BrokerData(
+                cluster_name=data.cluster_name,
+                broker_name=data.broker_name,
+                broker_addrs=[
+                    pb.BrokerAddr(
+                        broker_id=id_,
+                        broker_addr=addr,
+                        labels={key: value for owner, key, value in data.labels if owner == id_},
+                    )
+                    for id_, addr in data.broker_addrs
+                ],
+                zone_name=data.zone_name,
+                unconfirmed_broker_ids=data.unconfirmed_broker_ids,
+                enable_acting_master=data.enable_acting_master,
+            )
+            for data in route.broker_datas
+        ],
         filter_servers=[
             pb.FilterServerData(cluster_name=cluster, broker_addr=addr, filter_servers=servers)
             for cluster, addr, servers in route.filter_servers
@@ -245,26 +262,6 @@ def _broker_data(wire: pb.BrokerData) -> BrokerData:
         tuple(wire.unconfirmed_broker_ids),
         tuple(sorted((addr.broker_id, *label) for addr in wire.broker_addrs for label in addr.labels.items())),
     )
-
-
-def _broker_data_to_wire(data: BrokerData) -> pb.BrokerData:
-    wire = pb.BrokerData(
-        cluster_name=data.cluster_name,
-        broker_name=data.broker_name,
-        broker_addrs=[
-            pb.BrokerAddr(
-                broker_id=id_,
-                broker_addr=addr,
-                labels={key: value for owner, key, value in data.labels if owner == id_},
-            )
-            for id_, addr in data.broker_addrs
-        ],
-        zone_name=data.zone_name,
-        unconfirmed_broker_ids=data.unconfirmed_broker_ids,
-    )
-    if data.enable_acting_master is not None:
-        wire.enable_acting_master = data.enable_acting_master
-    return wire
 
 
 def _by_name(data: QueueData | BrokerData) -> tuple[str, str]:

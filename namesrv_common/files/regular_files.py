@@ -32,19 +32,16 @@ def open_regular(path: Path) -> BinaryIO:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _check_regular(os.stat(descriptor).st_mode, path)  # noqa: PTH116 - what is open, not a path
+        mode = os.stat(descriptor).st_mode  # noqa: PTH116 - what is open, not a path
+        if stat.S_ISDIR(mode):
+            raise NoRegularFile(errno.EISDIR, os.strerror(errno.EISDIR), str(path))  # noqa: TRY301 - it is closed, too
+        if not stat.S_ISREG(mode):
+            kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+            raise NoRegularFile(errno.EINVAL, f"is {kind} and no file", str(path))  # noqa: TRY301
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
-
-
-def _check_regular(mode: int, path: Path) -> None:
-    if stat.S_ISDIR(mode):
-        raise NoRegularFile(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise NoRegularFile(errno.EINVAL, f"is {kind} and no file", str(path))
 
 
 def read_as_it_is(file: BinaryIO, max_bytes: int) -> bytes:
