@@ -133,20 +133,23 @@ def test_a_refusal_has_the_endpoint_and_all_that_the_name_server_said(ask: Ask, 
     assert not error.unreachable
 
 
-def test_a_late_answer_is_no_answer(ask: Ask) -> None:
-    error = failure(ask, pb.GetTopicRouteRequest(topic="late"))
-    assert error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert error.unreachable
-
-
-def test_a_call_that_the_server_cancels_is_a_failure_and_cancels_nobody(ask: Ask) -> None:
-    error = failure(ask, pb.GetTopicRouteRequest(topic="cancelled"))
-    assert error.error.code is grpc.StatusCode.CANCELLED
-
-
-def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
-    error = failure(ask, pb.StreamRouteSnapshotRequest(pin_id="p"))
-    assert (error.error.code, error.error.message) == (grpc.StatusCode.INTERNAL, "broke off")
+@pytest.mark.parametrize(
+    ("message", "code", "text", "unreachable"),
+    [
+        (pb.GetTopicRouteRequest(topic="late"), grpc.StatusCode.DEADLINE_EXCEEDED, "", True),
+        (pb.GetTopicRouteRequest(topic="cancelled"), grpc.StatusCode.CANCELLED, "by the server", True),
+        (admin_service_pb2.GetNamesrvConfigRequest(), grpc.StatusCode.INTERNAL, "", True),
+        (admin_service_pb2.GetKvConfigRequest(), grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max", False),
+        (pb.StreamRouteSnapshotRequest(pin_id="p"), grpc.StatusCode.INTERNAL, "broke off", True),
+    ],
+    ids=["late", "cancelled", "no message", "too large once it is unpacked", "a stream that breaks off"],
+)
+def test_an_answer_that_is_none_is_a_failure(
+    ask: Ask, message: Message, code: grpc.StatusCode, text: str, unreachable: bool
+) -> None:
+    error = failure(ask, message)
+    assert (error.error.code, error.unreachable) == (code, unreachable)
+    assert text in error.error.message
 
 
 def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
@@ -187,17 +190,6 @@ def test_a_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoi
     ):
         next(messages)
     assert fake.ended.wait(TIMEOUT)
-
-
-def test_bytes_that_are_no_message_are_a_failure(ask: Ask) -> None:
-    error = failure(ask, admin_service_pb2.GetNamesrvConfigRequest())
-    assert error.error.code is grpc.StatusCode.INTERNAL
-
-
-def test_an_answer_that_is_too_large_once_it_is_unpacked_is_a_failure(ask: Ask) -> None:
-    error = failure(ask, admin_service_pb2.GetKvConfigRequest())
-    assert error.error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "larger than max" in error.error.message
 
 
 def test_a_call_after_the_close_is_a_defect_and_no_answer(endpoint: Endpoint) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from route_client import AioRouteClient, KnownRoute, RouteClient, Stale, TopicNotFoundError
+from route_client import AioRouteClient, RouteClient, Stale, TopicNotFoundError
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer, Refusal
 from tests.support.programs.processes import eventually
@@ -106,16 +106,11 @@ def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(
         shows(client, "broker-b")
 
 
-def test_lookups_of_one_topic_at_the_same_time_are_one_call(fake: FakeNameServer) -> None:
-    fake.hold_lookups = threading.Event()
-
-    async def run() -> list[KnownRoute]:
-        async with AioRouteClient(str(fake.endpoint), QUICK) as client:
-            asked = [asyncio.create_task(client.route(TOPIC)) for _ in range(20)]
-            await asyncio.to_thread(eventually, lambda: list(fake.lookups))
-            assert fake.hold_lookups is not None
-            fake.hold_lookups.set()
-            return list(await asyncio.gather(*asked))
-
-    assert {known.route for known in asyncio.run(run())} == {route()}
+async def test_lookups_of_one_topic_at_the_same_time_are_one_call(fake: FakeNameServer) -> None:
+    held = fake.hold_lookups = threading.Event()
+    async with AioRouteClient(str(fake.endpoint), QUICK) as client:
+        asked = [asyncio.create_task(client.route(TOPIC)) for _ in range(20)]
+        await asyncio.to_thread(eventually, lambda: list(fake.lookups))
+        held.set()
+        assert {known.route for known in await asyncio.gather(*asked)} == {route()}
     assert fake.lookups == [[TOPIC]]

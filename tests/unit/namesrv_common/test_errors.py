@@ -18,7 +18,7 @@ from namesrv_common.errors import (
     invalid_field,
     limit_exceeded,
 )
-from namesrv_common.grpc_errors import DETAILS_KEY, PUSHBACK_KEY, RichError, hint_of
+from namesrv_common.grpc_errors import DETAILS_KEY, PUSHBACK_KEY, RichError
 from tests.support.refusals import refuses
 
 
@@ -124,13 +124,6 @@ def test_an_error_shows_code_reason_and_message() -> None:
     assert str(ERROR) == "INVALID_ARGUMENT INVALID_FIELD: broker.broker_id: is -1"
 
 
-def test_a_call_without_a_connection_says_what_to_look_at() -> None:
-    text = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:9876: Socket closed"
-    failed = RichError.of(FailedCall(RichError(grpc.StatusCode.UNAVAILABLE, text), ()))
-    assert failed.message.startswith(text + "; ")
-    assert "set tls_ca" in failed.message
-
-
 def test_a_detail_that_cannot_be_read_leaves_the_others() -> None:
     """Before, a client of a server that is broken got an exception of protobuf instead of the error."""
     status = status_pb2.Status()
@@ -156,11 +149,17 @@ HINTS = {
 }
 
 
+def told_about(text: str) -> str:
+    return RichError.of(FailedCall(RichError(grpc.StatusCode.UNAVAILABLE, text), ())).message
+
+
 @pytest.mark.parametrize("text", HINTS)
 def test_a_connection_that_did_not_come_about_says_what_to_look_at(text: str) -> None:
-    assert HINTS[text] in (hint_of(CONNECTING + text) or "")
+    told = told_about(CONNECTING + text)
+    assert told.startswith(f"{CONNECTING}{text}; ")
+    assert HINTS[text] in told
 
 
 @pytest.mark.parametrize("text", ["Socket closed", "the name server is shutting down", CONNECTING + "refused", ""])
 def test_about_other_failures_nothing_is_said(text: str) -> None:
-    assert hint_of(text) is None
+    assert told_about(text) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from namesrv_api.v1 import route_data_pb2
@@ -70,8 +71,19 @@ def test_rows_are_the_elements_of_all_lists_but_those_within_elements() -> None:
     assert rows_in(pb.GetTopicRouteResponse()) == 0
 
 
-def told(burst: int, moments: list[float]) -> list[int]:
-    """How many lines were suppressed before each line, of an event that happens at these seconds."""
+@pytest.mark.parametrize(
+    ("burst", "moments", "suppressed"),
+    [
+        (1, [0.0, 0.5, 0.9, 1.0, 1.1, 9.0], [0, 2, 1]),
+        (3, [0.0] * 10, [0, 0, 0]),
+        (3, [0.0] * 10 + [1.0, 1.0, 2.0], [0, 0, 0, 7, 1]),
+        (2, [0.0, 0.0, 100.0, 100.0, 100.0], [0, 0, 0, 0]),
+    ],
+    ids=["no burst", "a burst", "after a burst", "a burst after a rest"],
+)
+def test_a_line_stands_for_its_time_and_says_how_many_before_it_were_suppressed(
+    burst: int, moments: list[float], suppressed: list[int]
+) -> None:
     clock = VirtualClock()
     log = RateLimitedLog("it_happened", 1.0, clock, burst=burst)
     with capture_logs() as lines:
@@ -79,39 +91,22 @@ def told(burst: int, moments: list[float]) -> list[int]:
             clock.seconds = moment
             log.log(peer="p")
     assert all((line["event"], line["log_level"], line["peer"]) == ("it_happened", "warning", "p") for line in lines)
-    return [line["not_told"] for line in lines]
-
-
-def test_without_a_burst_one_line_stands_for_its_time() -> None:
-    assert told(1, [0.0, 0.5, 0.9, 1.0, 1.1, 9.0]) == [0, 2, 1]
-
-
-def test_as_many_as_the_burst_are_told_at_once_and_then_one_for_each_time() -> None:
-    assert told(3, [0.0] * 10) == [0, 0, 0]
-    assert told(3, [0.0] * 10 + [1.0, 1.0, 2.0]) == [0, 0, 0, 7, 1]
-
-
-def test_after_a_rest_there_is_a_whole_burst_again_and_no_more() -> None:
-    assert told(2, [0.0, 0.0, 100.0, 100.0, 100.0]) == [0, 0, 0, 0]
-
-
-def test_the_backoff_doubles_up_to_its_longest_with_half_of_it_jitter() -> None:
-    backoff = Backoff(0.2, 5.0, rng=random.Random(1))
-    for failures, step in enumerate([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], start=1):
-        waits = [backoff.after(failures) for _ in range(300)]
-        assert step / 2 <= min(waits) < step * 0.55
-        assert step * 0.95 < max(waits) <= step
-        assert backoff.step_after(failures) == step
-    assert backoff.after(10**6) <= 5.0
+    assert [line["not_told"] for line in lines] == suppressed
 
 
 @pytest.mark.parametrize(
-    ("jitter", "factor", "steps"),
-    [((0.8, 1.2), 1.6, [0.2, 0.32, 0.512, 0.8192]), ((0.5, 1.5), 2.0, [0.2, 0.4, 0.8, 1.0])],
+    ("options", "jitter", "steps"),
+    [
+        ({}, (0.5, 1.0), [0.2, 0.4, 0.8, 1.0, 1.0]),
+        ({"jitter": (0.8, 1.2), "factor": 1.6}, (0.8, 1.2), [0.2, 0.32, 0.512, 0.8192, 1.0]),
+    ],
+    ids=["default", "given"],
 )
-def test_jitter_and_growth_are_as_they_are_given_and_jitter_may_pass_the_longest_step(
-    jitter: tuple[float, float], factor: float, steps: list[float]
+def test_the_backoff_grows_up_to_its_longest_step_with_jitter(
+    options: dict[str, Any], jitter: tuple[float, float], steps: list[float]
 ) -> None:
-    backoff, same_chance = Backoff(0.2, 1.0, jitter, rng=random.Random(7), factor=factor), random.Random(7)
+    backoff, same_chance = Backoff(0.2, 1.0, rng=random.Random(7), **options), random.Random(7)
     for failures, step in enumerate(steps, start=1):
+        assert backoff.step_after(failures) == pytest.approx(step)
         assert backoff.after(failures) == pytest.approx(step * same_chance.uniform(*jitter))
+    assert backoff.step_after(10**6) == 1.0

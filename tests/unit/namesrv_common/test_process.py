@@ -157,18 +157,15 @@ async def run_background(stop: asyncio.Event, *works: Coroutine[Any, Any, None])
     await background.run_until(stop, VirtualClock().sleep)
 
 
-def test_background_work_that_ends_by_itself_ends_nothing_else() -> None:
-    async def run() -> None:
-        stop = asyncio.Event()
+async def test_background_work_that_ends_by_itself_ends_nothing_else() -> None:
+    stop = asyncio.Event()
+    with capture_logs() as lines:
         running = asyncio.create_task(run_background(stop, asyncio.sleep(0), hang()))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not running.done()
         stop.set()
         await running
-
-    with capture_logs() as lines:
-        asyncio.run(run())
     assert lines == []
 
 
