@@ -117,7 +117,15 @@ class Namesrv:
         """Connects at the first call. Needs a running event loop."""
         self.endpoint = endpoint
         self._timeout_seconds = settings.timeout_seconds
-        self._connection = open_aio_channel(endpoint, _connection(settings).options, security)
+        connection = ConnectionSettings(
+            connect_seconds=settings.timeout_seconds,
+            # A name server that is back is tried again within a second, not within two minutes.
+            first_backoff_seconds=0.1,
+            longest_backoff_seconds=1.0,
+            keepalive_seconds=KEEPALIVE_SECONDS,
+            shared=False,  # with other clients of the process
+        )
+        self._connection = open_aio_channel(endpoint, connection.options, security)
         self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
         self._health: Any = health_pb2_grpc.HealthStub(self._connection)
 
@@ -227,14 +235,3 @@ def _readable(answer: AnswerT | None, endpoint: Endpoint) -> AnswerT:
     if answer is None:  # this is what gRPC makes of bytes that cannot be parsed
         raise CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, "sent what is not a message of the contract"))
     return answer
-
-
-def _connection(settings: ClientSettings) -> ConnectionSettings:
-    return ConnectionSettings(
-        connect_seconds=settings.timeout_seconds,
-        # A name server that is back is tried again within a second, not within two minutes.
-        first_backoff_seconds=0.1,
-        longest_backoff_seconds=1.0,
-        keepalive_seconds=KEEPALIVE_SECONDS,
-        shared=False,  # with other clients of the process
-    )

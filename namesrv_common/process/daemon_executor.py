@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,7 +22,7 @@ class DaemonExecutor(Executor):
 
     def __init__(self, threads: int, name: str) -> None:
         """Starts the threads with the first call."""
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._has_ended = False
         self._threads = [
@@ -37,7 +38,7 @@ class DaemonExecutor(Executor):
             for thread in self._threads:
                 if thread.ident is None:
                     thread.start()
-            self._calls.put(partial(_make, future, partial(fn, *args, **kwargs)))
+            self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -49,7 +50,9 @@ class DaemonExecutor(Executor):
             if not self._has_ended:
                 self._has_ended = True
                 if cancel_futures:
-                    self._drop()
+                    with suppress(queue.Empty):  # a thread may take the last one in between
+                        while submitted := self._calls.get_nowait():
+                            submitted[0].cancel()
                 for _ in self._threads:
                     self._calls.put(None)
         if wait:
@@ -58,21 +61,11 @@ class DaemonExecutor(Executor):
                     thread.join()
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-
-    def _drop(self) -> None:
-        while not self._calls.empty():
-            call: Any = self._calls.get()
-            call.args[0].cancel()
-
-
-def _make(future: Future[ResultT], call: Callable[[], ResultT]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as error:  # noqa: BLE001 - the boundary of a thread: whoever waits for the call gets it
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+        while (submitted := self._calls.get()) is not None:
+            future, call = submitted
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - the boundary of a thread: whoever waits gets it
+                    future.set_exception(error)
+            del submitted, future, call  # they would be held until the next one comes

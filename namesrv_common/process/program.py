@@ -72,14 +72,9 @@ def use_all_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def descriptors_for_connections() -> int:
-    """How many connections all listeners together may have under the limit of now."""
-    return without_others(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
 def descriptors_of_listener(listeners: int = 2) -> int:
     """How many connections one of so many listeners may have: what one is flooded with leaves the others theirs."""
-    return descriptors_for_connections() // listeners
+    return without_others(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // listeners
 
 
 def without_others(limit: int) -> int:

@@ -37,9 +37,9 @@ asyncio.run(main())
 """
 
 ALL_DESCRIPTORS = (
-    "import resource; from namesrv_common.process.program import use_all_descriptors, descriptors_for_connections;"
+    "import resource; from namesrv_common.process.program import use_all_descriptors, descriptors_of_listener;"
     "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000)); use_all_descriptors();"
-    "print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_for_connections())"
+    "print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_of_listener(1))"
 )
 
 

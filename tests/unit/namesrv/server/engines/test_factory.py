@@ -10,7 +10,7 @@ import pytest
 from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.limits import MAX_CONNECTIONS
 from namesrv.settings import NamesrvSettings
-from namesrv_common.process.program import descriptors_for_connections
+from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.version import __version__
 from tests.support.engines import LEFT_OUT
 
@@ -20,7 +20,7 @@ def test_native_has_no_more_connections_than_there_are_descriptors() -> None:
     from namesrv.engines.native import limits_of  # noqa: PLC0415 - as above
 
     assert limits_of(NamesrvSettings.load(None, {}))["max_connections"] == min(
-        MAX_CONNECTIONS, descriptors_for_connections()
+        MAX_CONNECTIONS, descriptors_of_listener(1)
     )
 
 
