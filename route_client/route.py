@@ -195,7 +195,7 @@ def to_wire(route: TopicRoute) -> pb.TopicRouteData:
                 ],
                 zone_name=data.zone_name,
                 unconfirmed_broker_ids=data.unconfirmed_broker_ids,
-                enable_acting_master=data.enable_acting_master,
+                enable_acting_master=data.enable_acting_master,  # type: ignore[arg-type]  # None leaves it out
             )
             for data in route.broker_datas
         ],
