@@ -18,8 +18,7 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.topics.manager import TopicConfigManager
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import CallMetrics, CallObserver, ClientCallMetrics, ClientCallObserver
-from namesrv_common.server.metrics_http import Check, Exports, MetricsServer, metrics_registry
-from namesrv_common.server.telemetry import open_telemetry
+from namesrv_common.server.metrics_http import Check, Exports, MetricsServer, metrics_registry, open_telemetry
 from namesrv_common.tls.certificates import Validity
 
 # Exports: of metrics over HTTP, and of traces to a collector.

@@ -27,8 +27,7 @@ from namesrv.remoting.wire import RequestCode
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import CallMetrics, CallObserver
-from namesrv_common.server.metrics_http import Exports, MetricsServer, metrics_registry
-from namesrv_common.server.telemetry import open_telemetry
+from namesrv_common.server.metrics_http import Exports, MetricsServer, metrics_registry, open_telemetry
 from namesrv_common.tls.certificates import Validity
 
 # Metrics of a name server: its changes, its readers, its tables.

@@ -1,7 +1,7 @@
 """Routes for producers and consumers: watched, cached, and never lost to an empty answer.
 
 ``RouteClient`` is for threads, ``AioRouteClient`` for asyncio; ``route_client.allocate`` shares queues among consumers.
-Begin reading in ``reads`` and ``source``.
+Begin reading in ``source``.
 """
 
 from namesrv_common.client.channels import ClientFiles

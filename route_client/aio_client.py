@@ -6,8 +6,8 @@ from typing import Self
 
 from route_client.cache import KnownRoute, any_broker_of
 from route_client.queues import PublishInfo, subscribe_info
-from route_client.reads import RouteReads, route_of
 from route_client.route import MessageQueue
+from route_client.source import RouteReads, route_of
 
 
 class AioRouteClient(RouteReads):

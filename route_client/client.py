@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 from route_client.cache import KnownRoute, any_broker_of
 from route_client.errors import ClientClosedError, TopicNotFoundError
 from route_client.queues import PublishInfo, subscribe_info
-from route_client.reads import RouteReads, route_of
 from route_client.route import MessageQueue
 from route_client.settings import ClientSettings
+from route_client.source import RouteReads, route_of
 
 ResultT = TypeVar("ResultT")
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from namesrv_common.server.call_metrics import CallMetrics, ClientCallMetrics
-from namesrv_common.server.telemetry import are_traces_wanted, open_telemetry
+from namesrv_common.server.metrics_http import are_traces_wanted, open_telemetry
 
 METHOD = "a.B/C"
 OK, NOT_FOUND = grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND
