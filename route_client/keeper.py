@@ -198,10 +198,7 @@ class WatchSession:
         self._open(topics.resume_at(namesrv.endpoint))
 
     def _open(self, resume: WatchedUpTo | None) -> None:
-        if resume is None:
-            self._stream = WatchStream(self._topics.additions)
-        else:
-            self._stream = WatchStream(resume.topics, resume.point)
+        self._stream = WatchStream(resume.topics, resume.point) if resume else WatchStream(self._topics.additions)
         self._topics.stream = self._stream
         self._watch: Watch = self._namesrv.watch(self._stream.opening())
         self._asked_at = self._heard_at = self._clock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import grpc
 
@@ -91,7 +91,10 @@ class Lookups:
                 if to_ask:
                     endpoint = to_ask.pop(0)
                     asked[asyncio.create_task(self._namesrvs.at(endpoint).lookup(topics))] = endpoint
-                answered = await self._first_of(asked, PATIENCE_SECONDS if to_ask else None)
+                patience = PATIENCE_SECONDS if to_ask else None
+                answered, silent = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for call in () if answered else silent:
+                    self._chooser.doubt(asked[call])
                 for call in answered:
                     endpoint = asked.pop(call)
                     try:
@@ -120,17 +123,9 @@ class Lookups:
             self._topics.looked_up(endpoint, ResumePoint(first.origin.epoch, first.revision), taken)
         for topic in taken:
             self._settle(topic)
-        return _no_answer(problems)
-
-    async def _first_of(
-        self, asked: Mapping[asyncio.Task[BatchAnswer], Endpoint], patience_seconds: float | None
-    ) -> Collection[asyncio.Task[BatchAnswer]]:
-        """Waits for one answer or error; none in time makes the name servers that were asked doubtful."""
-        answered, silent = await asyncio.wait(asked, timeout=patience_seconds, return_when=asyncio.FIRST_COMPLETED)
-        if not answered:
-            for call in silent:
-                self._chooser.doubt(asked[call])
-        return answered
+        if problems:
+            return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {problems[0]}")
+        return RichError(grpc.StatusCode.UNAVAILABLE, "does not know the topic yet", reason="REGISTRY_WARMING")
 
     def _settle_all(self, topics: list[str], error: RouteClientError) -> None:
         for topic in topics:
@@ -145,10 +140,3 @@ class Lookups:
         else:
             future.set_exception(error)
             future.exception()  # the callers may have been cancelled; asyncio would log that nobody retrieved the error
-
-
-def _no_answer(refused: Sequence[ValueError]) -> RichError:
-    """Why a lookup that was answered has no answer for a topic."""
-    if refused:
-        return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {refused[0]}")
-    return RichError(grpc.StatusCode.UNAVAILABLE, "does not know the topic yet", reason="REGISTRY_WARMING")
