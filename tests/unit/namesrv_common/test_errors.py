@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from unittest import mock
 
 import grpc
 import pytest
@@ -78,19 +79,13 @@ def test_an_error_that_is_handed_over_is_taken_like_one_that_is_raised() -> None
         problems.add(limit_exceeded("things", 2, 1))
 
 
-class FailedCall:
-    def __init__(self, error: RichError, trailers: Sequence[tuple[str, str | bytes]] | None) -> None:
-        self._error = error
-        self._trailers = trailers
+Trailers = Sequence[tuple[str, str | bytes]] | None
 
-    def code(self) -> grpc.StatusCode:
-        return self._error.code
 
-    def details(self) -> str:
-        return self._error.message
-
-    def trailing_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
-        return self._trailers
+def read(error: RichError, trailers: Trailers) -> RichError:
+    """What a client reads from a call that failed with code and message of an error, and these trailers."""
+    failed = {"code": error.code, "details": error.message, "trailing_metadata": trailers}
+    return RichError.of(mock.Mock(**{f"{name}.return_value": value for name, value in failed.items()}))
 
 
 ERROR = RichError(
@@ -105,7 +100,7 @@ ERROR = RichError(
 
 
 def test_an_error_comes_back_as_it_was_sent() -> None:
-    assert RichError.of(FailedCall(ERROR, ERROR.status().trailing_metadata)) == ERROR
+    assert read(ERROR, ERROR.status().trailing_metadata) == ERROR
 
 
 def test_a_retry_hint_is_also_in_the_trailer_that_grpc_itself_reads() -> None:
@@ -116,8 +111,8 @@ def test_a_retry_hint_is_also_in_the_trailer_that_grpc_itself_reads() -> None:
 @pytest.mark.parametrize(
     "trailers", [None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)]
 )
-def test_missing_or_broken_details_leave_code_and_message(trailers: Sequence[tuple[str, str | bytes]] | None) -> None:
-    assert RichError.of(FailedCall(ERROR, trailers)) == RichError(ERROR.code, ERROR.message)
+def test_missing_or_broken_details_leave_code_and_message(trailers: Trailers) -> None:
+    assert read(ERROR, trailers) == RichError(ERROR.code, ERROR.message)
 
 
 def test_an_error_shows_code_reason_and_message() -> None:
@@ -129,7 +124,7 @@ def test_a_detail_that_cannot_be_read_leaves_the_others() -> None:
     status = status_pb2.Status()
     status.details.add().Pack(error_details_pb2.ErrorInfo(reason="OVERLOADED"))
     status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\x0b")
-    error = RichError.of(FailedCall(ERROR, [(DETAILS_KEY, status.SerializeToString())]))
+    error = read(ERROR, [(DETAILS_KEY, status.SerializeToString())])
     assert (error.code, error.reason, error.retry_after_seconds) == (ERROR.code, "OVERLOADED", None)
 
 
@@ -150,7 +145,7 @@ HINTS = {
 
 
 def told_about(text: str) -> str:
-    return RichError.of(FailedCall(RichError(grpc.StatusCode.UNAVAILABLE, text), ())).message
+    return read(RichError(grpc.StatusCode.UNAVAILABLE, text), ()).message
 
 
 @pytest.mark.parametrize("text", HINTS)

@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
+from unittest import mock
 
 import grpc
 import pytest
@@ -64,17 +65,8 @@ class Reader:
         self.written.append(message)
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Any) -> None:
-        class Failed:
-            def code(self) -> grpc.StatusCode:
-                return code
-
-            def details(self) -> str:
-                return details
-
-            def trailing_metadata(self) -> Any:
-                return trailing_metadata
-
-        self.error = RichError.of(Failed())
+        failed = {"code": code, "details": details, "trailing_metadata": trailing_metadata}
+        self.error = RichError.of(mock.Mock(**{f"{name}.return_value": value for name, value in failed.items()}))
         raise grpc.aio.AbortError
 
 
@@ -91,10 +83,9 @@ class Observer:
 class Part:
     """Does in a call what a test wants."""
 
-    inline_calls: tuple[str, ...] = ("Check",)
-
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, inline_calls: tuple[str, ...]) -> None:
         self._work = work
+        self.inline_calls = inline_calls
         self.closed = False
 
     async def Check(self, request: pb.HealthCheckRequest, _context: Context) -> Any:  # noqa: N802
@@ -138,17 +129,19 @@ class World:
         failures: Failures,
         work: Work,
         slow_reader_seconds: float = 20.0,
+        *,
         tally: Tally | None = None,
-        large_streams: tuple[str, ...] = (),
+        inline_calls: tuple[str, ...] = ("Check",),
+        **options: Any,
     ) -> None:
-        self.part, self.observer, self.tally = Part(work), Observer(), tally or Tally()
+        self.part, self.observer, self.tally = Part(work, inline_calls), Observer(), tally or Tally()
         handlers = CallHandlers(
             failures,
             slow_reader_seconds,
             gate_of=lambda _: self.tally,
             memory=self.tally,
             observers=(self.observer,),
-            large_streams=large_streams,
+            **options,
         )
         self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part,))
 
@@ -353,12 +346,6 @@ async def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
     assert held[0].__traceback__ is None
 
 
-class Slowly(Part):
-    """The same, by calls that may wait."""
-
-    inline_calls = ()
-
-
 class BadInPieces(LargeRequests):
     """Large requests that turn out to be no messages when a part of each has been parsed."""
 
@@ -374,16 +361,15 @@ class BadInPieces(LargeRequests):
 
 @pytest.mark.parametrize("call", ["Check", "Watch"])
 def test_a_large_request_that_is_no_message_is_not_held_while_its_answer_leaves(call: str) -> None:
-    large_requests, tally = BadInPieces(), Tally()
-    handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally, large_requests=large_requests)
-    handler: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")),))[call]
-    reader = Reader()
+    large_requests, reader = BadInPieces(), Reader()
+    world = World(OF_NAME_SERVER, answering(b"answer"), inline_calls=(), large_requests=large_requests)
+    handler = world.handlers[call]
     with pytest.raises(grpc.aio.AbortError):
         asyncio.run((handler.unary_unary or handler.unary_stream)(REQUEST, reader))
     assert reader.error is not None
     assert reader.error.code is grpc.StatusCode.INVALID_ARGUMENT
     assert [error.__traceback__ for error in large_requests.errors] == [None]
-    assert (tally.inside, tally.taken) == (0, 0)
+    assert (world.tally.inside, world.tally.taken) == (0, 0)
 
 
 class Parsed(Tally):
@@ -404,10 +390,8 @@ class Parsed(Tally):
 @pytest.mark.parametrize(("large", "most"), [(True, 1), (False, 5)])
 async def test_of_large_requests_one_is_parsed_in_a_turn_of_the_event_loop(large: bool, most: int) -> None:
     tally = Parsed(large=large)
-    handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally)
-    check: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")),))["Check"].unary_unary
-
-    calls = [asyncio.create_task(check(REQUEST, Reader())) for _ in range(5)]
+    world = World(OF_NAME_SERVER, answering(b"answer"), tally=tally, inline_calls=())
+    calls = [asyncio.create_task(world.check(Reader())) for _ in range(5)]
     in_turns = []
     while not all(call.done() for call in calls):
         before = tally.parsed
