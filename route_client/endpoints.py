@@ -87,8 +87,8 @@ class EndpointChooser:
         )
         self._clock = clock
         self._order = list(endpoints)
+        """The current name server first."""
         rng.shuffle(self._order)
-        self._current = 0
         self._failures = 0
         self._not_before: dict[Endpoint, float] = {}
         self._doubted_until: dict[Endpoint, float] = {}
@@ -96,7 +96,7 @@ class EndpointChooser:
     @property
     def current(self) -> Endpoint:
         """The name server to stay with, or to try next."""
-        return self._order[self._current]
+        return self._order[0]
 
     @property
     def all_failed(self) -> bool:
@@ -106,8 +106,7 @@ class EndpointChooser:
     def in_order(self) -> list[Endpoint]:
         """All name servers, the current one first, the doubted ones last."""
         now = self._clock()
-        order = self._order[self._current :] + self._order[: self._current]
-        return sorted(order, key=lambda endpoint: self._doubted_until.get(endpoint, now) > now)
+        return sorted(self._order, key=lambda endpoint: self._doubted_until.get(endpoint, now) > now)
 
     def succeeded(self, endpoint: Endpoint) -> None:
         """A name server has answered for a while."""
@@ -124,17 +123,14 @@ class EndpointChooser:
         self._failures += 1
         if retry_after_seconds is not None:
             self._not_before[endpoint] = now + min(retry_after_seconds, MAX_RETRY_AFTER_SECONDS)
-        if endpoint != self.current:  # the list has changed since the call began
-            return
-        steps = range(1, len(self._order) + 1)
-        waits = {step: self._wait_of(self._order[(self._current + step) % len(self._order)], now) for step in steps}
-        self._current = (self._current + min(steps, key=lambda step: waits[step])) % len(self._order)
+        if endpoint == self.current:  # else the list has changed since the call began
+            self._go_to(min([*self._order[1:], endpoint], key=lambda other: self._wait_of(other, now)))
 
     def choose_anew(self) -> None:
         """Goes to any name server, the current one included, unless that wants to be left alone for a time."""
         now = self._clock()
-        free = [index for index, endpoint in enumerate(self._order) if self._wait_of(endpoint, now) == 0.0]
-        self._current = self._rng.choice(free or [self._current])
+        free = [endpoint for endpoint in self._order if self._wait_of(endpoint, now) == 0.0]
+        self._go_to(self._rng.choice(free or self._order[:1]))
 
     def delay_seconds(self) -> float:
         """How long to wait before the current name server is tried."""
@@ -143,14 +139,15 @@ class EndpointChooser:
 
     def update(self, endpoints: Sequence[Endpoint]) -> None:
         """Takes another list, of at least one, as after a change in the DNS. Stays with the current one if listed."""
-        current, known = self.current, set(self._order)
-        added = [endpoint for endpoint in endpoints if endpoint not in known]
+        listed, added = set(endpoints), [endpoint for endpoint in endpoints if endpoint not in self._order]
         self._rng.shuffle(added)
-        listed = set(endpoints)
         self._order = [endpoint for endpoint in self._order if endpoint in listed] + added
-        self._current = self._order.index(current) if current in listed else 0
         self._not_before = {endpoint: at for endpoint, at in self._not_before.items() if endpoint in listed}
         self._doubted_until = {endpoint: at for endpoint, at in self._doubted_until.items() if endpoint in listed}
+
+    def _go_to(self, endpoint: Endpoint) -> None:
+        index = self._order.index(endpoint)
+        self._order = self._order[index:] + self._order[:index]
 
     def _wait_of(self, endpoint: Endpoint, now: float) -> float:
         return max(0.0, self._not_before.get(endpoint, now) - now)
