@@ -1,7 +1,9 @@
-"""RouteClient against real name servers and agents: what a producer sees while processes come, go, die and hang."""
+"""RouteClient and real processes: what a producer sees while they come, go, die and hang, fork and spawn."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
 import signal
 import subprocess
@@ -167,3 +169,46 @@ def test_the_example_says_what_is_wrong_with_its_arguments() -> None:
     ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "producer: address 'nowhere' has no port" in ended.stderr
+
+
+IN_A_FORKED_CHILD = """
+import os, signal, sys
+from route_client import ForkedProcessError, RouteClient
+
+with RouteClient("127.0.0.1:1") as client:
+    if child := os.fork():
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    signal.alarm(20)
+    for ask in (client.route, client.publish_info, client.forget):
+        try:
+            ask("TopicTest")
+        except ForkedProcessError as error:
+            print(error, flush=True)
+    client.close()
+    os._exit(0)
+"""
+
+
+def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
+    # gRPC's handlers may keep the child from this code.
+    environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
+    command = [sys.executable, "-c", IN_A_FORKED_CHILD]
+    program = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    lines = program.stdout.splitlines()
+    assert (len(lines), program.returncode) == (3, 0), program.stderr
+    assert all(line.endswith("create the client after the fork") for line in lines)
+
+
+def _broker_of(endpoint: str) -> str:
+    with RouteClient(endpoint, ClientSettings(timeout_seconds=5)) as client:
+        known = client.route(TOPIC)
+        assert known.route is not None
+        return known.route.broker_datas[0].broker_name
+
+
+def test_a_spawned_process_has_a_client_of_its_own_beside_its_parents(namesrv: NamesrvProcess) -> None:
+    with namesrv.connect() as connected:
+        connected.registration.RegisterBroker(registration([TOPIC], identity()), timeout=20)
+    endpoint = str(namesrv.endpoint)
+    with RouteClient(endpoint), multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(_broker_of, [endpoint]).get(60) == "broker-a"

@@ -98,8 +98,11 @@ def sealed(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_file_that_is_as_it_was_written_is_not_damaged(sealed: Path) -> None:
+def test_a_file_as_written_a_copy_and_a_missing_file_are_not_damaged(sealed: Path, tmp_path: Path) -> None:
     assert not is_damaged(sealed, sealed.read_bytes())
+    (copy := tmp_path / "copy").write_bytes(b"other")
+    assert not is_damaged(copy, b"other")
+    assert not is_damaged(tmp_path / "missing", b"")
 
 
 @pytest.mark.parametrize("content", [b"", b"c", b"bontent", b"content\n"])
@@ -119,13 +122,6 @@ def test_a_file_that_somebody_has_edited_is_taken_as_it_is(sealed: Path) -> None
 def test_an_attribute_that_is_no_checksum_does_not_count(sealed: Path, attribute: bytes) -> None:
     os.setxattr(sealed, ATTRIBUTE, attribute)
     assert not is_damaged(sealed, sealed.read_bytes())
-
-
-def test_a_copy_and_a_missing_file_have_none(sealed: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copy.write_bytes(b"other")
-    assert not is_damaged(copy, b"other")
-    assert not is_damaged(tmp_path / "missing", b"")
 
 
 def test_where_a_disk_takes_no_attributes_a_file_has_no_checksum(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from namesrv_api.v1 import route_data_pb2 as pb
 
 from route_client.disk_cache import MAX_FILE_BYTES, DiskCache, DiskWriter
 from route_client.route import TopicRoute, from_wire
@@ -24,6 +25,12 @@ def full_route() -> TopicRoute:
     wire = wire_route("broker-a", "broker-b", order="broker-a:4", zones={"broker-a": "zone-1"})
     wire.broker_datas[0].enable_acting_master = True
     wire.broker_datas[0].unconfirmed_broker_ids.append(1)
+    wire.broker_datas[0].broker_addrs[1].labels["rack"] = "r1"
+    wire.queue_datas[0].mapping.MergeFrom(
+        pb.StaticTopicMapping(
+            scope="s", total_queue_nums=4, epoch=5, dirty=True, topic_queue_ids=[0, 1], broker_queue_ids=[3, 2]
+        )
+    )
     wire.filter_servers.add(cluster_name="c", broker_addr="a:1", filter_servers=["f:1", "f:2"])
     return from_wire(wire)
 

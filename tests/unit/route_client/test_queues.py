@@ -21,7 +21,7 @@ from route_client.queues import (
     publish_info,
     subscribe_info,
 )
-from route_client.route import from_wire, to_wire
+from route_client.route import from_wire
 from route_client.settings import ClientSettings
 from tests.support.routes.wire_routes import CLUSTER, route, wire_route
 from tests.support.virtual_clock import VirtualClock
@@ -303,12 +303,6 @@ def test_without_a_route_a_queue_has_no_place() -> None:
     assert place_of(known.route, MessageQueue(STATIC, "broker-a", 0)) is None
 
 
-def test_a_mapping_is_in_what_is_written_to_disk() -> None:
-    found = static_route(broker_a=mapping({0: 3, 1: 2}, epoch=5))
-    assert from_wire(to_wire(found)) == found
-    assert found != static_route(broker_a=mapping({0: 2, 1: 3}, epoch=5))
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -362,7 +356,3 @@ def test_labels_narrow_the_own_zone_and_not_beyond_it() -> None:
     elsewhere = publish_info(TOPIC, zoned, "zone-2", {"rack": "r1"})
     assert {queue.broker_name for queue in elsewhere.queues} == {"b", "c"}
     assert (elsewhere.outside_zone, elsewhere.outside_labels) == (False, True)
-
-
-def test_the_disk_cache_keeps_labels() -> None:
-    assert from_wire(to_wire(labelled_route())) == labelled_route()
