@@ -194,7 +194,7 @@ class AgentSecurity:
     def look(self) -> None:
         """Checks whether the listeners' files and the permits have changed, though nobody may call."""
         if self.listener is not None:
-            self.listener.look()
+            self.listener.refreshed()
         if self._permits is not None:
             self._permits.refreshed()
 
@@ -207,7 +207,7 @@ def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listene
     if permits is not None:
         return by_permits(lambda: permits.value, group)
     if listener is not None and settings.tls_client_ca is not None:
-        return own_group_commands(lambda: listener.names, group)
+        return own_group_commands(lambda: listener.value.names, group)
     return None
 
 

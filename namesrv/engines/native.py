@@ -519,7 +519,7 @@ def hand_over(sockets: Iterable[Listening], engine: namesrv_engine.Engine) -> No
 
 def show(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
     """Gives the engine the certificates. Raises ValueError if they cannot be used."""
-    shown = tls.shown
+    shown = tls.value
     engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
 
 

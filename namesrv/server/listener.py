@@ -208,6 +208,6 @@ class Security:
 
     def _look(self) -> None:
         if self.tls is not None:
-            self.tls.look()
+            self.tls.refreshed()
         if self._permits is not None:
             self._permits.refreshed()

@@ -83,7 +83,7 @@ class ClientSecuritySettings(_KeyPairSettings):
 def certificates(listener: ListenerTls | None, client: ClientSecurity | None) -> dict[str, Validity]:
     """When the certificates that a program shows are valid, by what it shows them for: listener or client."""
     found = {
-        "listener": None if listener is None else listener.validity,
+        "listener": None if listener is None else listener.value.validity,
         "client": None if client is None else client.validity,
     }
     return {use: validity for use, validity in found.items() if validity is not None}

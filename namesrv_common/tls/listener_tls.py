@@ -62,11 +62,11 @@ class ShownFiles:
     """The same, for grpcio."""
 
 
-class ListenerTls:
+class ListenerTls(WatchedFile[ShownFiles]):
     """Credentials of a listener. TLS 1.2 and 1.3, which is gRPC's own rule.
 
     Each new connection gets the present files. Open connections keep what they began with. Files that cannot be used
-    change nothing, which one log line says.
+    change nothing, which one log line says. Without calls of ``refreshed``, changes are seen at new connections only.
     """
 
     def __init__(
@@ -83,37 +83,23 @@ class ListenerTls:
         """
         self._files = files
         self._check = check
-        self._loaded = WatchedFile(
-            files.paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
+        super().__init__(
+            files.paths,
+            self._read,
+            on_reloaded=lambda shown: self._tell("tls_reloaded", shown.validity),
+            on_kept=self._kept,
+            monotonic=monotonic,
         )
-        self._tell("tls_loaded", self.validity)
-
-    @property
-    def validity(self) -> Validity:
-        return self._loaded.value.validity
-
-    @property
-    def names(self) -> frozenset[str]:
-        """URIs and DNS names of the certificate in force; its common names if it has neither."""
-        return self._loaded.value.names
-
-    @property
-    def generation(self) -> int:
-        """How often the files have been read and found good."""
-        return self._loaded.generation
-
-    @property
-    def shown(self) -> ShownFiles:
-        return self._loaded.value
+        self._tell("tls_loaded", self.value.validity)
 
     def credentials(self) -> grpc.ServerCredentials:
         """Credentials for a port of any gRPC server; each is for one port."""
-        given, first = self._loaded.refreshed()
+        given, first = self.refreshed()
 
         def changed() -> grpc.ServerCertificateConfiguration | None:
             """Called by gRPC, in a thread of its own, for each new connection; None leaves everything as it is."""
             nonlocal given
-            generation, loaded = self._loaded.refreshed()
+            generation, loaded = self.refreshed()
             if generation == given:
                 return None
             given = generation
@@ -125,14 +111,7 @@ class ListenerTls:
             require_client_authentication=self._files.client_authorities is not None,
         )
 
-    def look(self) -> None:
-        """Checks whether the files have changed, if it is time to.
-
-        Without this call that happens at each new connection.
-        """
-        self._loaded.refreshed()
-
-    def _load(self) -> ShownFiles:
+    def _read(self) -> ShownFiles:
         files = self._files
         pair = read_key_pair(files.certificate, files.key)
         authorities = read_authorities(files.client_authorities) if files.client_authorities else None
@@ -144,9 +123,6 @@ class ListenerTls:
         configuration = grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authorities)
         names = frozenset(identities(names_in(pair.certificate)))
         return ShownFiles(pair, pair.validity, authorities, names, configuration)
-
-    def _reloaded(self, loaded: ShownFiles) -> None:
-        self._tell("tls_reloaded", loaded.validity)
 
     def _kept(self, error: ValueError) -> None:
         _log.error("tls_files_refused", problem=str(error), in_force="those read before", files=self._names())
