@@ -409,38 +409,24 @@ IS_SERVING, IS_NOT_SERVING, IS_UNKNOWN = (
 )
 
 
-class _Context:
-    code: grpc.StatusCode | None = None
-
-    def set_code(self, code: grpc.StatusCode) -> None:
-        self.code = code
-
-    def set_details(self, details: str) -> None:
-        pass
+@pytest.fixture
+def context() -> mock.Mock:
+    """The context of a call of the health service."""
+    return mock.Mock()
 
 
-class HealthWorld:
-    def __init__(self) -> None:
-        self.health = HealthService()
-        self.context: Any = _Context()
-
-    def watch(self, service: str) -> Any:
-        return self.health.Watch(pb.HealthCheckRequest(service=service), self.context)
-
-    async def check(self, service: str) -> int:
-        answer = await self.health.Check(pb.HealthCheckRequest(service=service), self.context)
-        status: int = answer.status
-        return status
+def watch(health: HealthService, service: str, context: Any) -> Any:
+    return health.Watch(pb.HealthCheckRequest(service=service), context)
 
 
-async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
-    world = HealthWorld()
-    stuck, reading = world.watch("a"), world.watch("a")
+async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status(context: mock.Mock) -> None:
+    health = HealthService()
+    stuck, reading = watch(health, "a", context), watch(health, "a", context)
     told = [(await anext(stuck)).status]
     for status in (IS_SERVING, IS_NOT_SERVING, IS_SERVING):
-        world.health.set("a", status)
+        health.set("a", status)
         told.append((await anext(reading)).status)
-    world.health.enter_shutdown()
+    health.enter_shutdown()
     told += [(await anext(reading)).status, (await anext(stuck)).status]
     await stuck.aclose()
     await reading.aclose()
@@ -448,31 +434,31 @@ async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_st
 
 
 async def test_an_open_watch_does_not_keep_its_request() -> None:
-    world, request = HealthWorld(), pb.HealthCheckRequest(service="a")
+    request = pb.HealthCheckRequest(service="a")
     before = sys.getrefcount(request)
-    watch: Any = world.health.Watch(request, world.context)
-    await anext(watch)
+    open_watch: Any = HealthService().Watch(request, Reader())  # type: ignore[arg-type]
+    await anext(open_watch)
     assert sys.getrefcount(request) == before
 
 
-async def test_a_watch_of_a_name_longer_than_any_service_is_refused() -> None:
-    world = HealthWorld()
-    assert ([answer async for answer in world.watch("a" * (MAX_SERVICE_LENGTH + 1))]) == []
-    assert world.context.code is grpc.StatusCode.INVALID_ARGUMENT
+async def test_a_watch_of_a_name_longer_than_any_service_is_refused(context: mock.Mock) -> None:
+    answers = watch(HealthService(), "a" * (MAX_SERVICE_LENGTH + 1), context)
+    assert [answer async for answer in answers] == []
+    context.set_code.assert_called_once_with(grpc.StatusCode.INVALID_ARGUMENT)
 
 
-async def test_statuses_that_are_set_during_the_shutdown_are_ignored() -> None:
-    world = HealthWorld()
-    world.health.set("a", IS_SERVING)
-    world.health.enter_shutdown()
-    world.health.set("a", IS_SERVING)
-    assert (await world.check("a"), await world.check("")) == (IS_NOT_SERVING, IS_NOT_SERVING)
+async def test_statuses_that_are_set_during_the_shutdown_are_ignored(context: mock.Mock) -> None:
+    health = HealthService()
+    health.set("a", IS_SERVING)
+    health.enter_shutdown()
+    health.set("a", IS_SERVING)
+    for service in ("a", ""):
+        assert (await health.Check(pb.HealthCheckRequest(service=service), context)).status == IS_NOT_SERVING
 
 
-def test_an_unknown_service_is_not_found() -> None:
-    world = HealthWorld()
-    asyncio.run(world.check("unknown"))
-    assert world.context.code is grpc.StatusCode.NOT_FOUND
+async def test_an_unknown_service_is_not_found(context: mock.Mock) -> None:
+    await HealthService().Check(pb.HealthCheckRequest(service="unknown"), context)
+    context.set_code.assert_called_once_with(grpc.StatusCode.NOT_FOUND)
 
 
 async def wait() -> int:
