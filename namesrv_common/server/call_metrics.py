@@ -50,7 +50,9 @@ def observed_call(
     observers: Sequence[ClientCallObserver], request: Message, *, streams: bool = False
 ) -> Iterator[tuple[tuple[str, str], ...]]:
     """Lets observers watch the call with this request. Yields the metadata to send."""
-    method, metadata, code = method_of(request), dict[str, str](), grpc.StatusCode.OK
+    (service,) = request.DESCRIPTOR.file.services_by_name.values()  # files of the contract have one service each
+    method = f"{service.full_name}/{request.DESCRIPTOR.name.removesuffix('Request')}"
+    metadata, code = dict[str, str](), grpc.StatusCode.OK
     ends = [observer(method, metadata, streams=streams) for observer in observers]
     try:
         yield tuple(metadata.items())
@@ -61,12 +63,6 @@ def observed_call(
         for end in ends:
             if end is not None:
                 end(code)
-
-
-def method_of(request: Message) -> str:
-    """``package.Service/Method`` of a request of the contract, whose files have one service each."""
-    (service,) = request.DESCRIPTOR.file.services_by_name.values()
-    return f"{service.full_name}/{request.DESCRIPTOR.name.removesuffix('Request')}"
 
 
 # Metrics of calls, answered and made, by the names and with the labels of gRFC A66.

@@ -330,7 +330,8 @@ def read_permits(path: Path) -> Permits:
     if not data.strip():
         raise PermitsError(f"permits file {path}: is empty, so nobody could call")
     try:
-        return _permits(_File.model_validate(_parsed(path, data)))
+        parse = json.loads if path.suffix == ".json" else tomllib.loads
+        return _permits(_File.model_validate(parse(data.decode())))
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_problem(item)}" for item in error.errors()[:5])
         raise PermitsError(f"permits file {path}: {problems}") from None
@@ -369,11 +370,6 @@ def warn_of_permits(permits: Permits, *, with_tls: bool, client_ca: Path | None)
         _log.warning("tokens_without_tls", problem="bearer tokens travel readable")
     if permits.by_certificate and client_ca is None:
         _log.warning("permits_without_client_certificates", problem="no caller can show one: tls_client_ca is not set")
-
-
-def _parsed(path: Path, data: bytes) -> Any:
-    text = data.decode()
-    return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
 
 
 def _problem(item: Any) -> str:

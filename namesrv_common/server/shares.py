@@ -144,13 +144,8 @@ MACHINE = Sharer(LOOPBACK, is_operator=True, is_many=True)
 @lru_cache(KNOWN_PEERS)
 def sharer_at(peer: str) -> Sharer:
     """The caller at an address, as gRPC writes it (``ipv4:10.0.0.1:4711``), without an identity."""
-    owner = owner_of(_host_of(peer))
-    return MACHINE if owner == LOOPBACK else Sharer(owner)
-
-
-def _host_of(peer: str) -> str:
-    """Returns the host of an address as gRPC writes it; LOOPBACK for sockets of this machine."""
     scheme, _, address = peer.partition(":")
     if scheme == "unix":
-        return LOOPBACK
-    return unquote(address).rpartition(":")[0].strip("[]") or address or peer
+        return MACHINE
+    owner = owner_of(unquote(address).rpartition(":")[0].strip("[]") or address or peer)
+    return MACHINE if owner == LOOPBACK else Sharer(owner)
