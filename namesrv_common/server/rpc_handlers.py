@@ -151,14 +151,6 @@ def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
     """
     try:
         coroutine.send(None)
-    except StopIteration as ended:
-        result: ResultT = ended.value
-        return result
-    return _stopped(coroutine)
-
-
-def _stopped(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-    try:
         coroutine.throw(Waited("a call that is answered at once waits for something"))
     except StopIteration as ended:
         result: ResultT = ended.value
