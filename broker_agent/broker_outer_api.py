@@ -21,7 +21,7 @@ from broker_agent.registration_sync import CallRetries, RegistrationSync
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
-from namesrv_common.process.daemon_executor import DaemonExecutor
+from namesrv_common.process.shutdown import DaemonExecutor
 
 # The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI).
 

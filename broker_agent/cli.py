@@ -18,8 +18,7 @@ from broker_agent.settings import DEFAULT_BROKER_PORT, AgentSettings, default_li
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable, built_in_topics
-from namesrv_common.client.channels import ClientFiles, ClientSecurity
-from namesrv_common.client.health_check import check_health
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
 from namesrv_common.printable import print_error

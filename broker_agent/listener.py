@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2
 from broker_agent.auth import AgentAdmission
 from broker_agent.loop_listener import LoopListener
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.process.daemon_executor import DaemonExecutor
 from namesrv_common.process.program import descriptors_of_listener, return_freed_memory
+from namesrv_common.process.shutdown import DaemonExecutor
 from namesrv_common.process.systemd import feed_watchdog, watchdog_seconds
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.grpcio_server import listener_options

@@ -11,8 +11,7 @@ import uvloop
 
 from namesrv.app.writer import tune_garbage_collection
 from namesrv.settings import NamesrvSettings
-from namesrv_common.client.channels import ClientFiles, ClientSecurity
-from namesrv_common.client.health_check import check_health
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.printable import printable
 from namesrv_common.process.command_line import version_option

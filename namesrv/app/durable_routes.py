@@ -22,8 +22,7 @@ from namesrv.storage.database import Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SnapshotFile
 from namesrv_common.errors import suppress_refusals
-from namesrv_common.process.daemon_executor import DaemonExecutor
-from namesrv_common.process.shutdown import run_step
+from namesrv_common.process.shutdown import DaemonExecutor, run_step
 
 # The use of the snapshot file: read at the start, written while the name server runs, written last at its end.
 

@@ -29,7 +29,7 @@ from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.tables import KV_CONFIG, BrokenRows, DurableTable, read_rocketmq_kv_config
 from namesrv_common.errors import suppress_refusals
 from namesrv_common.files import disk
-from namesrv_common.process.daemon_executor import DaemonExecutor
+from namesrv_common.process.shutdown import DaemonExecutor
 
 DATABASE_FILE = "namesrv.db"
 KV_CONFIG_FILE = "kvConfig.json"

@@ -1,4 +1,4 @@
-"""gRPC connections that follow changed credentials."""
+"""gRPC connections that follow changed credentials, and a check of health over them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import WatchedFile
@@ -285,3 +286,27 @@ def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Client
         return generation, api.secure_channel(target, credentials, options=(*options, *security.options))
 
     return RenewedChannel(connect, security.generation, security.token)
+
+
+# A health check of a gRPC server, as a container's HEALTHCHECK runs it.
+
+
+def check_health(
+    endpoint: Endpoint, service: str, timeout_seconds: float, security: ClientSecurity | None = None
+) -> str | None:
+    """Asks ``grpc.health.v1`` once. An empty service is the whole server.
+
+    Returns:
+        None if the answer is SERVING, otherwise one line that says what it was instead.
+    """
+    with open_channel(endpoint, (), security) as connection:
+        stub = health_pb2_grpc.HealthStub(connection)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:  # the health service's answer has no text
+                return f"{endpoint}: there is no service {service}"
+            return f"{endpoint}: {error.code().name}: {error.details()}"
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return None
+    return f"{endpoint}: {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"

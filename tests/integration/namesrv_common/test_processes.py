@@ -7,7 +7,7 @@ import sys
 
 HANGING_CALL = """
 import threading
-from namesrv_common.process.daemon_executor import DaemonExecutor
+from namesrv_common.process.shutdown import DaemonExecutor
 executor, begun = DaemonExecutor(1, "hanging"), threading.Event()
 executor.submit(lambda: (begun.set(), threading.Event().wait()))
 begun.wait()

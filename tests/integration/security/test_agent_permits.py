@@ -15,8 +15,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
 from broker_agent.listener import SERVICE_NAME
-from namesrv_common.client.channels import ClientFiles, ClientSecurity
-from namesrv_common.client.health_check import check_health
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT

@@ -16,8 +16,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import BrokerIdentity, QueueData
 
 from namesrv.grpc_api.reflection import SERVICE_NAMES
-from namesrv_common.client.channels import ClientFiles, ClientSecurity
-from namesrv_common.client.health_check import check_health
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.grpc_errors import RichError
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import data_version, identity, registration

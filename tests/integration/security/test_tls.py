@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from namesrv_api.v1 import admin_service_pb2
 
 from broker_agent.listener import SERVICE_NAME
-from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
-from namesrv_common.client.health_check import check_health
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health, open_aio_channel, open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.tls.listener_tls import ListenerFiles, ListenerTls
 from route_client import ClientSettings, RouteClient, TopicNotFoundError

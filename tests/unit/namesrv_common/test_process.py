@@ -13,9 +13,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv_common.process.daemon_executor import DaemonExecutor
 from namesrv_common.process.program import FOR_OTHERS, MOST, run_program, without_others
-from namesrv_common.process.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_blocking_step, run_step
+from namesrv_common.process.shutdown import (
+    STEP_SECONDS,
+    Background,
+    DaemonExecutor,
+    in_daemon_thread,
+    run_blocking_step,
+    run_step,
+)
 from namesrv_common.server.loop_thread import LoopThread
 from namesrv_common.version import __version__
 from tests.support.virtual_clock import VirtualClock
