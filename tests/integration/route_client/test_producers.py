@@ -8,14 +8,7 @@ import threading
 
 import pytest
 
-from route_client import (
-    AioRouteClient,
-    ClientClosedError,
-    ClientSettings,
-    RouteChange,
-    RouteClient,
-    TopicNotFoundError,
-)
+from route_client import AioRouteClient, ClientClosedError, ClientSettings, RouteChange, RouteClient, TopicNotFoundError
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
