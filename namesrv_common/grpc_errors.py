@@ -36,16 +36,6 @@ _HINTS = {
 _CONNECTING = "failed to connect to all addresses"
 
 
-def hint_of(text: str) -> str | None:
-    """Returns what to check after gRPC's text of an UNAVAILABLE call.
-
-    None: no connection was being made, or nothing is known about why there is none.
-    """
-    if _CONNECTING not in text:
-        return None
-    return next((hint for words, hint in _HINTS.items() if words in text), None)
-
-
 # gRPC errors with machine-readable details, written and read (google.rpc.Status, AIP-193).
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -110,8 +100,8 @@ class RichError:
         broken, or if a proxy changed the text. Without a connection, the message names likely causes.
         """
         code, message = call.code(), call.details() or ""
-        if code is grpc.StatusCode.UNAVAILABLE and (hint := hint_of(message)):
-            message += f"; {hint}"
+        if code is grpc.StatusCode.UNAVAILABLE and _CONNECTING in message:
+            message += next((f"; {hint}" for words, hint in _HINTS.items() if words in message), "")
         status = status_pb2.Status()
         for key, value in call.trailing_metadata() or ():
             if key == DETAILS_KEY and isinstance(value, bytes):

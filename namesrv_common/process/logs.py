@@ -83,16 +83,6 @@ def _printable(_logger: Any, _name: str, event: structlog.typing.EventDict) -> s
     return event
 
 
-def _leave_out_what_no_line_has() -> None:
-    """Spares each line the search for its source line, its thread and its process: a third of its cost.
-
-    Python's logging cookbook names these switches ("Optimization").
-    """
-    logging._srcfile = None  # noqa: SLF001 - the only way, and a documented one
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    setattr(logging, "logAsyncioTasks", False)  # noqa: B010 - Python 3.11 has no such switch
-
-
 def _log_uncaught() -> None:
     """Has exceptions that nobody catches and warnings logged, which Python writes as text of several lines."""
     log = logging.getLogger("python")
@@ -149,7 +139,11 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
     )
     lines: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the handler limits it
     listener = logging.handlers.QueueListener(lines, writer)
-    _leave_out_what_no_line_has()
+    # Spares each line the search for its source line, its thread and its process: a third of its cost. Python's logging
+    # cookbook names these switches ("Optimization").
+    logging._srcfile = None  # noqa: SLF001 - the only way, and a documented one
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    setattr(logging, "logAsyncioTasks", False)  # noqa: B010 - Python 3.11 has no such switch
     root = logging.getLogger()
     root.handlers[:] = [_BoundedQueueHandler(lines)]
     root.setLevel(level.upper())
