@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
     A backslash stays as it is, so that paths and patterns can be read. The result is for people, not for parsers.
     """
-    return UNPRINTABLE.sub(_escape, text)
+    return UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def printable_json(text: str) -> str:
@@ -36,10 +36,6 @@ def printable_json(text: str) -> str:
 def print_error(program: str, text: str) -> None:
     """Writes one line to standard error: what a program tells the person who started it."""
     sys.stderr.write(f"{program}: {printable(text)}\n")
-
-
-def _escape(found: re.Match[str]) -> str:
-    return found.group().encode("unicode_escape").decode()
 
 
 def _escape_json(found: re.Match[str]) -> str:

@@ -47,10 +47,6 @@ class ShareRules:
         """Most that one caller may hold of so much."""
         return max(1, most * self.caller_percent // 100)
 
-    def kept(self, most: int) -> int:
-        """What of so much only operators may take."""
-        return most * self.kept_percent // 100
-
 
 Refusal = Callable[[str, int, int, str], Refused]
 """Makes an error of what is bounded, the amount that would be held, the bound, and whose it is."""
@@ -79,7 +75,7 @@ class Shares:
         rules = rules or ShareRules()
         self._what = what
         self.most = most
-        self.most_of_caller, self._kept = rules.of_caller(most), rules.kept(most)
+        self.most_of_caller, self._kept = rules.of_caller(most), most * rules.kept_percent // 100
         self._least = min(self.most_of_caller, most - self._kept)
         self._own, self._full = own, full
         self._held: Counter[str] = Counter()
