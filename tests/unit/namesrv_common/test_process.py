@@ -70,31 +70,6 @@ def test_some_are_for_others_than_connections(limit: int, left: int) -> None:
     assert without_others(limit) == left
 
 
-async def fail_in_loop() -> None:
-    raise KeyError("planted")
-
-
-async def nothing() -> None:
-    return
-
-
-def test_work_that_fails_in_the_background_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    thread = LoopThread("test")
-    thread.start()
-    thread.begin(fail_in_loop())
-    thread.run(asyncio.sleep(0))
-    assert thread.stop(nothing())
-    assert "KeyError: 'planted'" in caplog.text
-
-
-def test_the_thread_ends_although_its_last_work_fails(caplog: pytest.LogCaptureFixture) -> None:
-    thread = LoopThread("test")
-    thread.start()
-    assert thread.stop(fail_in_loop())
-    assert thread.is_over
-    assert "KeyError: 'planted'" in caplog.text
-
-
 async def hang() -> None:
     await asyncio.Event().wait()
 
@@ -109,6 +84,20 @@ async def ignore_cancellation() -> None:
 
 async def fail() -> None:
     raise ValueError("broken")
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_work_that_fails_in_a_loop_thread_is_logged_and_the_thread_ends(
+    caplog: pytest.LogCaptureFixture, is_last: bool
+) -> None:
+    thread = LoopThread("test")
+    thread.start()
+    if not is_last:
+        thread.begin(fail())
+        thread.run(asyncio.sleep(0))
+    assert thread.stop(fail() if is_last else asyncio.sleep(0))
+    assert thread.is_over
+    assert "ValueError: broken" in caplog.text
 
 
 @pytest.mark.parametrize("step", [hang, ignore_cancellation])
@@ -181,17 +170,13 @@ def test_the_first_failure_of_background_work_ends_the_others() -> None:
     assert [str(error) for error in caught.value.exceptions] == ["broken"]
 
 
-def test_background_work_that_ignores_cancellation_is_named_and_left_behind() -> None:
-    async def run() -> None:
-        stop = asyncio.Event()
-        background = Background()
-        background.begin(ignore_cancellation())
-        await asyncio.sleep(0)
-        stop.set()
-        await background.run_until(stop, VirtualClock().sleep)
-
+async def test_background_work_that_ignores_cancellation_is_named_and_left_behind() -> None:
+    stop, background = asyncio.Event(), Background()
+    background.begin(ignore_cancellation())
+    await asyncio.sleep(0)
+    stop.set()
     with capture_logs() as lines:
-        asyncio.run(run())
+        await background.run_until(stop, VirtualClock().sleep)
     (line,) = lines
     assert (line["event"], line["seconds"]) == ("shutdown_step_timed_out", STEP_SECONDS)
     assert "ignore_cancellation" in line["step"]
