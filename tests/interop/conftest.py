@@ -9,16 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.programs import (
-    INTEROP,
-    REPOSITORY,
-    WATCHING,
-    Programs,
-    build_go,
-    build_java,
-    build_node,
-    build_rust,
-)
+from tests.interop.programs import INTEROP, REPOSITORY, WATCHING, Programs, build_go, build_java, build_node, build_rust
 from tests.support.programs.processes import Client, NamesrvProcess
 
 Built = Callable[[str], Programs]

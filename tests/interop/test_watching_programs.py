@@ -119,9 +119,7 @@ def test_every_program_asks_again_when_its_name_server_freezes(built: Built, nam
             assert program.next_text().startswith(f"watching {namesrv.endpoint} ")
 
 
-def test_every_program_chooses_a_name_server_anew_after_an_old_watch(
-    built: Built,
-) -> None:
+def test_every_program_chooses_a_name_server_anew_after_an_old_watch(built: Built) -> None:
     with ExitStack() as stack:
         both = [stack.enter_context(ShortWatchesNamesrv()) for _ in range(2)]
         register(*both)

@@ -70,11 +70,7 @@ def beside(group: Group) -> Iterator[Beside]:
         NamesrvProcess(*EXACTLY) as namesrv,
         namesrv.connect() as client,
         Agent(
-            str(namesrv.endpoint),
-            *quick,
-            broker_addr=group.master.addr,
-            topics=group.master.topics_file,
-            probe="tcp",
+            str(namesrv.endpoint), *quick, broker_addr=group.master.addr, topics=group.master.topics_file, probe="tcp"
         ) as agent,
     ):
         eventually(lambda: client.addrs("broker-m"), lambda addrs: addrs == {0: group.master.addr})

@@ -146,8 +146,7 @@ def test_a_data_directory_of_one_version_is_taken_over_by_the_other(
             timeout=20,
         )
         client.admin.WipeWritePermOfBroker(
-            admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a", force=True),
-            timeout=20,
+            admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a", force=True), timeout=20
         )
         left = client.route()
         assert server.terminate() == 0

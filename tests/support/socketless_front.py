@@ -64,12 +64,7 @@ class SocketlessFront:
         in_force = SettingsInForce(settings)
         self._writer = writer = TableWriter()
         self._operators = Operators(
-            state,
-            writer,
-            self._database,
-            in_force,
-            apply_settings=lambda *_: None,
-            wall_millis=clock.wall_millis,
+            state, writer, self._database, in_force, apply_settings=lambda *_: None, wall_millis=clock.wall_millis
         )
         warm_up = WarmUp(state, clock, 0)
         self._channels = ChannelStreams(state, writer, StallDetector(clock, grant_more_time, 0))

@@ -85,13 +85,7 @@ def ended(
     """
     if not (Process.are_forked and can_fork(arguments)):
         return subprocess.run(
-            arguments,
-            env=environment,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=within_seconds,
-            check=False,
+            arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=within_seconds, check=False
         )
     with tempfile.TemporaryFile("w+") as output:
         given = os.environ if environment is None else environment

@@ -244,9 +244,7 @@ class ApacheNamesrv(JavaProgram):
         self.host, self.port = host, port or free_ports()
         home.mkdir(parents=True, exist_ok=True)
         config = home / "namesrv.conf"
-        config.write_text(
-            f"bindAddress={host}\nlistenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n",
-        )
+        config.write_text(f"bindAddress={host}\nlistenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n")
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         super().__init__(launch_of(main, home, "-c", str(config), release=release, properties=_PLAIN), home)
 
