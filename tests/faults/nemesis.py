@@ -32,33 +32,23 @@ class World:
     taken: set[str] = field(default_factory=set)
     """Processes that a fault of the round has met already: another one finds them as nobody expects them."""
 
-    servers = SERVERS
-    clients = CLIENTS
-
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """And brokers that speak RocketMQ's own protocol. Each stands for its own agent."""
-        return tuple(broker.name for broker in self.fleet.brokers)
-
-    @property
-    def rocketmq(self) -> tuple[str, ...]:
-        """Brokers that are RocketMQ's own programs."""
-        return tuple(name for name in self.agents if name in JAVA)
-
-    @property
-    def site(self) -> tuple[str, ...]:
-        """All name servers and agents."""
-        return (*SERVERS, *self.agents)
-
-    @property
-    def everything(self) -> tuple[str, ...]:
-        """All processes."""
-        return (*self.site, *CLIENTS)
+    def named(self, which: str) -> tuple[str, ...]:
+        """The processes of a kind. Brokers that speak RocketMQ's own protocol are among the agents."""
+        agents = tuple(broker.name for broker in self.fleet.brokers)
+        site = (*SERVERS, *agents)
+        return {
+            "servers": SERVERS,
+            "clients": CLIENTS,
+            "agents": agents,
+            "rocketmq": tuple(name for name in agents if name in JAVA),
+            "site": site,
+            "everything": (*site, *CLIENTS),
+        }[which]
 
     @property
     def ways(self) -> tuple[Way, ...]:
         """Clients and servers of this fleet."""
-        return (*((name, server) for name in self.agents for server in SERVERS), *WAYS)
+        return (*((name, server) for name in self.named("agents") for server in SERVERS), *WAYS)
 
     def take_all(self, rng: random.Random, names: Sequence[str]) -> list[str]:
         """Those of the processes, in any order, that a fault may have, from now until the end of the round."""
@@ -83,7 +73,7 @@ def _restart(world: World, name: str) -> None:
     elif name in SERVERS:
         world.fleet.start_server(name)
     else:
-        world.fleet.restart_client(name)
+        world.fleet.start_client(name)
 
 
 # Processes
@@ -92,11 +82,12 @@ def _restart(world: World, name: str) -> None:
 def _processes(
     begin: Callable[[Fleet, str], object], end: Callable[[World, str], None], names: str, *, at_once: bool
 ) -> Kind:
-    """Something begins with one process of those with a name in ``World``, or all of them, and ends with each."""
+    """Something begins with one process of a kind, or all of them, and ends with each."""
 
     @contextmanager
     def happen(world: World, rng: random.Random) -> Iterator[None]:
-        met = world.take_all(rng, getattr(world, names)) if at_once else world.take_one(rng, getattr(world, names))
+        take = world.take_all if at_once else world.take_one
+        met = take(rng, world.named(names))
         for name in met:
             begin(world.fleet, name)
         yield
@@ -121,7 +112,7 @@ def _stopped(names: str, *, at_once: bool = False) -> Kind:
 @contextmanager
 def _rolled(world: World, rng: random.Random) -> Iterator[None]:
     """Each name server and agent is ended and started again, one after the other."""
-    for name in world.take_all(rng, world.site):
+    for name in world.take_all(rng, world.named("site")):
         world.fleet.end(name)
         _restart(world, name)
     yield
@@ -182,19 +173,19 @@ def _of_a_server(world: World, rng: random.Random) -> list[Way]:
 
 
 def _of_an_agent(world: World, rng: random.Random) -> list[Way]:
-    name = rng.choice(world.agents)
+    name = rng.choice(world.named("agents"))
     return [(name, server) for server in SERVERS]
 
 
 def _of_rocketmq(world: World, rng: random.Random) -> list[Way]:
-    return [(rng.choice(world.rocketmq), rng.choice(SERVERS))]
+    return [(rng.choice(world.named("rocketmq")), rng.choice(SERVERS))]
 
 
 @contextmanager
 def _restarted_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
     """What the old process had sent and the end of its connection arrive together with what the new one sends."""
     server = rng.choice(SERVERS)
-    names = world.take_one(rng, [name for name in world.agents if name.endswith("-0")])
+    names = world.take_one(rng, [name for name in world.named("agents") if name.endswith("-0")])
     for name in names:
         world.network.cut(name, server, down=False)
         world.fleet.change_topics(name.removesuffix("-0"))

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,6 +30,10 @@ from namesrv.storage.tables import TABLES, DurableTable
 from route_client.disk_cache import DiskCache
 from route_client.route import QueueData, TopicRoute
 
+FAILPOINTS = Path(__file__).with_name("files") / "failpoints.txt"
+"""All failpoints: what the suite passes and what it crashes at. Whoever adds a step on a file adds its points here."""
+CRASHED = -signal.SIGKILL
+"""The exit code of a process that crashes there."""
 ITEMS = 40
 """Pieces of a content that all tell its number."""
 

@@ -1,29 +1,30 @@
-"""One run: a fleet, traffic, a schedule of faults, a history, and what the checks say of it."""
+"""One run: a fleet, traffic, a schedule of faults, a history, what the checks say of it, and how long runs last."""
 
 from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, Broker, Fleet, TopicChanges
+from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, TOPICS, Fleet
 from tests.faults.fleet.operator import HELD_TOPIC, Journal, Operator
 from tests.faults.fleet.workers import Lookups, Watcher, Worker
-from tests.faults.history import History
+from tests.faults.history import History, Record, of_kind
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
-from tests.faults.nemesis import CLIENTS, KINDS, WATCHERS, Fault, Round, World
+from tests.faults.nemesis import CLIENTS, KINDS, OF_ROCKETMQ, WATCHERS, Fault, Round, World, schedule
 from tests.faults.network import Network
 from tests.faults.resources import sample
-from tests.support.programs.processes import Client, eventually
+from tests.support.programs.processes import eventually
 
 TIMEOUT = 3.0
 READING_TIMEOUT = 20.0
@@ -45,7 +46,7 @@ def difference(fleet: Fleet) -> str:
         if there != wanted:
             return f"{server} lacks {sorted(wanted - there)} and has {sorted(there - wanted)}"
         for broker in fleet.brokers:
-            held, version = digests[server][broker.addr].data_version.counter, fleet.version_of(broker.group)
+            held, version = digests[server][broker.addr].data_version.counter, fleet.versions[broker.group]
             if broker.broker_id == 0 and held != version:
                 return f"{server} holds table {held} of {broker.name}, not {version}"
         if digests[server] != digests[SERVERS[0]]:
@@ -53,35 +54,32 @@ def difference(fleet: Fleet) -> str:
     return ""
 
 
-def open_watches(client: Client) -> int:
-    """How many streams of changes a name server has open."""
-    request = admin_service_pb2.ListWatchersRequest(page_size=400)
-    return len(client.admin.ListWatchers(request, timeout=READING_TIMEOUT).watchers)
-
-
-def open_tasks(client: Client) -> int:
-    """How many tasks a name server's event loop has, its own and those of calls."""
-    return client.told_diagnostics().task_count
-
-
-TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
 AGREE_SECONDS_OF_ROCKETMQ = AGREE_SECONDS + 10.0
 """With brokers that are RocketMQ's own programs: they register every 10 s, and not more often."""
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How busy a run is: pauses in seconds."""
+class Profile(NamedTuple):
+    """A size of run. Times are in seconds."""
 
+    rounds: int
+    fault_seconds: tuple[float, ...]
+    """What faults may last. Pings find a lost peer after 7 s, and silence counts as death after 25 s."""
+    rest_seconds: tuple[float, ...]
+    """What may be between two rounds; a check of what must stay needs 11 s without faults."""
     lookups: float = 0.1
+    """Pause between two lookups at a name server."""
     operator: float = 0.5
+    """Pause between two changes by an operator."""
     topics: float = 0.7
+    """Pause between two changes of topics."""
 
 
-def topics_of_one(brokers: Sequence[Broker]) -> dict[str, tuple[str, ...]]:
-    """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
-    groups = sorted({broker.group for broker in brokers})
-    return {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
+PROFILES = {
+    "short": Profile(5, (0.5, 3.0, 9.0), (0.5, 2.0, 12.0)),
+    "long": Profile(60, (0.5, 3.0, 6.9, 7.1, 15.0, 24.0, 26.0, 60.0), (0.5, 5.0, 15.0)),
+    # An hour at a modest rate.
+    "soak": Profile(90, (0.5, 3.0, 6.0, 15.0), (10.0, 30.0, 60.0), lookups=1.0, operator=5.0, topics=5.0),
+}
 
 
 class NotAllEnded(AssertionError):
@@ -91,22 +89,19 @@ class NotAllEnded(AssertionError):
 class Run:
     """A fleet under traffic. Used as a context, which ends all of it."""
 
-    def __init__(self, folder: Path, seed: int, pace: Pace, *, rocketmq: bool) -> None:
+    def __init__(self, folder: Path, seed: int, profile: Profile, *, rocketmq: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
         self._stack = ExitStack()
         self._stack.callback(self.history.close)
-        self._pace = pace
+        self._profile = profile
         self._rocketmq = rocketmq
         self._rng = random.Random(seed)
         network = self._stack.enter_context(Network(seed, self.history))
         brokers = (*BROKERS, *(ROCKETMQ if rocketmq else ()))
-        of_one = topics_of_one(brokers)
-        self._looked_up = (*TOPICS, *(topic for topics in of_one.values() for topic in topics), HELD_TOPIC, "never")
-        self._groups = tuple(of_one)
-        fixed = {broker.group for broker in ROCKETMQ}
-        topics = TopicChanges(TOPICS, of_one, random.Random(seed), fixed)
-        self.fleet = Fleet(folder, self.history, network, self._stack, topics, brokers)
+        self.fleet = Fleet(folder, self.history, network, self._stack, seed, brokers)
+        own_topics = (topic for topics in self.fleet.own_topics.values() for topic in topics)
+        self._looked_up = (*TOPICS, *own_topics, HELD_TOPIC, "never")
         self.world = World(self.fleet, network)
         self._workers: list[Worker] = []
         self._ending = threading.Event()
@@ -127,7 +122,7 @@ class Run:
             self.fleet.start_server(server)
         for client, server in self.world.ways:
             self.fleet.open_way(client, server)
-        for group in self._groups:
+        for group in self.fleet.versions:
             self.fleet.change_topics(group)
         self.fleet.start_brokers()
         self.settle()
@@ -139,10 +134,10 @@ class Run:
     def _start_readers(self) -> None:
         for server in SERVERS:
             connect = partial(self.fleet.connect, server)
-            self._worker(Lookups(server, connect, self.history, self._looked_up, self._pace.lookups))
+            self._worker(Lookups(server, connect, self.history, self._looked_up, self._profile.lookups))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
-            self._worker(Journal(server, connect, self.history, self._groups))
+            self._worker(Journal(server, connect, self.history, tuple(self.fleet.versions)))
             self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
 
@@ -155,9 +150,11 @@ class Run:
         with ExitStack() as stack:
             for server in SERVERS:
                 rng = random.Random(f"{self._rng.random()}")
-                operator = Operator(server, partial(self.fleet.connect, server), self.history, rng, self._pace.operator)
+                operator = Operator(
+                    server, partial(self.fleet.connect, server), self.history, rng, self._profile.operator
+                )
                 self._workers.append(stack.enter_context(operator))
-            stack.enter_context(self.fleet.changing_topics(self._pace.topics))
+            stack.enter_context(self.fleet.changing_topics(self._profile.topics))
             yield
 
     def inject(self, planned: Round) -> None:
@@ -195,19 +192,19 @@ class Run:
             return f"a name server did not answer: {error}"
 
     def _open_watches(self) -> int:
-        count = 0
+        request, count = admin_service_pb2.ListWatchersRequest(page_size=400), 0
         for server in SERVERS:
             with self.fleet.connect(server) as client:
-                count += open_watches(client)
+                count += len(client.admin.ListWatchers(request, timeout=READING_TIMEOUT).watchers)
         return count
 
     def take_samples(self, phase: str) -> None:
         """Records what each process of ours holds, and what the event loops of name servers do."""
         for name in self.fleet.processes.keys() - JAVA:
-            held = sample(self.fleet.pid(name))
+            held = sample(self.fleet.processes[name].pid)
             if name in SERVERS:
                 with self.fleet.connect(name) as client:
-                    held["tasks"] = open_tasks(client)
+                    held["tasks"] = client.told_diagnostics().task_count
             self.history.add("sample", name=name, phase=phase, **held)
 
     def _ask_once_more(self) -> None:
@@ -234,19 +231,51 @@ class Run:
         return violations(list(self.history.records))
 
 
-def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace, *, rocketmq: bool) -> list[str]:
-    """Lets a schedule happen to a fleet. The history is in the folder; what is broken is returned.
+def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, rocketmq: bool) -> Outcome:
+    """Lets a schedule happen to a fleet. The history stays in the folder, with files of the processes.
 
     Args:
-        folder: Where files of the processes and the history go.
+        folder: Where files go.
         seed: Decides what operators and topics do.
         rounds: The schedule.
-        pace: How busy the fleet is.
+        profile: How busy the fleet is.
         rocketmq: Whether it has RocketMQ's own brokers, which need Java and jars
             (``tests.support.rocketmq_programs.maven``).
     """
-    with Run(folder, seed, pace, rocketmq=rocketmq) as running:
+    with Run(folder, seed, profile, rocketmq=rocketmq) as running:
         with running.traffic():
             for planned in rounds:
                 running.inject(planned)
-        return running.finish()
+        return Outcome(folder, running.finish(), running.history.records)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    folder: Path
+    violations: list[str]
+    records: list[Record]
+
+    def report(self, again: str) -> str:
+        """What to print, with the command that lets the same faults happen again."""
+        faults = [f"{r['at']:8.1f} s  {r['name']}" for r in of_kind(self.records, "fault") if r["event"] == "begins"]
+        counts = Counter(record["what"] for record in self.records)
+        agreed = ", ".join(f"{record['seconds']:.1f} s" for record in of_kind(self.records, "agreed"))
+        lines = [f"{again}: {'BROKEN' if self.violations else 'all invariants hold'}", *faults]
+        lines.append(f"records: {', '.join(f'{count} {what}' for what, count in sorted(counts.items()))}")
+        lines.append(f"name servers agreed within {agreed}")
+        if self.violations:
+            lines += [*self.violations[:20], f"{len(self.violations)} violations; history: {self.folder}/history.jsonl"]
+            lines.append(f"checks: python -m tests.faults --check {self.folder}/history.jsonl")
+        return "\n".join(lines) + "\n"
+
+
+def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str], rounds: int = 0) -> tuple[bool, str]:
+    """Runs one seed of a profile, with as many rounds as it has or as are given; whether all is well, and a report."""
+    profile = PROFILES[name]
+    count = rounds or profile.rounds
+    planned = schedule(seed, faults, count, profile.fault_seconds, profile.rest_seconds)
+    outcome = run(folder, seed, planned, profile, rocketmq=not OF_ROCKETMQ.isdisjoint(faults))
+    again = f"python -m tests.faults --seed {seed} --profile {name} --rounds {count} --faults {' '.join(faults)}"
+    return not outcome.violations, outcome.report(again)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fleet.fleet import JAVA, SERVERS
-from tests.faults.history import of_kind, read_history
+from tests.faults.history import of_kind
 from tests.faults.invariants.timeline import Answer, answers_of
 from tests.faults.nemesis import Fault, Round
-from tests.faults.run import Pace, run
+from tests.faults.run import PROFILES, run
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLED_SECONDS = 16.0
@@ -31,8 +31,9 @@ def last_before(answers: list[Answer], server: str, at: float) -> set[str]:
 @pytest.mark.usefixtures("home")
 def test_every_invariant_holds_for_rocketmqs_own_brokers_beside_agents(tmp_path: Path) -> None:
     """In the profile ``long`` they are stopped until their silence counts, and meet all other faults."""
-    assert run(tmp_path, 1, ROUNDS, Pace(), rocketmq=True) == []
-    records = read_history(tmp_path / "history.jsonl")
+    outcome = run(tmp_path, 1, ROUNDS, PROFILES["short"], rocketmq=True)
+    assert outcome.violations == []
+    records = outcome.records
     answers = list(answers_of(records))
     events = [r for r in of_kind(records, "process") if r["name"] in JAVA]
     (killed,) = (event for event in events if event["event"] == "killed")

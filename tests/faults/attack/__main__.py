@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import cycle
 from urllib.request import urlopen
@@ -46,17 +46,16 @@ def _route(client: Client) -> None:
         raise LookupError("the topic is gone")
 
 
-def _honest_calls(client: Client) -> Callable[[], None]:
+def _honest_calls(client: Client) -> Callable[[], object]:
     """Returns a function that makes the next call each time: a lookup, a heartbeat, or a check of health."""
-    request = BrokerHeartbeatRequest(broker=identity())
-
-    def heartbeat() -> None:
-        client.registration.BrokerHeartbeat(request, timeout=ASK_SECONDS)
-
-    def check() -> None:
-        HealthStub(client.connection).Check(HealthCheckRequest(), timeout=ASK_SECONDS)
-
-    calls = cycle((lambda: _route(client), heartbeat, check))
+    request, health = BrokerHeartbeatRequest(broker=identity()), HealthStub(client.connection)
+    calls: Iterator[Callable[[], object]] = cycle(
+        (
+            lambda: _route(client),
+            lambda: client.registration.BrokerHeartbeat(request, timeout=ASK_SECONDS),
+            lambda: health.Check(HealthCheckRequest(), timeout=ASK_SECONDS),
+        )
+    )
 
     def ask() -> None:
         next(calls)()
@@ -77,11 +76,6 @@ def _at(address: str, endpoint: Endpoint) -> Endpoint:
 def _client(stack: ExitStack, server: NamesrvProcess, address: str) -> Client:
     """A client with an address of its own, which comes back at once when it is cut."""
     return Client(stack.enter_context(open_channel(_at(address, server.endpoint), COMES_BACK)))
-
-
-def _page(url: str) -> None:
-    with urlopen(url, timeout=ASK_SECONDS) as answer:
-        answer.read()
 
 
 def namesrv(stack: ExitStack, seconds: float) -> list[Round]:
@@ -113,13 +107,13 @@ def beside_grpc(stack: ExitStack, seconds: float) -> list[Round]:
         if answer.code:
             raise LookupError(answer.remark)
 
-    page = f"http://{_at(addresses.HONEST, metrics)}/healthz"
+    def page() -> None:
+        with urlopen(f"http://{_at(addresses.HONEST, metrics)}/healthz", timeout=ASK_SECONDS) as answer:
+            answer.read()
+
     return [
         (Target("RocketMQ's protocol", server, lookup), catalogue.on_listener("remoting", remoting.port, seconds)),
-        (
-            Target("metrics and health", server, lambda: _page(page)),
-            catalogue.on_listener("metrics", metrics.port, seconds),
-        ),
+        (Target("metrics and health", server, page), catalogue.on_listener("metrics", metrics.port, seconds)),
     ]
 
 
@@ -142,26 +136,15 @@ def agent(stack: ExitStack, seconds: float) -> list[Round]:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise
 
-    def status() -> None:
-        operator.status()
-
+    on_operators = catalogue.on_listener("grpc", process.endpoint.port, seconds, "agent")
+    on_clients = catalogue.on_listener("grpc", listen.port, seconds, "clients")
     return [
-        (
-            Target("agent, operators", process, status),
-            catalogue.on_listener("grpc", process.endpoint.port, seconds, "agent"),
-        ),
-        (
-            Target("agent, clients", process, list_consumers),
-            catalogue.on_listener("grpc", listen.port, seconds, "clients"),
-        ),
+        (Target("agent, operators", process, operator.status), on_operators),
+        (Target("agent, clients", process, list_consumers), on_clients),
     ]
 
 
-ROUNDS: tuple[tuple[str, Begin], ...] = (
-    ("grpc", namesrv),
-    ("remoting metrics", beside_grpc),
-    ("agent", agent),
-)
+ROUNDS: tuple[tuple[str, Begin], ...] = (("grpc", namesrv), ("remoting metrics", beside_grpc), ("agent", agent))
 """What is attacked, one after the other, by name."""
 
 
@@ -181,26 +164,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = frozenset(given.attacks)
     sys.stdout.write(f"{HEAD}\n")
     held: list[bool] = []
-    for row, is_held in _rows([begin for name, begin in ROUNDS if given.on in name], seconds, wanted):
-        sys.stdout.write(f"{row}\n")
-        sys.stdout.flush()
-        held.append(is_held)
+    for begin in (begin for name, begin in ROUNDS if given.on in name):
+        with ExitStack() as stack:
+            rounds = begin(stack, seconds)
+            for target, attack in ((target, attack) for target, attacks in rounds for attack in attacks):
+                if not wanted or attack.name in wanted:
+                    outcome = run(target, attack)
+                    sys.stdout.write(f"{outcome.row()}\n")
+                    sys.stdout.flush()
+                    held.append(outcome.held)
     if held:
         sys.stdout.write(f"{sum(held)} of {len(held)} attacks withstood\n")
     else:
         sys.stderr.write(f"there is no attack {' '.join(given.attacks)}\n")
     return exit_code(held)
-
-
-def _rows(rounds: Iterable[Begin], seconds: float, wanted: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """Each attack's row, and whether it was withstood."""
-    for begin in rounds:
-        with ExitStack() as stack:
-            for target, attacks in begin(stack, seconds):
-                for attack in attacks:
-                    if not wanted or attack.name in wanted:
-                        outcome = run(target, attack)
-                        yield outcome.row(), outcome.held
 
 
 if __name__ == "__main__":

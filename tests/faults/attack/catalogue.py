@@ -1,6 +1,6 @@
 """All attacks, and how to run one by hand: ``python -m tests.faults.attack.catalogue LISTENER NAME PORT SECONDS``.
 
-It attacks loopback only. The modules ``on_*`` have the attacks, each with its bound.
+It attacks loopback only. The modules ``on_*`` have the other attacks, each with its bound.
 """
 
 from __future__ import annotations
@@ -8,10 +8,28 @@ from __future__ import annotations
 import sys
 
 from tests.faults.attack import addresses
+from tests.faults.attack.kinds import ByHand, flood, hold, repeat, say_no_more, trickle
 from tests.faults.attack.on_grpc import GRPC
-from tests.faults.attack.on_http import HTTP
 from tests.faults.attack.on_remoting import REMOTING
 from tests.faults.attack.runner import Attack
+
+CONNECTIONS = 60
+AGAIN_SECONDS = 0.5
+"""After which connections are opened anew: the server may have cut some."""
+BOUND = "connections by address, a deadline for the request"
+PAGE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BYTES = 150
+
+HTTP = {
+    "silent": ByHand(hold(b"", CONNECTIONS, AGAIN_SECONDS), BOUND),
+    # Slowloris: requests that never end.
+    "trickling": ByHand(trickle(b"GET /", [b"a"] * BYTES, CONNECTIONS, BYTES), BOUND),
+    "half-open": ByHand(say_no_more(b"POST /api/actions HTTP/1.1\r\nContent-Length: 9\r\n"), BOUND),
+    "not-reading": ByHand(hold(PAGE * 20, CONNECTIONS, AGAIN_SECONDS), BOUND),
+    "flooding": ByHand(flood(lambda _: PAGE, count=20), BOUND),
+    "garbage": ByHand(repeat(lambda: bytes(range(256)) * 8, 1, 0.005), BOUND),
+}
+"""The attacks on a listener of HTTP, by name."""
 
 ATTACKS = {"grpc": GRPC, "remoting": REMOTING, "metrics": HTTP}
 """By listener and name."""
@@ -28,28 +46,19 @@ def on_listener(listener: str, port: int, seconds: float, attacked: str = "names
         seconds: How long each lasts.
         attacked: ``namesrv``, ``agent`` or ``clients``: the program and listener whose calls they make.
     """
-    environment = {"ATTACKED": attacked, **_addresses()}
+    # The address that attackers dial, as programs that attack read it.
+    at = {"ATTACKED_AT": addresses.ATTACKER} if addresses.are_here() else {}
     return [
         Attack(
             name,
             one.bound if attacked == "namesrv" else "grpcio's own (docs/limits.md)",
-            (*_BY_HAND, listener, name, str(port), str(seconds)),
+            (sys.executable, "-m", "tests.faults.attack.catalogue", listener, name, str(port), str(seconds)),
             seconds + EXTRA_SECONDS,
-            environment,
+            {"ATTACKED": attacked, **at},
         )
         for name, one in ATTACKS[listener].items()
         if (attacked == "namesrv" or one.agents) and (addresses.are_here() or not one.own_address)
     ]
-
-
-_BY_HAND = (sys.executable, "-m", "tests.faults.attack.catalogue")
-
-
-def _addresses() -> dict[str, str]:
-    """The addresses that attackers and honest clients dial, as programs that attack read them."""
-    if not addresses.are_here():
-        return {}
-    return {"ATTACKED_AT": addresses.ATTACKER}
 
 
 if __name__ == "__main__":

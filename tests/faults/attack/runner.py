@@ -13,6 +13,7 @@ from typing import NamedTuple
 import grpc
 
 from namesrv_common.grpc_errors import RichError
+from tests.faults.resources import sample
 from tests.support.programs.processes import Client, Process
 from tests.support.registrations import registration
 
@@ -36,29 +37,6 @@ MORE_DESCRIPTORS = 6
 PAUSE_SECONDS = 0.01
 
 
-class Held(NamedTuple):
-    """What a process holds."""
-
-    mebibytes: int
-    peak_mebibytes: int
-    """The most since it was asked to count anew."""
-    descriptors: int
-
-    @classmethod
-    def of(cls, process: Process) -> Held:
-        """What a process holds now."""
-        folder = Path(f"/proc/{process.pid}")
-        status = (folder / "status").read_text(encoding="ascii")
-        now, peak = (int(status.partition(f"{name}:")[2].split()[0]) // 1024 for name in ("VmRSS", "VmHWM"))
-        return cls(now, peak, len(list((folder / "fd").iterdir())))
-
-    @classmethod
-    def counting_anew(cls, process: Process) -> Held:
-        """What a server holds now, which is its peak from now on (proc(5), clear_refs)."""
-        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
-        return cls.of(process)
-
-
 def register_topics(client: Client) -> None:
     """Gives the server something to answer with."""
     topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
@@ -71,9 +49,9 @@ class Target(NamedTuple):
     listener: str
     process: Process
     """Whose memory is looked at."""
-    ask: Callable[[], None]
+    ask: Callable[[], object]
     """An honest call, with a deadline. Raises what it fails with."""
-    arrive: Callable[[], None] | None = None
+    arrive: Callable[[], object] | None = None
     """An honest call over a new connection. None: each call of ``ask`` has one."""
 
 
@@ -113,9 +91,9 @@ class Outcome(NamedTuple):
     @property
     def verdict(self) -> str:
         """In a word or two."""
-        if self.failed:
-            return f"FAILED: {self.problem}"
-        return f"FAILED: {self.kept} MiB stayed" if self.kept > MOST_MEBIBYTES else "held"
+        if self.held:
+            return "held"
+        return f"FAILED: {self.problem if self.failed else f'{self.kept} MiB stayed'}"
 
     @property
     def held(self) -> bool:
@@ -141,13 +119,15 @@ HEAD = (
 
 def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> Outcome:
     """Attacks while the honest client asks; then waits for memory to be given back, so long at most."""
-    held = Held.counting_anew(target.process)
-    before, defects = held.mebibytes, len(target.process.events("internal_defect"))
+    pid = target.process.pid
+    # What it holds now is its peak from now on (proc(5), clear_refs).
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+    before, defects = sample(pid), len(target.process.events("internal_defect"))
     took, problems = _asking_beside(target, attack)
     began = time.monotonic()
     while True:
-        now = Held.of(target.process)
-        kept, descriptors = now.mebibytes - before, now.descriptors - held.descriptors
+        now = sample(pid)
+        kept, descriptors = (now["rss_kib"] - before["rss_kib"]) // 1024, now["files"] - before["files"]
         waited, is_ours_back = time.monotonic() - began, descriptors <= MORE_DESCRIPTORS
         if is_ours_back and kept <= (SETTLED_MEBIBYTES if waited < rest_seconds else MOST_MEBIBYTES):
             break
@@ -157,8 +137,8 @@ def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> O
     for ask in (target.ask, target.arrive):
         if ask is not None and (problem := _failure(ask)):
             problems.append(f"afterwards: {problem}")
-    if now.peak_mebibytes - before > MOST_PEAK_MEBIBYTES:
-        problems.append(f"it had {now.peak_mebibytes - before} MiB more meanwhile")
+    if (peak := (now["peak_kib"] - before["rss_kib"]) // 1024) > MOST_PEAK_MEBIBYTES:
+        problems.append(f"it had {peak} MiB more meanwhile")
     if descriptors > MORE_DESCRIPTORS:
         problems.append(f"{descriptors} descriptors stayed")
     if len(target.process.events("internal_defect")) > defects:
@@ -166,7 +146,8 @@ def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> O
     p99 = quantiles(took, n=100, method="inclusive")[98] * 1000 if len(took) > 1 else float("nan")
     first = problems[0] if problems else ""
     calls = len(took) + len(problems)
-    return Outcome(attack.name, target.listener, attack.bound, calls, len(problems), first, p99, before, kept)
+    mebibytes = before["rss_kib"] // 1024
+    return Outcome(attack.name, target.listener, attack.bound, calls, len(problems), first, p99, mebibytes, kept)
 
 
 def _asking_beside(target: Target, attack: Attack) -> tuple[list[float], list[str]]:
@@ -197,20 +178,15 @@ def _asking_beside(target: Target, attack: Attack) -> tuple[list[float], list[st
     return took, problems
 
 
-def _failure(ask: Callable[[], None]) -> str:
-    """What an honest call failed with; empty if it did not."""
+def _failure(ask: Callable[[], object]) -> str:
+    """What an honest call failed with, in one line; empty if it did not."""
     try:
         ask()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the table
-        return error_text(error)
-    return ""
-
-
-def error_text(error: Exception) -> str:
-    """What a call failed with, in one line."""
-    if isinstance(error, grpc.RpcError):
+    except grpc.RpcError as error:
         rich = RichError.of(error)
         text = f"{rich.code} {rich.message}"
-    else:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the table
         text = f"{type(error).__name__}: {error}"
+    else:
+        return ""
     return text.partition("\n")[0][:200]

@@ -14,8 +14,7 @@ from typing import Self
 
 import pytest
 
-from tests.faults.files.failpoints import CRASHED, LIST
-from tests.faults.owned_files import OWNED, leave_kv_config_of_rocketmq
+from tests.faults.owned_files import CRASHED, FAILPOINTS, OWNED, leave_kv_config_of_rocketmq
 from tests.support import failpoints
 
 ROOT = Path(__file__).parents[3]
@@ -141,7 +140,7 @@ def test_the_list_of_failpoints_is_complete(steps: Sliced) -> None:
         assert steps.take() == 0, steps.errors()
     steps.damage()
     assert steps.take() == 0, steps.errors()
-    assert sorted(steps.points()) == LIST.read_text().splitlines()
+    assert sorted(steps.points()) == FAILPOINTS.read_text().splitlines()
 
 
 @pytest.mark.timeout(DEADLINE_SECONDS + 10)
@@ -149,7 +148,7 @@ def test_a_crash_anywhere_leaves_old_or_new_and_loses_nothing_durable(steps: Sli
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    points = LIST.read_text().splitlines()
+    points = FAILPOINTS.read_text().splitlines()
     for _ in range(RUNS):
         rng.shuffle(points)
         for point in points:

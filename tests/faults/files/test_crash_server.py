@@ -11,14 +11,14 @@ import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from tests.faults.files.failpoints import CRASHED, LIST
 from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
+from tests.faults.owned_files import CRASHED, FAILPOINTS
 from tests.support.programs.processes import Client, eventually
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
 """Points at which a server is crashed, by chance. One takes two to five seconds."""
 SNAPSHOTS = ("--snapshot-interval-millis", "50")
-POINTS = LIST.read_text().splitlines()
+POINTS = FAILPOINTS.read_text().splitlines()
 WHILE_SERVING = [
     point
     for point in POINTS

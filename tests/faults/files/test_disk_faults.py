@@ -31,25 +31,24 @@ SNAPSHOT_FAULTS = {
 }
 
 
-class Watched:
+class Watched(OperatedServer):
     """A server on a disk that is about to fail, as operators and machines see it."""
 
     def __init__(self, folder: Path) -> None:
-        flags = ("--snapshot-interval-millis", "100", "--metrics-listen", "127.0.0.1:0")
-        self.server = OperatedServer(folder, *flags)
+        super().__init__(folder, "--snapshot-interval-millis", "100", "--metrics-listen", "127.0.0.1:0")
 
     def has_trouble(self, process: NamesrvProcess, client: Client) -> None:
         """Each durable change is refused and nothing of it is in force, and the rest continues. Everybody is told."""
-        held = self.server.held(client)
+        held = self.held(client)
         for table in DURABLE:
             with pytest.raises(grpc.RpcError) as caught:
-                self.server.change(client, table)
+                self.change(client, table)
             error = RichError.of(caught.value)
             assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
-            assert str(self.server.folder) not in error.message, "a place on the machine is no caller's business"
+            assert str(self.folder) not in error.message, "a place on the machine is no caller's business"
             assert problem_of(client), "it is shown from the first refusal on"
-        assert self.server.held(client) == held
-        self.server.register(client)
+        assert self.held(client) == held
+        self.register(client)
         assert client.route() is not None
         assert sample_of(process, "namesrv_durable_writes_refused") == 1
         told = [row["what"] for row in examined(process.endpoint)[1] if row["code"] == "DATA_DIR_NOT_WRITTEN"]
@@ -66,8 +65,8 @@ class Watched:
 
     def takes_changes(self, client: Client) -> None:
         for table in DURABLE:
-            self.server.change(client, table)
-        assert self.server.held(client) == self.server.acknowledged
+            self.change(client, table)
+        assert self.held(client) == self.acknowledged
 
 
 def problem_of(client: Client) -> str:
@@ -76,21 +75,20 @@ def problem_of(client: Client) -> str:
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_disk_that_fails_costs_changes_and_nothing_else(tmp_path: Path, fault: str) -> None:
-    watched = Watched(tmp_path)
-    server = watched.server
+    server = Watched(tmp_path)
     with server.start() as process, process.connect() as client:
         server.register(client)
-        watched.takes_changes(client)
+        server.takes_changes(client)
         server.faults.write_text(fault)
-        watched.has_trouble(process, client)
+        server.has_trouble(process, client)
         server.faults.write_text("")
-        watched.recovers(process, client)
+        server.recovers(process, client)
         process.kill()
     with server.start() as process, process.connect() as client:
         assert server.held(client) == server.acknowledged
         server.register(client)
         server.faults.write_text(fault)
-        watched.has_trouble(process, client)
+        server.has_trouble(process, client)
         process.kill()
     with server.start() as process, process.connect() as client:
         server.check(client)  # a change whose log was written and not synced may be there after the kill
@@ -98,13 +96,12 @@ def test_a_disk_that_fails_costs_changes_and_nothing_else(tmp_path: Path, fault:
 
 @pytest.mark.parametrize("fault", SNAPSHOT_FAULTS.values(), ids=SNAPSHOT_FAULTS)
 def test_a_disk_that_takes_no_snapshot_takes_changes(tmp_path: Path, fault: str) -> None:
-    watched = Watched(tmp_path)
-    server = watched.server
+    server = Watched(tmp_path)
     with server.start(fault) as process, process.connect() as client:
         server.register(client)
         eventually(lambda: problem_of(client))
         eventually(lambda: process.events("snapshot_not_written"))
-        watched.takes_changes(client)
+        server.takes_changes(client)
         server.faults.write_text("")
         eventually(lambda: problem_of(client), lambda problem: not problem, END_SECONDS)
 

@@ -8,80 +8,33 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import grpc
 
 from namesrv_common.endpoints import Endpoint
-from tests.faults.fleet import rocketmq_broker
 from tests.faults.fleet.operator import HELD_TOPIC
 from tests.faults.history import History
 from tests.faults.network import Network
 from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, Process
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
-from tests.support.rocketmq_programs.programs import free_ports
-
-
-@dataclass(frozen=True)
-class Table:
-    """A topic table of a group. Each topic has as many queues as its version says."""
-
-    group: str
-    version: int
-    topics: tuple[str, ...]
-
-
-class TopicChanges:
-    """Makes the next table of a group: always its first own topic and the one on hold, and some of all others."""
-
-    def __init__(
-        self,
-        topics: Sequence[str],
-        of_one: Mapping[str, Sequence[str]],
-        rng: random.Random,
-        fixed: Collection[str] = (),
-    ) -> None:
-        """Makes no table yet.
-
-        Args:
-            topics: Those that any group may have.
-            of_one: Those that only one group has, by group.
-            rng: Decides.
-            fixed: Groups whose brokers look at their topics only when they start.
-        """
-        self._topics = tuple(topics)
-        self._changing = [group for group in of_one if group not in fixed]
-        self._of_one = dict(of_one)
-        self._rng = rng
-        self.versions = dict.fromkeys(of_one, 0)
-        """The last table of each group."""
-
-    def any_group(self) -> str:
-        """Whose topics change next."""
-        return self._rng.choice(self._changing)
-
-    def next_of(self, group: str) -> Table:
-        """Another table."""
-        self.versions[group] += 1
-        some = self._rng.sample(self._topics, self._rng.randint(1, len(self._topics)))
-        first, *others = self._of_one[group]
-        own = [topic for topic in others if self._rng.random() < 0.5]
-        return Table(group, self.versions[group], (*some, first, *own, HELD_TOPIC))
-
+from tests.support.rocketmq_programs.programs import Launch, free_ports, launch_of_broker, topics_file_of
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = "127.0.0.1"
+TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
+"""Those that any group may have."""
 EXPIRY_SECONDS = 25.0
 """Silence after which a broker goes, in this fleet: shorter than by default, so that runs are."""
 PERIOD_SECONDS = 3.0
@@ -92,14 +45,18 @@ NAMESRV = (
     *PINGS,
     *("--broker-channel-expired-time-millis", str(int(EXPIRY_SECONDS * 1000))),
     *("--scan-not-active-broker-interval-millis", "1000", "--warm-up-millis", "8000"),
+    # Faults that take several brokers at once would make the guard keep them for minutes, and hide when they really go.
+    *("--mass-loss-percent", "100"),
     # A registration may well be younger than the snapshot file when a name server is killed.
     *("--snapshot-interval-millis", "5000", "--delete-topic-with-broker-registration"),
 )
-NO_GUARD = ("--mass-loss-percent", "100")
-"""Faults that take several brokers at once would make the guard keep them for minutes, and hide when they really go."""
 AGENT = (
     *("--keepalive-time-millis", "1000", "--register-name-server-period-millis", str(int(PERIOD_SECONDS * 1000))),
     *("--probe", "none"),
+)
+ROCKETMQ_SETTINGS = (
+    # A name server that cannot be reached blocks the next registration with all others for so long.
+    "registerBrokerTimeoutMills=2000",
 )
 CONNECTION = (
     ("grpc.use_local_subchannel_pool", 1),
@@ -110,8 +67,10 @@ CONNECTION = (
 )
 """Of our own clients: a connection that is lost in silence is noticed within seven seconds."""
 JOIN_SECONDS = 10.0
-END_SECONDS = 20.0
-"""Until a process of ours has ended once it is asked to."""
+END_SECONDS, JAVA_END_SECONDS = 20.0, 60.0
+"""Until a process has ended once it is asked to: one of ours, and one of RocketMQ's."""
+JAVA_START_SECONDS = 180.0
+"""Until a program of RocketMQ serves, on a busy machine."""
 TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard"})
 """Lines of name servers that checks go by."""
 
@@ -152,6 +111,7 @@ ROCKETMQ = (
 )
 """RocketMQ's own programs, in fleets that were asked to have them. Each fleet finds ports for them."""
 JAVA = frozenset(broker.name for broker in ROCKETMQ)
+JAVA_GROUPS = frozenset(broker.group for broker in ROCKETMQ)
 STOCK = frozenset(broker.name for broker in (*BROKERS, *ROCKETMQ) if broker.is_stock)
 """Brokers on RocketMQ's own protocol. It has no pings: what is lost in silence is noticed by silence alone."""
 SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
@@ -161,22 +121,21 @@ class Fleet:
     """Starts, stops and kills. Nothing is running until asked for; the stack given ends all of it."""
 
     def __init__(
-        self,
-        folder: Path,
-        history: History,
-        network: Network,
-        stack: ExitStack,
-        topics: TopicChanges,
-        brokers: Sequence[Broker] = BROKERS,
+        self, folder: Path, history: History, network: Network, stack: ExitStack, seed: int, brokers: Sequence[Broker]
     ) -> None:
         self.processes: dict[str, Process] = {}
         self.brokers = tuple(replace(broker, port=free_ports()) if broker.release else broker for broker in brokers)
         """All that it has, whether they run or not."""
+        groups = sorted({broker.group for broker in brokers})
+        self.own_topics = {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
+        """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
+        self.versions = dict.fromkeys(groups, 0)
+        """The last topic table of each group."""
         self.history = history
         self._folder = folder
         self._network = network
         self._stack = stack
-        self._topics = topics
+        self._rng = random.Random(seed)
         self._changing = threading.Lock()
         self._topics_of_client: dict[str, tuple[str, ...]] = {}
         self._endpoints: dict[str, Endpoint] = {}
@@ -191,31 +150,26 @@ class Fleet:
     def start_server(self, name: str) -> None:
         """Starts a name server; once more where it was before, on the same data."""
         require_native()
-        before = self._endpoints.get(name)
-        listen = Endpoint(LOOPBACK, before.port if before else 0)
-        program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
+        before = name in self._endpoints
+        listen = Endpoint(LOOPBACK, self._endpoints[name].port if before else 0)
         remoting = Endpoint(LOOPBACK, self._remoting[name].port if before else 0)
-        flags = ["--listen", str(listen), "--data-dir", str(self._folder / name), *NAMESRV]
-        fronts = ["--remoting-listen", str(remoting)]
-        process = self._start(name, [*program, *flags, *fronts, *NO_GUARD])
+        program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
+        flags = ["--listen", str(listen), "--remoting-listen", str(remoting), "--data-dir", str(self._folder / name)]
+        process = self._start(name, [*program, *flags, *NAMESRV])
         started = process.wait_for("namesrv_started")
         self._endpoints[name] = Endpoint.parse(str(started["listen"]))
         self._remoting[name] = Endpoint.parse(str(started["remoting"]))
         self._note(name, "started")
 
-    def endpoint(self, server: str) -> Endpoint:
-        """Where a name server is, without any network between."""
-        return self._endpoints[server]
-
     def open_way(self, client: str, server: str) -> Endpoint:
         """Where a client finds a name server that has been started."""
-        endpoint = self._remoting[server] if client in STOCK else self.endpoint(server)
+        endpoint = self._remoting[server] if client in STOCK else self._endpoints[server]
         return self._network.way(client, server, endpoint)
 
     @contextmanager
     def connect(self, server: str, client: str | None = None) -> Iterator[Client]:
         """A new connection to a name server: directly, or over the way of a client of that name."""
-        endpoint = self.endpoint(server) if client is None else self.open_way(client, server)
+        endpoint = self._endpoints[server] if client is None else self.open_way(client, server)
         with grpc.insecure_channel(str(endpoint), CONNECTION) as connection:
             yield Client(connection)
 
@@ -225,81 +179,85 @@ class Fleet:
         """Starts them all; the others while RocketMQ's own programs start, which takes longest."""
         own_programs = [broker for broker in self.brokers if broker.release is not None]
         for broker in own_programs:
-            self._begin_rocketmq_broker(broker)
+            self._begin(broker)
         for broker in self.brokers:
             if broker.release is None:
                 self.start_broker(broker)
         for broker in own_programs:
-            self._finish_rocketmq_broker(broker)
+            self._finish(broker)
 
     def start_broker(self, broker: Broker) -> None:
         """Starts the agent of a broker whose topics are written already, or the broker itself."""
-        if broker.release is not None:
-            self._begin_rocketmq_broker(broker)
-            self._finish_rocketmq_broker(broker)
-        elif broker.is_stock:
-            self._start_stock_broker(broker)
-        else:
-            self._start_agent(broker)
+        self._begin(broker)
+        self._finish(broker)
 
-    def _begin_rocketmq_broker(self, broker: Broker) -> None:
-        """Begins to start RocketMQ's own program, with the next table of its group: it reads no other until it ends."""
-        assert broker.release is not None
-        self.change_topics(broker.group)
-        topics, namesrvs = self._topics_file(broker.group), self.ways_of(broker.name)
-        home, identity = self._folder / broker.name, (broker.group, broker.broker_id, broker.port)
-        command, environment = rocketmq_broker.launch(
-            home, *identity, release=broker.release, topics=topics, namesrvs=namesrvs
-        )
+    def _begin(self, broker: Broker) -> None:
+        if broker.release is not None:
+            command, environment = self._rocketmq_broker(broker, broker.release)
+        elif broker.is_stock:
+            program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
+            identity = [broker.group, str(broker.broker_id), broker.addr]
+            files = [str(self._topics_file(broker.group)), str(PERIOD_SECONDS), ";".join(self.ways_of(broker.name))]
+            command, environment = [*program, *identity, *files], {"PYTHONPATH": str(ROOT)}
+        else:
+            command, environment = self._agent(broker), {}
         self._note(broker.name, "starting")
         self._start(broker.name, command, environment)
 
-    def _finish_rocketmq_broker(self, broker: Broker) -> None:
-        rocketmq_broker.wait_until_it_serves(self.processes[broker.name])
+    def _finish(self, broker: Broker) -> None:
+        process = self.processes[broker.name]
+        if broker.release is not None:
+            process.wait_for_text("boot success", JAVA_START_SECONDS)
+        else:
+            process.wait_for("stock_broker_started" if broker.is_stock else "agent_started")
         self._note(broker.name, "started")
 
-    def _start_stock_broker(self, broker: Broker) -> None:
-        program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
-        identity = [broker.group, str(broker.broker_id), broker.addr]
-        files = [str(self._topics_file(broker.group)), str(PERIOD_SECONDS), ";".join(self.ways_of(broker.name))]
-        self._note(broker.name, "starting")
-        process = self._start(broker.name, [*program, *identity, *files], {"PYTHONPATH": str(ROOT)})
-        process.wait_for("stock_broker_started")
-        self._note(broker.name, "started")
+    def _rocketmq_broker(self, broker: Broker, release: Release) -> Launch:
+        """RocketMQ's own program, with the next table of its group: it reads no other until it ends."""
+        self.change_topics(broker.group)
+        home = self._folder / broker.name
+        topics = topics_file_of(home)
+        topics.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self._topics_file(broker.group), topics)
+        namesrvs, identity = ";".join(self.ways_of(broker.name)), (broker.group, broker.broker_id, broker.port)
+        command, environment = launch_of_broker(home, namesrvs, *identity, release=release, settings=ROCKETMQ_SETTINGS)
+        # What it says goes to standard error, as what our programs say.
+        return Launch(["sh", "-c", 'exec "$@" >&2', "sh", *command], environment)
 
-    def _start_agent(self, broker: Broker) -> None:
+    def _agent(self, broker: Broker) -> list[str]:
         program = [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
         identity = ["--broker-name", broker.group, "--broker-id", str(broker.broker_id), "--broker-addr", broker.addr]
         files = ["--namesrv", ";".join(self.ways_of(broker.name)), "--topics", str(self._topics_file(broker.group))]
         # A slave copies its master's topics, so it has to find the master's agent again where it was.
         operators = f"127.0.0.1:{self._port_of(broker.group)}"
         listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
-        self._note(broker.name, "starting")
-        process = self._start(broker.name, [*program, *identity, *files, *listen, *AGENT])
-        process.wait_for("agent_started")
-        self._note(broker.name, "started")
+        return [*program, *identity, *files, *listen, *AGENT]
 
     def ways_of(self, client: str) -> list[str]:
         """Where a client finds the name servers that have been started."""
         return [str(self.open_way(client, server)) for server in self._endpoints]
 
-    def version_of(self, group: str) -> int:
-        """The last table that a group was given."""
-        return self._topics.versions[group]
-
     def change_topics(self, group: str | None = None) -> None:
-        """Gives a group, or any, its next topic table."""
+        """Gives a group its next topic table; without one, any group whose brokers look at their topics while they run.
+
+        A table always has the group's first own topic and the one on hold, and some of all others. Each topic has as
+        many queues as the table's version says.
+        """
         with self._changing:
-            table = self._topics.next_of(group or self._topics.any_group())
+            group = group or self._rng.choice([name for name in self.versions if name not in JAVA_GROUPS])
+            version = self.versions[group] = self.versions[group] + 1
+            some = self._rng.sample(TOPICS, self._rng.randint(1, len(TOPICS)))
+            first, *others = self.own_topics[group]
+            topics = [*some, first, *(topic for topic in others if self._rng.random() < 0.5), HELD_TOPIC]
             rows = {
-                name: {"topicName": name, "readQueueNums": table.version, "writeQueueNums": table.version, "perm": 6}
-                for name in table.topics
+                name: {"topicName": name, "readQueueNums": version, "writeQueueNums": version, "perm": 6}
+                for name in topics
             }
-            version = {"counter": table.version, "timestamp": 1_700_000_000_000 + table.version}
-            path = self._topics_file(table.group)
+            data_version = {"counter": version, "timestamp": 1_700_000_000_000 + version}
+            path = self._topics_file(group)
             fresh = path.with_suffix(".fresh")
-            fresh.write_text(json.dumps({"dataVersion": version, "topicConfigTable": rows}), encoding="utf-8")
-            self.history.add("topics", group=table.group, version=table.version, topics=list(table.topics))
+            fresh.write_text(json.dumps({"dataVersion": data_version, "topicConfigTable": rows}), encoding="utf-8")
+            self.history.add("topics", group=group, version=version, topics=topics)
             fresh.replace(path)
 
     @contextmanager
@@ -319,17 +277,13 @@ class Fleet:
             ending.set()
             thread.join(JOIN_SECONDS)
 
-    def start_client(self, name: str, topics: Sequence[str]) -> None:
-        """Starts a program that keeps routes with route_client."""
-        self._topics_of_client[name] = tuple(topics)
+    def start_client(self, name: str, topics: Sequence[str] = ()) -> None:
+        """Starts a program that keeps routes with route_client; once more with the topics that it had."""
+        topics = self._topics_of_client.setdefault(name, tuple(topics))
         command = [sys.executable, "-m", "tests.faults.fleet.client_process", ";".join(self.ways_of(name)), *topics]
         process = self._start(name, command, {"PYTHONPATH": str(ROOT)})
         process.wait_for("client_started")
         self._note(name, "started")
-
-    def restart_client(self, name: str) -> None:
-        """Starts a client once more."""
-        self.start_client(name, self._topics_of_client[name])
 
     # What happens to processes
 
@@ -343,7 +297,7 @@ class Fleet:
     def end(self, name: str) -> int:
         """Asks a process to end, and waits."""
         self._note(name, "ended")
-        code = self.processes[name].terminate(rocketmq_broker.END_SECONDS if name in JAVA else END_SECONDS)
+        code = self.processes[name].terminate(JAVA_END_SECONDS if name in JAVA else END_SECONDS)
         self._read_logs(name)
         return code
 
@@ -356,10 +310,6 @@ class Fleet:
         """Lets a stopped process continue."""
         self.processes[name].signal(signal.SIGCONT)
         self._note(name, "continued")
-
-    def pid(self, name: str) -> int:
-        """The number of the process."""
-        return self.processes[name].pid
 
     def read_logs(self) -> None:
         """Takes what processes have logged into the history, as far as checks go by it."""
@@ -394,12 +344,10 @@ class Fleet:
         for line in lines[begin : self._lines_read[name]]:
             if line.get("event") == "told":  # by a client, which reads the same clock
                 seen_at = self._run_second(line["wall"])
-                self.history.add("told", client=name, pid=self.pid(name), told=line["told"], seen_at=seen_at)
+                self.history.add("told", client=name, pid=self.processes[name].pid, told=line["told"], seen_at=seen_at)
             elif line.get("event") in TOLD_BY_LOGS:
-                self.history.add("log", server=name, event=line["event"], seen_at=self._logged_at(line))
-
-    def _logged_at(self, line: Mapping[str, Any]) -> float:
-        return self._run_second(datetime.fromisoformat(str(line["timestamp"])).timestamp())
+                at = datetime.fromisoformat(line["timestamp"])
+                self.history.add("log", server=name, event=line["event"], seen_at=self._run_second(at.timestamp()))
 
     def _run_second(self, wall: float) -> float:
         return round(wall - self._wall_began, 4)
