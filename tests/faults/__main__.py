@@ -44,7 +44,7 @@ def main() -> int:
     if options.faults and options.rocketmq:
         parser.error("--faults names all kinds, also those of --rocketmq: leave that out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="faults-")).resolve()
     names = options.faults or sorted(KINDS.keys() - left_out(rocketmq=options.rocketmq))
     broken = False
     for seed in range(options.seed, options.seed + options.runs):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -27,29 +28,40 @@ HOSTILE = (
 )
 """What parsers stumble over: bad UTF-8, half a surrogate pair, numbers that are none, depth, length, other digits."""
 
+LENGTHS = (0, 1, 2, 8, 255, 2**16, 2**24 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 _MOST_MUTATIONS = 4
+
+
+def spoiled(data: bytes, others: Sequence[bytes], choose: Callable[[Sequence[Any]], Any]) -> bytes:
+    """Bytes with some of them flipped, cut, doubled, removed, or replaced, also by the end of other ones."""
+    at = choose(range(len(data) + 1))
+    end = min(len(data), at + choose((0, 1, 1, 2, 4, 16, 256)))
+    match choose(("flip", "byte", "hostile", "length", "cut", "repeat", "splice", "remove")):
+        case "flip" if at < len(data):
+            data = data[:at] + bytes((data[at] ^ (1 << choose(range(8))),)) + data[at + 1 :]
+        case "byte":
+            data = data[:at] + bytes((choose(range(256)),)) + data[end:]
+        case "hostile":
+            data = data[:at] + bytes(choose(HOSTILE)) + data[end:]
+        case "length":
+            data = data[:at] + int(choose(LENGTHS)).to_bytes(4, "big") + data[at + 4 :]
+        case "cut":
+            data = data[:at]
+        case "repeat":
+            data = data[:end] + data[at:end] * choose((1, 2, 100)) + data[end:]
+        case "splice":
+            other: bytes = choose(others)
+            data = data[:at] + other[choose(range(len(other) + 1)) :]
+        case _:
+            data = data[:at] + data[end:]
+    return data
 
 
 @st.composite
 def _mutated(draw: st.DrawFn, corpus: Sequence[bytes]) -> bytes:
     data = draw(st.sampled_from(corpus))
     for _ in range(draw(st.integers(0, _MOST_MUTATIONS))):
-        at = draw(st.integers(0, len(data)))
-        end = min(len(data), at + draw(st.sampled_from((0, 1, 2, 4, 16, 256))))
-        match draw(st.sampled_from(("flip", "replace", "cut", "repeat", "splice", "remove"))):
-            case "flip" if at < len(data):
-                data = data[:at] + bytes((data[at] ^ (1 << draw(st.integers(0, 7))),)) + data[at + 1 :]
-            case "replace":
-                data = data[:at] + draw(st.sampled_from(HOSTILE) | st.binary(max_size=8)) + data[end:]
-            case "cut":
-                data = data[:at]
-            case "repeat":
-                data = data[:end] + data[at:end] * draw(st.sampled_from((1, 2, 100))) + data[end:]
-            case "splice":
-                other = draw(st.sampled_from(corpus))
-                data = data[:at] + other[draw(st.integers(0, len(other))) :]
-            case _:
-                data = data[:at] + data[end:]
+        data = spoiled(data, corpus, lambda options: draw(st.sampled_from(options)))
     return data
 
 

@@ -26,19 +26,8 @@ from tests.support.programs.processes import TOPICS, NamesrvProcess
 _TEXTS = (
     *("", " ", "*", "TopicTest", "DefaultCluster", "broker-a", "127.0.0.1:10911", "[::1]:1", "host:0", "%RETRY%g"),
     *("TBW102", "ns", "key", "orderMessageEnable", "scanNotActiveBrokerInterval", "logLevel", "listen"),
-    *(
-        "true",
-        "0",
-        "-1",
-        "NaN",
-        "1" * 5_000,
-        "VG9waWNUZXN0",
-        "a" * 127,
-        "a" * 128,
-        "b" * 256,
-        "c" * 4_097,
-        "d" * 70_000,
-    ),
+    *("true", "0", "-1", "NaN", "1" * 5_000, "VG9waWNUZXN0"),
+    *("a" * 127, "a" * 128, "b" * 256, "c" * 4_097, "d" * 70_000),
     *("\0", "a\nb", "\u202e", "größer €", "%s%n", "../../etc", "(" * 200, "TAGS IS NOT NULL AND x > 1e999", "{}"),
 )
 """What means something to some call, what is at a limit or one past it, and what breaks careless code."""
@@ -171,10 +160,7 @@ def check(error: RichError | None) -> None:
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
     """A connection to a name server with everything durable."""
     folder = tmp_path_factory.mktemp("data")
-    with (
-        NamesrvProcess(*NEVER_SCAN, "--data-dir", str(folder)) as process,
-        process.connect() as client,
-    ):
+    with NamesrvProcess(*NEVER_SCAN, "--data-dir", str(folder)) as process, process.connect() as client:
         yield client.connection
         assert not process.events("internal_defect")
 

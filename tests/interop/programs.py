@@ -9,17 +9,18 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from tests.support.programs.processes import Process
 from tests.support.rocketmq_programs.maven import maven_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -73,41 +74,19 @@ class Programs:
         return RunningProgram([*self.commands[name], *arguments], self.folder, environment)
 
 
-class RunningProgram:
+class RunningProgram(Process):
     """A program whose lines are read as they come; killed at the end of the context."""
 
     def __init__(self, command: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the context)
-        self._popen = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=ENVIRONMENT | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            encoding="utf-8",
-        )
+        super().__init__([*command], ENVIRONMENT | environment, folder=folder, pipes=True)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        threading.Thread(target=self._read_lines, daemon=True).start()
 
-    def _read(self) -> None:
-        assert self._popen.stdout is not None
-        for line in self._popen.stdout:
-            self._lines.put(line)
+    def _read_lines(self) -> None:
+        with suppress(ValueError):  # closed at the end of the context
+            for line in self.pipes[1]:
+                self._lines.put(line)
         self._lines.put("")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._reader.join(RUN_SECONDS)
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        self._popen.stdin.close()
-        self._popen.stdout.close()
-        self._errors.close()
 
     def next_line(self) -> dict[str, Any]:
         """The next line, which is JSON; fails if the program ends instead."""
@@ -122,24 +101,12 @@ class RunningProgram:
 
     def go_on(self, line: str = "") -> None:
         """Gives the program a line, empty unless told otherwise."""
-        assert self._popen.stdin is not None
-        self._popen.stdin.write(f"{line}\n")
-        self._popen.stdin.flush()
-
-    def terminate(self) -> None:
-        """Asks the program to end."""
-        self._popen.terminate()
-
-    def kill(self) -> None:
-        """Kills the program, as a crash would."""
-        self._popen.kill()
-        self._popen.wait(RUN_SECONDS)
+        self.pipes[0].write(f"{line}\n")
+        self.pipes[0].flush()
 
     def end(self) -> tuple[int, str]:
         """Waits for the program's end; returns its exit code and what it wrote to standard error."""
-        code = self._popen.wait(RUN_SECONDS)
-        self._errors.seek(0)
-        return code, without_jvm_warnings(self._errors.read())
+        return self.wait(RUN_SECONDS), without_jvm_warnings(self.raw)
 
 
 def without_jvm_warnings(text: str) -> str:

@@ -98,10 +98,10 @@ def fleet(home: Path) -> Iterator[Running]:
         namesrv.connect() as client,
     ):
         ours = address_of(namesrv)
-        both = f"{ours};{apache.wait().addr}"
+        both = f"{ours};{apache.listening().addr}"
         with Broker(home, both) as new, Broker(home, both, "broker-b", release=OLD) as old:
             for broker, name in ((new, "broker-a"), (old, "broker-b")):
-                wait_until_registered(client, broker.wait(), name)
+                wait_until_registered(client, broker.listening(), name)
             yield Running(namesrv, ours, apache.addr, new, old)
         assert namesrv.events("internal_defect") == []
         assert namesrv.events("topics_skipped") == []
@@ -120,7 +120,7 @@ def pair(home: Path) -> Iterator[Pair]:
 def other_apache(home: Path) -> Iterator[ApacheNamesrv]:
     """Apache's own, for the broker of the pair."""
     with ApacheNamesrv(home / "apache-of-pair") as process:
-        process.wait()
+        process.listening()
         yield process
 
 
@@ -128,7 +128,7 @@ def other_apache(home: Path) -> Iterator[ApacheNamesrv]:
 def broker(pair: Pair, other_apache: ApacheNamesrv, home: Path) -> Iterator[Broker]:
     """A broker that registers its topics three at a time, and a new topic alone."""
     with Broker(home, f"{pair.both};{other_apache.addr}", "broker-c", settings=IN_PARTS) as process:
-        process.wait()
+        process.listening()
         for namesrv in pair.processes:
             with namesrv.connect() as client:
                 wait_until_registered(client, process, "broker-c")

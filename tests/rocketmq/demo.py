@@ -75,10 +75,10 @@ class Demo:
         for number, name in enumerate(NAMES, 1):
             host = f"127.0.0.{number}"
             self._start_apache(name, host, free(host, PORT))
-        addresses = ";".join(apache.wait().addr for apache in self._apache.values())
+        addresses = ";".join(apache.listening().addr for apache in self._apache.values())
         broker = Broker(self._folder, addresses, port=free("127.0.0.1", BROKER_PORT))
         self._broker = self._stack.enter_context(broker)
-        self._broker.wait()
+        self._broker.listening()
         self._shell = self._stack.enter_context(Shell(self._folder / "shell"))
         # An ordered topic is in the KV configuration, too.
         made = ("updateTopic", "-c", "DefaultCluster", "-t", TOPIC, "-r", "4", "-w", "4", "-o", "true")
@@ -106,7 +106,7 @@ class Demo:
         say(f"{name} has stopped")
         exported.replace(self._home_of(name) / "kvConfig.json")
         self._start_apache(name, apache.host, apache.port)
-        self._apache[name].wait()
+        self._apache[name].listening()
         say(f"Apache's name server has started at {apache.addr}")
         self._show_once_equal("compare-rocketmq", apache.addr, names=NAMES[:1])
         self._progress()
@@ -146,7 +146,6 @@ class Demo:
         """Replaces one of Apache's name servers at its address, and compares it with another one."""
         apache = self._apache[name]
         apache.terminate()
-        apache.wait_for_end()
         say(f"Apache's name server at {apache.addr} has stopped")
         data = self._folder / name
         data.mkdir()

@@ -301,7 +301,7 @@ def addresses(home: Path) -> Iterator[list[str]]:
         ApacheNamesrv(home / "differential-old", release=OLD) as old,
         NamesrvProcess(*ALLOWED, "--data-dir", str(home / "differential-data")) as ours,
     ):
-        yield [new.wait().addr, old.wait().addr, address_of(ours)]
+        yield [new.listening().addr, old.listening().addr, address_of(ours)]
         assert ours.events("internal_defect") == []
 
 

@@ -49,7 +49,7 @@ def group(home: Path) -> Iterator[Group]:
             Broker(home, address, "broker-m", 1, settings=SETTINGS) as slave,
         ):
             for broker_id, broker in enumerate((master, slave)):
-                wait_until_registered(client, broker.wait(), "broker-m", broker_id)
+                wait_until_registered(client, broker.listening(), "broker-m", broker_id)
             yield Group(namesrv, address, client, master, slave)
         assert namesrv.events("internal_defect") == []
 

@@ -18,5 +18,5 @@ def test_a_grpc_client_sends_and_receives_through_a_proxy(pair: Pair, broker: Br
     assert "success" in made
     assert "success" in shell.mqadmin(pair.both, "updateSubGroup", "-b", broker.addr, "-g", "grpc-consumers")
     with Proxy(home / "proxy", pair.both) as proxy, Shell(home / "grpc-shell", release=GRPC_CLIENT) as client:
-        proxy.wait()
+        proxy.listening()
         assert "received 10" in client.grpc_messages(proxy.addr, "ByProxy", "10")

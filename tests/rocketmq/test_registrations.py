@@ -136,7 +136,7 @@ def test_brokers_that_compress_their_tables_are_read(pair: Pair, home: Path, she
         pair.processes[0].connect() as client,
     ):
         for broker, name in ((new, "broker-d"), (old, "broker-e")):
-            wait_until_registered(client, broker.wait(), name)
+            wait_until_registered(client, broker.listening(), name)
             assert name in groups_of(client, "TBW102")
             shell.mqadmin(pair.both, "updateTopic", "-b", broker.addr, "-t", f"At-{name}")
             eventually(lambda: client.addrs(f"At-{name}"), lambda addrs: addrs == {0: broker.addr})  # noqa: B023

@@ -62,7 +62,7 @@ def secured(home: Path) -> Iterator[Secured]:
         both = f"{address_of(permissive)};{address_of(enforcing)}"
         only_tls = {**properties, "tls.server.mode": "enforcing"}
         with Broker(home, both, "broker-t", properties=only_tls) as broker:
-            broker.wait()
+            broker.listening()
             for namesrv in (permissive, enforcing):
                 eventually(
                     lambda: [line["addr"] for line in namesrv.events("broker_registered")],  # noqa: B023

@@ -14,10 +14,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 import grpc
@@ -28,8 +29,9 @@ from tests.faults.history import History
 from tests.faults.network import Network
 from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, Process
+from tests.support.rocketmq_programs import programs
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
-from tests.support.rocketmq_programs.programs import Launch, free_ports, launch_of_broker, topics_file_of
+from tests.support.rocketmq_programs.programs import free_ports, topics_file_of
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = "127.0.0.1"
@@ -155,7 +157,7 @@ class Fleet:
         remoting = Endpoint(LOOPBACK, self._remoting[name].port if before else 0)
         program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
         flags = ["--listen", str(listen), "--remoting-listen", str(remoting), "--data-dir", str(self._folder / name)]
-        process = self._start(name, [*program, *flags, *NAMESRV])
+        process = self._keep(name, Process([*program, *flags, *NAMESRV]))
         started = process.wait_for("namesrv_started")
         self._endpoints[name] = Endpoint.parse(str(started["listen"]))
         self._remoting[name] = Endpoint.parse(str(started["remoting"]))
@@ -192,17 +194,32 @@ class Fleet:
         self._finish(broker)
 
     def _begin(self, broker: Broker) -> None:
+        namesrvs, topics = ";".join(self.ways_of(broker.name)), self._topics_file(broker.group)
+        identity = [broker.group, str(broker.broker_id), broker.addr]
         if broker.release is not None:
-            command, environment = self._rocketmq_broker(broker, broker.release)
+            # With the next table of its group: it reads no other until it ends.
+            self.change_topics(broker.group)
+            file = topics_file_of(self._folder / broker.name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(topics, file)
+        self._note(broker.name, "starting")
+        if broker.release is not None:
+            settings, (name, number, port) = ROCKETMQ_SETTINGS, (broker.group, broker.broker_id, broker.port)
+            process: Process = programs.Broker(
+                self._folder, namesrvs, name, number, release=broker.release, settings=settings, port=port
+            )
         elif broker.is_stock:
             program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
-            identity = [broker.group, str(broker.broker_id), broker.addr]
-            files = [str(self._topics_file(broker.group)), str(PERIOD_SECONDS), ";".join(self.ways_of(broker.name))]
-            command, environment = [*program, *identity, *files], {"PYTHONPATH": str(ROOT)}
+            process = Process([*program, *identity, str(topics), str(PERIOD_SECONDS), namesrvs], folder=ROOT)
         else:
-            command, environment = self._agent(broker), {}
-        self._note(broker.name, "starting")
-        self._start(broker.name, command, environment)
+            program = [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
+            flags = zip(("--broker-name", "--broker-id", "--broker-addr"), identity, strict=True)
+            files = ["--namesrv", namesrvs, "--topics", str(topics)]
+            # A slave copies its master's topics, so it has to find the master's agent again where it was.
+            operators = f"127.0.0.1:{self._port_of(broker.group)}"
+            listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
+            process = Process([*program, *chain(*flags), *files, *listen, *AGENT])
+        self._keep(broker.name, process)
 
     def _finish(self, broker: Broker) -> None:
         process = self.processes[broker.name]
@@ -211,27 +228,6 @@ class Fleet:
         else:
             process.wait_for("stock_broker_started" if broker.is_stock else "agent_started")
         self._note(broker.name, "started")
-
-    def _rocketmq_broker(self, broker: Broker, release: Release) -> Launch:
-        """RocketMQ's own program, with the next table of its group: it reads no other until it ends."""
-        self.change_topics(broker.group)
-        home = self._folder / broker.name
-        topics = topics_file_of(home)
-        topics.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self._topics_file(broker.group), topics)
-        namesrvs, identity = ";".join(self.ways_of(broker.name)), (broker.group, broker.broker_id, broker.port)
-        command, environment = launch_of_broker(home, namesrvs, *identity, release=release, settings=ROCKETMQ_SETTINGS)
-        # What it says goes to standard error, as what our programs say.
-        return Launch(["sh", "-c", 'exec "$@" >&2', "sh", *command], environment)
-
-    def _agent(self, broker: Broker) -> list[str]:
-        program = [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
-        identity = ["--broker-name", broker.group, "--broker-id", str(broker.broker_id), "--broker-addr", broker.addr]
-        files = ["--namesrv", ";".join(self.ways_of(broker.name)), "--topics", str(self._topics_file(broker.group))]
-        # A slave copies its master's topics, so it has to find the master's agent again where it was.
-        operators = f"127.0.0.1:{self._port_of(broker.group)}"
-        listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
-        return [*program, *identity, *files, *listen, *AGENT]
 
     def ways_of(self, client: str) -> list[str]:
         """Where a client finds the name servers that have been started."""
@@ -281,7 +277,7 @@ class Fleet:
         """Starts a program that keeps routes with route_client; once more with the topics that it had."""
         topics = self._topics_of_client.setdefault(name, tuple(topics))
         command = [sys.executable, "-m", "tests.faults.fleet.client_process", ";".join(self.ways_of(name)), *topics]
-        process = self._start(name, command, {"PYTHONPATH": str(ROOT)})
+        process = self._keep(name, Process(command, folder=ROOT))
         process.wait_for("client_started")
         self._note(name, "started")
 
@@ -326,10 +322,10 @@ class Fleet:
     def _topics_file(self, group: str) -> Path:
         return self._folder / f"{group}.json"
 
-    def _start(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> Process:
+    def _keep(self, name: str, process: Process) -> Process:
+        """Takes a process that has begun."""
         if name in self.processes:
             self._read_logs(name)
-        process = Process(command, dict(environment or {}))
         self._stack.push(process)
         self.processes[name] = process
         self._lines_read[name] = 0

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TextIO, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -114,21 +114,43 @@ class Process:
     measured or shown runs as its users run it."""
 
     def __init__(
-        self, arguments: list[str], environment: dict[str, str] | None = None, descriptors: tuple[int, ...] = ()
+        self,
+        arguments: list[str],
+        environment: dict[str, str] | None = None,
+        descriptors: tuple[int, ...] = (),
+        *,
+        folder: Path | None = None,
+        pipes: bool = False,
     ) -> None:
+        """Starts it.
+
+        Args:
+            arguments: The program and its arguments.
+            environment: Variables in addition to those of this process.
+            descriptors: Descriptors that it inherits.
+            folder: Where it runs, if that is not where the tests do.
+            pipes: Whether ``pipes`` are to be its standard input and output.
+        """
+        self.pipes: tuple[TextIO, ...] = ()
         self.lines: list[dict[str, Any]] = []
         self._texts: list[str] = []
         # What an environment asks for may be read by the imports.
-        if self.are_forked and can_fork(arguments) and not environment and not descriptors:
+        if self.are_forked and can_fork(arguments) and not (environment or descriptors or folder or pipes):
             self._popen: ForkedProgram | subprocess.Popen[str] = ForkedProgram(arguments, os.environ)
         else:
             self._popen = subprocess.Popen(
                 arguments,
+                stdin=subprocess.PIPE if pipes else None,
+                stdout=subprocess.PIPE if pipes else None,
                 stderr=subprocess.PIPE,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 env={**os.environ, **(environment or {})},
+                cwd=folder,
                 pass_fds=descriptors,
             )
+            if pipes:
+                self.pipes = cast("tuple[TextIO, ...]", (self._popen.stdin, self._popen.stdout))
         self.pid = self._popen.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -195,6 +217,8 @@ class Process:
         self._popen.wait(10)
         self._reader.join(5)
         assert self._popen.stderr is not None
+        for pipe in self.pipes:
+            pipe.close()
         # A reader that still waits has the file's lock: to close it would wait for that, and no signal would end this.
         if not self._reader.is_alive():
             self._popen.stderr.close()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
-from tests.support.programs.processes import eventually
+from tests.support.programs.processes import Process, eventually
 from tests.support.rocketmq_programs.maven import NEWEST, Release, class_path
 
 _START_SECONDS = 180.0
@@ -54,147 +51,58 @@ def free_ports() -> int:
         return port
 
 
-class Launch(NamedTuple):
-    """How to start a program."""
-
-    command: list[str]
-    environment: dict[str, str]
-    """Variables in addition to those of this process."""
-
-
-def launch_of(
-    main: str, home: Path, *arguments: str, release: Release = NEWEST, properties: Properties | None = None
-) -> Launch:
-    """How to start a program of RocketMQ; makes what it looks for in its home."""
-    (home / "conf").mkdir(parents=True, exist_ok=True)
-    logs = [home / "conf" / f"logback_{program}.xml" for program in ("broker", "namesrv", "tools")]
-    for file in logs:  # 4.9 needs these files. An empty configuration disables logs.
-        file.write_text("<configuration/>")
-    # Without this, 5 begins with a configuration of dozens of logs, which takes it half a second.
-    given = {"user.home": str(home), "rocketmq.home.dir": str(home), "rmq.logback.configurationFile": logs[0].as_uri()}
-    given |= properties or {}
-    places = [f"-D{name}={value}" for name, value in given.items()]
-    command = ["java", *_OPTIONS, *places, "-cp", class_path(release), main, *arguments]
-    return Launch(command, {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home), "HOME": str(home)})
-
-
-def launch_of_broker(
-    home: Path,
-    namesrv: str,
-    name: str,
-    broker_id: int,
-    port: int,
-    *,
-    release: Release = NEWEST,
-    settings: Sequence[str] = (),
-    properties: Properties | None = None,
-) -> Launch:
-    """How to start a broker; writes its configuration.
-
-    Args:
-        home: Its own folder.
-        namesrv: The name servers, ``HOST:PORT;HOST:PORT``.
-        name: Of its group.
-        broker_id: 0 for the master.
-        port: Where it takes connections. It takes the one above and the one two below as well.
-        release: RocketMQ's.
-        settings: Lines of broker.conf, which win.
-        properties: System properties of Java. With none it has no TLS.
-    """
-    home.mkdir(parents=True, exist_ok=True)
-    lines = [
-        f"namesrvAddr={namesrv}",
-        "brokerClusterName=DefaultCluster",
-        f"brokerName={name}",
-        f"brokerId={broker_id}",
-        f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
-        "brokerIP1=127.0.0.1",
-        "brokerIP2=127.0.0.1",
-        f"listenPort={port}",
-        f"haListenPort={port + 1}",
-        f"storePathRootDir={home}/store",
-        f"storePathCommitLog={home}/store/commitlog",
-        "mappedFileSizeCommitLog=16777216",
-        "mappedFileSizeConsumeQueue=60000",
-        "diskMaxUsedSpaceRatio=98",
-        "registerNameServerPeriod=10000",
-        *_CALM,
-        *settings,
-    ]
-    config = home / "broker.conf"
-    config.write_text("\n".join(lines) + "\n")
-    main = "org.apache.rocketmq.broker.BrokerStartup"
-    return launch_of(main, home, "-c", str(config), release=release, properties=properties or _PLAIN)
-
-
 def topics_file_of(home: Path) -> Path:
     """Where a broker with this home keeps its topics: it reads them as it starts."""
     return home / "store/config/topics.json"
 
 
-class JavaProgram:
+class JavaProgram(Process):
     """A program of RocketMQ. The test that starts it ends it."""
 
     host = "127.0.0.1"
     port = 0
     """Where it takes connections; 0 if it takes none."""
 
-    def __init__(self, launch: Launch, home: Path) -> None:
-        """Starts it; ``wait`` until it serves."""
-        self._log_path = home / "said"
-        self._log = self._log_path.open("w")
-        self._popen = subprocess.Popen(
-            launch.command,
-            stdin=subprocess.PIPE,
-            stdout=self._output(),
-            stderr=self._log,
-            env={**os.environ, **launch.environment},
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        for stream in (self._popen.stdin, self._popen.stdout):
-            if stream is not None:
-                stream.close()
-        self._log.close()
+    def __init__(
+        self,
+        main: str,
+        home: Path,
+        *arguments: str,
+        release: Release = NEWEST,
+        properties: Properties | None = None,
+        pipes: bool = False,
+    ) -> None:
+        """Starts it, with what it looks for in its home; ``listening`` when it serves."""
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        logs = [home / "conf" / f"logback_{program}.xml" for program in ("broker", "namesrv", "tools")]
+        for file in logs:  # 4.9 needs these files. An empty configuration disables logs.
+            file.write_text("<configuration/>")
+        # Without this, 5 begins with a configuration of dozens of logs, which takes it half a second.
+        given = {"rmq.logback.configurationFile": logs[0].as_uri()}
+        given |= {"user.home": str(home), "rocketmq.home.dir": str(home), **(properties or {})}
+        places = [f"-D{name}={value}" for name, value in given.items()]
+        # What it prints goes to standard error, as what our programs say.
+        shell = () if pipes else ("sh", "-c", 'exec "$@" >&2', "sh")
+        command = [*shell, "java", *_OPTIONS, *places, "-cp", class_path(release), main, *arguments]
+        environment = {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home), "HOME": str(home)}
+        super().__init__(command, environment, pipes=pipes)
 
     @property
     def addr(self) -> str:
         """Where it takes connections."""
         return f"{self.host}:{self.port}"
 
-    @property
-    def said(self) -> str:
-        """What it has written to its standard output and error."""
-        return self._log_path.read_text(errors="replace")
-
-    def wait(self) -> Self:
+    def listening(self) -> Self:
         """Waits until it takes connections."""
         eventually(self._listens, within_seconds=_START_SECONDS)
         return self
 
-    def kill(self) -> None:
-        """Kills it, as a crash would."""
-        if self._popen.poll() is None:
-            self._popen.send_signal(signal.SIGKILL)
-        self._popen.wait(20)
-
-    def terminate(self) -> None:
-        """Asks it to end. It may take its time."""
-        self._popen.terminate()
-
-    def wait_for_end(self) -> None:
-        """Waits until it has ended."""
-        self._popen.wait(_END_SECONDS)
-
-    def _output(self) -> int:
-        return self._log.fileno()
+    def terminate(self, within_seconds: float = _END_SECONDS) -> int:
+        """Asks it to end, and waits. It may take its time."""
+        return super().terminate(within_seconds)
 
     def _listens(self) -> bool:
-        assert self._popen.poll() is None, f"it has ended: {self.said[-_SHOWN_CHARACTERS:]}"
+        assert self._popen.poll() is None, f"it has ended: {self.raw[-_SHOWN_CHARACTERS:]}"
         with socket.socket() as connection:
             connection.settimeout(1)
             return connection.connect_ex((self.host, self.port)) == 0
@@ -225,15 +133,35 @@ class Broker(JavaProgram):
             release: RocketMQ's.
             settings: Lines of broker.conf, which win.
             properties: System properties of Java. With none it has no TLS.
-            port: Where it takes connections. 0 takes any free port.
+            port: Where it takes connections. 0 takes any free port. It takes the one above and the one two below, too.
         """
         self.port = port or free_ports()
         own = home / f"{name}-{broker_id}"
+        own.mkdir(parents=True, exist_ok=True)
         self.topics_file = topics_file_of(own)
-        launch = launch_of_broker(
-            own, namesrv, name, broker_id, self.port, release=release, settings=settings, properties=properties
-        )
-        super().__init__(launch, own)
+        lines = [
+            f"namesrvAddr={namesrv}",
+            "brokerClusterName=DefaultCluster",
+            f"brokerName={name}",
+            f"brokerId={broker_id}",
+            f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
+            "brokerIP1=127.0.0.1",
+            "brokerIP2=127.0.0.1",
+            f"listenPort={self.port}",
+            f"haListenPort={self.port + 1}",
+            f"storePathRootDir={own}/store",
+            f"storePathCommitLog={own}/store/commitlog",
+            "mappedFileSizeCommitLog=16777216",
+            "mappedFileSizeConsumeQueue=60000",
+            "diskMaxUsedSpaceRatio=98",
+            "registerNameServerPeriod=10000",
+            *_CALM,
+            *settings,
+        ]
+        config = own / "broker.conf"
+        config.write_text("\n".join(lines) + "\n")
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        super().__init__(main, own, "-c", str(config), release=release, properties=properties or _PLAIN)
 
 
 class ApacheNamesrv(JavaProgram):
@@ -246,7 +174,7 @@ class ApacheNamesrv(JavaProgram):
         config = home / "namesrv.conf"
         config.write_text(f"bindAddress={host}\nlistenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n")
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        super().__init__(launch_of(main, home, "-c", str(config), release=release, properties=_PLAIN), home)
+        super().__init__(main, home, "-c", str(config), release=release, properties=_PLAIN)
 
 
 class Proxy(JavaProgram):
@@ -261,7 +189,7 @@ class Proxy(JavaProgram):
             f'{{"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": "{namesrv}",'
             f' "grpcServerPort": {self.port}, "remotingListenPort": {free_ports()}, "localServeAddr": "127.0.0.1"}}'
         )
-        super().__init__(launch_of("org.apache.rocketmq.proxy.ProxyStartup", home, "-pc", str(config)), home)
+        super().__init__("org.apache.rocketmq.proxy.ProxyStartup", home, "-pc", str(config))
 
 
 class Shell(JavaProgram):
@@ -269,7 +197,7 @@ class Shell(JavaProgram):
 
     def __init__(self, home: Path, *, release: Release = NEWEST, properties: Properties | None = None) -> None:
         """Starts it."""
-        super().__init__(launch_of("Shell", home, release=release, properties=properties), home)
+        super().__init__("Shell", home, release=release, properties=properties, pipes=True)
 
     def mqadmin(self, namesrv: str, command: str, *arguments: str) -> str:
         """Runs a command of mqadmin; returns what it says, also of an error. It is asked again if it had no answer."""
@@ -291,18 +219,15 @@ class Shell(JavaProgram):
 
     def run(self, main: str, *arguments: str) -> tuple[bool, str]:
         """Runs a class; returns whether it succeeded, and its output."""
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        self._popen.stdin.write("\t".join((main, *arguments)).encode() + b"\n")
-        self._popen.stdin.flush()
-        answer = self._popen.stdout.readline().split()
-        assert answer, f"it has ended: {self.said[-_SHOWN_CHARACTERS:]}"
-        return answer[0] == b"0", self._popen.stdout.read(int(answer[1])).decode(errors="replace")
+        commands, answers = self.pipes
+        commands.write("\t".join((main, *arguments)) + "\n")
+        commands.flush()
+        output = answers.buffer  # the length of an answer is in bytes
+        answer = output.readline().split()
+        assert answer, f"it has ended: {self.raw[-_SHOWN_CHARACTERS:]}"
+        return answer[0] == b"0", output.read(int(answer[1])).decode(errors="replace")
 
     def _succeeded(self, main: str, *arguments: str) -> str:
         succeeded, said = self.run(main, *arguments)
         assert succeeded, said[:_SHOWN_CHARACTERS]
         return said
-
-    def _output(self) -> int:
-        return subprocess.PIPE
