@@ -15,15 +15,7 @@ MAX_ADDED_BYTES = 110_000_000
 PYTHON = {"namesrv": "/opt/namesrv/bin/python", "broker-agent": "/opt/broker-agent/bin/python"}
 NOT_NEEDED = {
     "namesrv": ("pyspark", "pyarrow", "pip", "grpc_tools", "broker_agent", "route_pipeline"),
-    "broker-agent": (
-        "pyspark",
-        "pyarrow",
-        "pip",
-        "grpc_tools",
-        "namesrv_engine",
-        "grpc_reflection",
-        "uvloop",
-    ),
+    "broker-agent": ("pyspark", "pyarrow", "pip", "grpc_tools", "namesrv_engine", "grpc_reflection", "uvloop"),
 }
 NEEDED = {
     "namesrv": ("grpc_reflection", "namesrv_engine", "starlette", "opentelemetry.exporter.otlp.proto.grpc"),

@@ -69,11 +69,7 @@ def _intents(number: int) -> IntentTable:
     return IntentTable.of(Intent(IntentKind.TOPIC_HOLD, key, "ops", _OFFSET + number) for key in holds)
 
 
-CONTENTS: dict[str, Callable[[int], Any]] = {
-    "kv_config": _kv_config,
-    "settings": _settings,
-    "intents": _intents,
-}
+CONTENTS: dict[str, Callable[[int], Any]] = {"kv_config": _kv_config, "settings": _settings, "intents": _intents}
 """Makes the content of a table that has a number, by the name of the table."""
 
 

@@ -21,13 +21,7 @@ def python_programs(_folder: Path) -> Programs:
     return Programs(REPOSITORY, {name: [sys.executable, str(file)] for name, file in files.items()})
 
 
-BUILDERS = {
-    "node": build_node,
-    "go": build_go,
-    "python": python_programs,
-    "java": build_java,
-    "rust": build_rust,
-}
+BUILDERS = {"node": build_node, "go": build_go, "python": python_programs, "java": build_java, "rust": build_rust}
 
 
 @pytest.fixture(scope="session")

@@ -165,11 +165,7 @@ def build_java(folder: Path) -> Programs:
     run([javac, "-proc:none", "-cp", class_path, "-d", str(target / "classes"), *map(str, sources)], module, os.environ)
     # The faster compiler alone: these programs live for seconds.
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    classes = {
-        "balanced": "interop.Balanced",
-        "routes": "Routes",
-        "conformance": "dev.namesrv.client.Conformance",
-    }
+    classes = {"balanced": "interop.Balanced", "routes": "Routes", "conformance": "dev.namesrv.client.Conformance"}
     return Programs(module, {name: [*command, main_class] for name, main_class in classes.items()})
 
 

@@ -79,10 +79,7 @@ def test_the_go_module_has_the_service_config_of_the_page() -> None:
 def test_an_example_prints_the_route_and_each_change(built: Built, tmp_path: Path, language: str, kind: str) -> None:
     place = Place.make(tmp_path)
     certificate, key = map(str, place.callers["client"])
-    shown = {
-        "token": {"NAMESRV_TOKEN": TOKENS["client"]},
-        "mTLS": {"NAMESRV_CERT": certificate, "NAMESRV_KEY": key},
-    }
+    shown = {"token": {"NAMESRV_TOKEN": TOKENS["client"]}, "mTLS": {"NAMESRV_CERT": certificate, "NAMESRV_KEY": key}}
     example, expected, after_a_change = EXAMPLES[language]
     programs = built(language)  # for longer than a broker is believed to live
     with with_its_broker(place, kind) as (namesrv, broker):

@@ -75,10 +75,7 @@ class LookingClient(Process):
 @contextmanager
 def name_server(environment: Environment, *arguments: str) -> Iterator[tuple[NamesrvProcess, Client]]:
     # The development engine: the previous version would run on the native engine's wheel of this tree.
-    with (
-        NamesrvProcess(*arguments, engine=DEVELOPMENT, environment=environment) as server,
-        server.connect() as client,
-    ):
+    with NamesrvProcess(*arguments, engine=DEVELOPMENT, environment=environment) as server, server.connect() as client:
         yield server, client
 
 

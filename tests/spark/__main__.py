@@ -17,11 +17,7 @@ from pathlib import Path
 from tests.spark.environments import REPOSITORY, build_wheel, environment
 
 PYSPARK = "4.2.0"
-TESTS = (
-    "tests/integration/pipeline/test_spark.py",
-    "tests/spark/test_connect.py",
-    "tests/spark/test_other_readers.py",
-)
+TESTS = ("tests/integration/pipeline/test_spark.py", "tests/spark/test_connect.py", "tests/spark/test_other_readers.py")
 TEST_SECONDS = 1200
 """For one test: a job that is broken off in the middle would leave the session of all others useless."""
 

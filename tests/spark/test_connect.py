@@ -54,10 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
                 *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
                 "spark-internal",
             ],
-            env={
-                **os.environ,
-                "PYSPARK_PYTHON": sys.executable,
-            },
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             cwd=folder,
             stdout=said,
             stderr=said,
