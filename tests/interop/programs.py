@@ -22,6 +22,7 @@ from google.protobuf.message import Message
 
 from tests.support.programs.processes import Process
 from tests.support.rocketmq_programs.maven import maven_environment
+from tests.support.secured.fleet import TOKENS, Place
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INTEROP = Path(__file__).resolve().parent
@@ -107,6 +108,13 @@ class RunningProgram(Process):
     def end(self) -> tuple[int, str]:
         """Waits for the program's end; returns its exit code and what it wrote to standard error."""
         return self.wait(RUN_SECONDS), without_jvm_warnings(self.raw)
+
+
+def shown_by_client(place: Place, kind: str) -> dict[str, str]:
+    """What a program is told to trust, and to show to a name server of a kind: a token or a certificate."""
+    certificate, key = map(str, place.callers["client"])
+    shown = {"token": {"NAMESRV_TOKEN": TOKENS["client"]}, "mTLS": {"NAMESRV_CERT": certificate, "NAMESRV_KEY": key}}
+    return {"NAMESRV_CA": str(place.authority.path), **shown[kind]}
 
 
 def without_jvm_warnings(text: str) -> str:

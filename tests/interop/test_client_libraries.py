@@ -24,11 +24,12 @@ from tests.interop.programs import (
     RunningProgram,
     require,
     run,
+    shown_by_client,
 )
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import make_read_only, register
 from tests.support.rocketmq_programs.maven import maven_environment
-from tests.support.secured.fleet import TOKENS, Place, with_its_broker
+from tests.support.secured.fleet import Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
@@ -78,14 +79,11 @@ def test_the_go_module_has_the_service_config_of_the_page() -> None:
 @pytest.mark.parametrize("language", EXAMPLES)
 def test_an_example_prints_the_route_and_each_change(built: Built, tmp_path: Path, language: str, kind: str) -> None:
     place = Place.make(tmp_path)
-    certificate, key = map(str, place.callers["client"])
-    shown = {"token": {"NAMESRV_TOKEN": TOKENS["client"]}, "mTLS": {"NAMESRV_CERT": certificate, "NAMESRV_KEY": key}}
     example, expected, after_a_change = EXAMPLES[language]
     programs = built(language)  # for longer than a broker is believed to live
     with with_its_broker(place, kind) as (namesrv, broker):
         arguments = (str(namesrv.endpoint), TOPIC, *(["order-1"] if language == "go" else []))
-        variables = {"NAMESRV_CA": str(place.authority.path), **shown[kind]}
-        with programs.start(example, *arguments, **variables) as program:
+        with programs.start(example, *arguments, **shown_by_client(place, kind)) as program:
             assert [program.next_text() for _ in expected] == expected
             make_read_only(broker)
             assert program.next_text() == after_a_change

