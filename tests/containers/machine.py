@@ -91,12 +91,8 @@ def started_machine(engine: Engine, folder: Path) -> Iterator[Machine]:
             *("run", "--detach", f"--name={NAME}", "--network=none", "--privileged", "--systemd=always"),
             *(f"--tmpfs={path}:rw,exec,notmpcopyup" for path in FOLDERS),
             *(f"--timeout={CONTAINER_SECONDS}", f"--volume={wheels}:{WHEELS}:ro"),
-            *(
-                f"--volume={units}:/etc/systemd/system",
-                f"--volume={no_disks}:/etc/fstab:ro",
-                "--env=PIP_NO_INDEX=1",
-                f"--env=PIP_FIND_LINKS={WHEELS}",
-            ),
+            *(f"--volume={units}:/etc/systemd/system", f"--volume={no_disks}:/etc/fstab:ro"),
+            *("--env=PIP_NO_INDEX=1", f"--env=PIP_FIND_LINKS={WHEELS}"),
             *("--env=PATH=/usr/sbin:/usr/bin:/sbin:/bin", "--rootfs", "/:O", str(SYSTEMD)),
         )
         eventually(lambda: _state(machine), lambda state: state in {"running", "degraded"}, SECONDS)

@@ -36,11 +36,8 @@ def test_an_image_says_how_to_run_check_and_stop_it(engine: Engine, image: str) 
     assert config["Config"]["User"] == "10001:10001"
     assert config["Config"]["Entrypoint"] == [image]
     assert config["Config"]["StopSignal"] == "SIGTERM"
-    assert config["HealthcheckConfig" if "HealthcheckConfig" in config else "Healthcheck"]["Test"] == [
-        "CMD",
-        image,
-        "healthcheck",
-    ]
+    check = config["HealthcheckConfig" if "HealthcheckConfig" in config else "Healthcheck"]
+    assert check["Test"] == ["CMD", image, "healthcheck"]
     assert config["Labels"]["org.opencontainers.image.title"] == image
     assert config["Labels"]["org.opencontainers.image.version"] not in ("", "0")
 

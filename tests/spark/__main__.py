@@ -12,14 +12,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import venv
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.spark.environments import REPOSITORY, build_wheel, environment
+from tests.support import cache_folder as caches
 
+REPOSITORY = Path(__file__).parents[2]
 PYSPARK = "4.2.0"
 TESTS = ("tests/integration/pipeline/test_spark.py", "tests/spark/test_connect.py", "tests/spark/test_other_readers.py")
 TEST_SECONDS = 1200
 """For one test: a job that is broken off in the middle would leave the session of all others useless."""
+INSTALL_SECONDS = 600
+CACHE = "namesrv-spark"
+PARTS = "namesrv,spark,spark-connect"
+"""The name server comes along, because tests read from one."""
+TEST_TOOLS = (
+    *("pytest", "pytest-timeout", "pytest-xdist", "cryptography", "hypothesis"),
+    *("duckdb-extension-delta", "boto3", "polars"),
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -28,10 +39,9 @@ def main(arguments: list[str]) -> int:
         programs = environment(PYSPARK, build_wheel(Path(folder)))
         # Away from the repository, whose packages would be found before those of the wheel.
         away = Path(folder) / "away"
-        shutil.copytree(
-            REPOSITORY / "tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__", "node_modules")
-        )
-        shutil.copytree(REPOSITORY / "examples", away / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("tests", "examples", "deploy"):  # deploy/spark has the maker of Java homes
+            ignored = shutil.ignore_patterns("__pycache__", "node_modules")
+            shutil.copytree(REPOSITORY / name, away / name, ignore=ignored)
         shutil.copy(REPOSITORY / "pyproject.toml", away)
         variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
         variables.pop("PYTHONPATH", None)
@@ -39,6 +49,36 @@ def main(arguments: list[str]) -> int:
         # Java starts once a process, and each of these wants another one.
         runs = [[test] for test in arguments or TESTS]
         return max(subprocess.run([*pytest, *run], cwd=away, env=variables, check=False).returncode for run in runs)
+
+
+def build_wheel(folder: Path) -> Path:
+    """Builds the wheel of the repository as it is."""
+    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, REPOSITORY])
+    (wheel,) = folder.glob("namesrv-*.whl")
+    return wheel
+
+
+@caches.one_at_a_time(CACHE)
+def environment(pyspark: str, wheel: Path) -> Path:
+    """An environment with a release of PySpark, such as 4.2.0, and the wheel; returns its folder of programs."""
+    folder = caches.cache_folder(CACHE) / f"pyspark-{pyspark}"
+    done = folder / "done"
+    if not done.exists():
+        venv.create(folder, clear=True, with_pip=True)
+    pip: list[str | Path] = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, f"pyspark=={pyspark}", f"namesrv[{PARTS}] @ {wheel.as_uri()}", *TEST_TOOLS])
+    # A wheel of the same version was perhaps installed before.
+    _run([*pip, "--force-reinstall", "--no-deps", wheel])
+    done.touch()
+    return folder / "bin"
+
+
+def _run(command: Sequence[str | Path]) -> None:
+    done = subprocess.run(
+        command, cwd=caches.cache_folder(CACHE), capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
 if __name__ == "__main__":

