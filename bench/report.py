@@ -123,9 +123,9 @@ class Figures:
         self.stored = stored
         self._values = {(one.workload, one.name): one.values for one in stored}
 
-    def text(self, workload: str, name: str, unit: str, factor: float = 1.0) -> str:
+    def text(self, workload: str, name: str, unit: str) -> str:
         """The median and the range of a figure."""
-        values = [factor * value for value in self._values.get((workload, name), ())]
+        values = self._values.get((workload, name), ())
         if not values:
             return "not measured"
         median, least, most = (_rounded(one) for one in (statistics.median(values), min(values), max(values)))

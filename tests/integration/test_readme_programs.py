@@ -99,12 +99,6 @@ def put(namesrv: NamesrvProcess, value: str) -> None:
         client.admin.PutKvConfig(request, timeout=client.TIMEOUT)
 
 
-def value_of(namesrv: NamesrvProcess) -> str:
-    with namesrv.connect() as client:
-        request = GetKvConfigRequest(namespace="ns", key="key")
-        return client.admin.GetKvConfig(request, timeout=client.TIMEOUT).value
-
-
 def test_documented_backup_of_a_running_name_server_is_restored(tmp_path: Path) -> None:
     backup, restore, *_ = code_blocks("docs/data_directory.md", "console")
     data_dir = tmp_path / "var/lib/namesrv"
@@ -124,6 +118,7 @@ def test_documented_backup_of_a_running_name_server_is_restored(tmp_path: Path) 
         namesrv.kill()  # so that the log of the old database is there
     assert (data_dir / "namesrv.db-wal").stat().st_size
     run_block(restore)
-    with NamesrvProcess("--data-dir", str(data_dir)) as restored:
-        assert value_of(restored) == "acknowledged before the backup"
+    request = GetKvConfigRequest(namespace="ns", key="key")
+    with NamesrvProcess("--data-dir", str(data_dir)) as restored, restored.connect() as client:
+        assert client.admin.GetKvConfig(request, timeout=client.TIMEOUT).value == "acknowledged before the backup"
         put(restored, "new")

@@ -95,12 +95,12 @@ def say_no_more(greeting: bytes) -> Function:
     return attack
 
 
-def half_silent(greeting: bytes, count: int = MOST_CONNECTIONS) -> Function:
+def half_silent(greeting: bytes) -> Function:
     """Holds connections: half of them send nothing, the others the first bytes of a request."""
 
     def attack(port: int, seconds: float) -> None:
-        with connections(port, count // 2, b""):
-            hold(greeting, count // 2)(port, seconds)
+        with connections(port, MOST_CONNECTIONS // 2, b""):
+            hold(greeting, MOST_CONNECTIONS // 2)(port, seconds)
 
     return attack
 

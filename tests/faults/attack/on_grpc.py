@@ -7,7 +7,6 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable
 from functools import cache
 
 import grpc
@@ -208,11 +207,6 @@ def honest_bursts(port: int, seconds: float) -> None:
             sys.exit(f"{len(failed)} of {BURST} calls failed, the first with {failed[0]}")
 
 
-def of_frames(again: Callable[[int], bytes], begun: bytes = b"", count: int = 8, *, agents: bool = False) -> ByHand:
-    """A flood of frames of a kind that a name server counts."""
-    return ByHand(flood(again, hello() + begun, count), FLOODED, agents)
-
-
 GRPC = {
     "random-bytes": ByHand(flood(lambda _: os.urandom(2_000), count=20), NO_HTTP2, agents=True),
     "other-protocol": ByHand(flood(lambda _: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", count=20), NO_HTTP2, agents=True),
@@ -237,8 +231,8 @@ GRPC = {
     "slow-writers": ByHand(
         trickle(hello(), [bytes((byte,)) for byte in call(LOOKUP, 1, ROUTE)], 50, 150), "20 s a message", agents=True
     ),
-    "pings": of_frames(lambda _: frame(PING, 0, 0, bytes(8)) * 50, count=4, agents=True),
-    "settings": of_frames(lambda _: frame(SETTINGS, 0, 0) * 50, count=4, agents=True),
+    "pings": ByHand(flood(lambda _: frame(PING, 0, 0, bytes(8)) * 50, hello()), FLOODED, agents=True),
+    "settings": ByHand(flood(lambda _: frame(SETTINGS, 0, 0) * 50, hello()), FLOODED, agents=True),
     "endless-headers": ByHand(
         flood(lambda _: frame(CONTINUATION, 0, 1, bytes(1)), hello() + frame(HEADERS, 0, 1, headers(LOOKUP)), 2),
         "32 KiB of fields",

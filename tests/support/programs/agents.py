@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -87,7 +87,10 @@ class AgentClient:
 
     def table(self) -> topics_pb.ListTopicsResponse:
         """All topics and their version."""
-        return _whole(self.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT))
+        answer = topics_pb.ListTopicsResponse()
+        for chunk in self.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT):
+            answer.MergeFrom(chunk)
+        return answer
 
     def target(self, endpoint: Endpoint) -> agent_pb.NamesrvTargetStatus:
         """How one name server is doing; the default instance if the agent knows of none there."""
@@ -97,14 +100,6 @@ class AgentClient:
     def events(self, endpoint: Endpoint) -> list[str]:
         """The kinds of the latest events at one name server."""
         return [agent_pb.NamesrvEvent.Kind.Name(event.kind) for event in self.target(endpoint).events]
-
-
-def _whole(chunks: Iterable[topics_pb.ListTopicsResponse]) -> topics_pb.ListTopicsResponse:
-    """The messages of a list of topics as one."""
-    answer = topics_pb.ListTopicsResponse()
-    for chunk in chunks:
-        answer.MergeFrom(chunk)
-    return answer
 
 
 @contextmanager

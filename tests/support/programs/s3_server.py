@@ -59,7 +59,8 @@ def running_s3_server(folder: Path) -> Iterator[str]:
     port = endpoint.rpartition(":")[2]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
     if GATEWAY in os.environ:
-        command = _gateway(os.environ[GATEWAY], port, folder)
+        keys = ("--access", _KEY, "--secret", _KEY)
+        command = [os.environ[GATEWAY], *keys, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             eventually(lambda: _answers(int(port)), within_seconds=START_SECONDS)
@@ -86,10 +87,6 @@ def s3_client(endpoint: str) -> Any:
     import boto3  # noqa: PLC0415 - each worker of the tests would pay the half a second that this takes
 
     return boto3.client("s3", endpoint_url=endpoint)
-
-
-def _gateway(program: str, port: str, folder: Path) -> list[str]:
-    return [program, "--access", _KEY, "--secret", _KEY, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
 
 
 def _answers(port: int) -> bool:
