@@ -60,23 +60,19 @@ class Plan(NamedTuple):
     tls_ca: Path | None = None
 
 
-def built(what: str, tool: str, *arguments: str) -> None:
-    """Builds something with a tool. Raises NotMeasured."""
-    program = shutil.which(tool)
-    if program is None:
-        raise NotMeasured(f"{tool} is missing, which builds {what}")
-    progress(f"peers: building {what}, if it is not yet")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
-    if done.returncode != 0:
-        raise NotMeasured(f"{what} cannot be built: {(done.stdout + done.stderr)[-2_000:]}")
-
-
 @cache
 def program() -> Path:
     """The load generator, compiled. Raises NotMeasured."""
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise NotMeasured("cargo is missing, which builds the load generator")
+    progress("peers: building the load generator, if it is not yet")
     target, profile = CACHE / "load-generator", os.environ.get(PROFILE, "release")
     place = ("--target-dir", str(target), "--manifest-path", str(_SOURCE / "Cargo.toml"))
-    built("the load generator", "cargo", "build", "--profile", profile, "--quiet", "--locked", *place)
+    command = [cargo, "build", "--profile", profile, "--quiet", "--locked", *place]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
+    if done.returncode != 0:
+        raise NotMeasured(f"the load generator cannot be built: {(done.stdout + done.stderr)[-2_000:]}")
     return target / profile / "load-generator"
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import socket
 import ssl
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.peers.calls import Grpc, Language, Remoting
-from bench.peers.generator import CACHE, NotMeasured, built, pinned, program
+from bench.peers.generator import NotMeasured, pinned, program
 from tests.support.programs.processes import BIN, Process, eventually
 from tests.support.programs.rocketmq import RemotingClient
+from tests.support.rocketmq_programs.maven import NEWEST, jars, missing
 from tests.support.secured.certificates import Authority
 
 ItemT = TypeVar("ItemT")
@@ -46,10 +47,8 @@ VARIANTS = {
     REMOTING_TLS: (*_ON_REMOTING, "--remoting-tls", "enforcing"),
 }
 """Options of this name server. Half a cache has the size of the answers about half of 20,000 topics of width 1."""
-JAVA_VERSION = "5.5.0"
-"""``java/pom.xml`` has it, too."""
+JAVA_VERSION = NEWEST.version
 
-_JAVA_POM = Path(__file__).parent / "java" / "pom.xml"
 _JAVA_OPTIONS = (
     # As RocketMQ 5.5.0's runserver.sh sets them, with its heap of 4 GiB.
     *("-server", "-Xms4g", "-Xmx4g", "-XX:MetaspaceSize=128m", "-XX:MaxMetaspaceSize=320m", "-XX:+UseG1GC"),
@@ -140,15 +139,16 @@ class Server(Process):
         return [str(BIN / "namesrv"), "serve", *options]
 
     def _java(self, port: int) -> list[str]:
-        java, jars, folder = shutil.which("java"), CACHE / "java-namesrv", Path(self._folder.name)
-        if java is None:
-            raise NotMeasured("java is missing, which runs Apache RocketMQ's name server")
-        if not jars.exists():
-            options = ("--batch-mode", "--quiet", "--no-transfer-progress", f"-Dlib.folder={jars}")
-            built("Apache RocketMQ's name server", "mvn", *options, "--file", str(_JAVA_POM), "package")
+        if (problem := missing()) is not None:
+            raise NotMeasured(problem)
+        try:
+            found = jars(NEWEST)
+        except subprocess.SubprocessError as error:
+            raise NotMeasured(f"Apache RocketMQ's name server cannot be fetched: {error}") from None
+        folder = Path(self._folder.name)
         (folder / "namesrv.properties").write_text(f"bindAddress=127.0.0.1\nlistenPort={port}\n")
         main = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(folder / "namesrv.properties"))
-        return [java, *_JAVA_OPTIONS, f"-Duser.home={folder}", "-cp", f"{jars}/*", *main]
+        return ["java", *_JAVA_OPTIONS, f"-Duser.home={folder}", "-cp", f"{found}/*", *main]
 
 
 def _listens(port: int) -> bool:

@@ -79,7 +79,6 @@ CHANGING = (
     "topicRoute -t ComparedOrder",
     "deleteTopic -c DefaultCluster -t ComparedOrder",
 )
-BOTH = ("new", "old")
 SETTLED_SECONDS = 60.0
 """Brokers count every few seconds what their consumers took: what they tell of it differs from question to question."""
 
@@ -116,37 +115,30 @@ def normalised(command: str, said: str) -> list[str]:
     return sorted(filter(None, lines()))
 
 
-def asked(shell: Shell, namesrv: str, command: str) -> list[str]:
-    said = shell.mqadmin(namesrv, *command.split())
-    return normalised(command, said.replace(namesrv, "127.0.0.1:NAMESRV"))
-
-
 def answers(compared: Running, shell: Shell, command: str) -> Answers:
     """What both name servers say to a command."""
-    return Answers(command, asked(shell, compared.ours, command), asked(shell, compared.apache, command))
+    said = [
+        normalised(command, shell.mqadmin(namesrv, *command.split()).replace(namesrv, "127.0.0.1:NAMESRV"))
+        for namesrv in (compared.ours, compared.apache)
+    ]
+    return Answers(command, *said)
 
 
-def said_the_same(found: Answers) -> bool:
-    """Whether nothing differs."""
-    return found.ours == found.apache
+@pytest.fixture(params=["new", "old"])
+def tool(request: pytest.FixtureRequest, shell: Shell, old_shell: Shell) -> Shell:
+    """mqadmin of each version in turn."""
+    return {"new": shell, "old": old_shell}[request.param]
 
 
-@pytest.mark.parametrize("version", BOTH)
-def test_what_reads_says_the_same(compared: Running, shell: Shell, old_shell: Shell, version: str) -> None:
-    tool = {"new": shell, "old": old_shell}[version]
+def test_what_reads_says_the_same(compared: Running, tool: Shell) -> None:
     for command in READING:
-        eventually(lambda: answers(compared, tool, command), said_the_same, SETTLED_SECONDS)  # noqa: B023
+        found = lambda: answers(compared, tool, command)  # noqa: B023, E731 - called in this turn
+        eventually(found, lambda said: said.ours == said.apache, SETTLED_SECONDS)
 
 
-@pytest.mark.parametrize("version", BOTH)
-def test_what_changes_says_the_same(compared: Running, shell: Shell, old_shell: Shell, version: str) -> None:
-    tool = {"new": shell, "old": old_shell}[version]
-    differing = []
-    for command in CHANGING:
-        found = answers(compared, tool, command)
-        if not said_the_same(found):
-            differing.append(found)
-    assert differing == []
+def test_what_changes_says_the_same(compared: Running, tool: Shell) -> None:
+    found = [answers(compared, tool, command) for command in CHANGING]
+    assert [one for one in found if one.ours != one.apache] == []
 
 
 def test_the_settings_that_both_have_are_the_same(compared: Running, shell: Shell) -> None:

@@ -52,7 +52,7 @@ def missing() -> str | None:
 
 def class_path(release: Release) -> str:
     """What Java finds of a release: its jars, and our programs. Fetched and compiled once."""
-    return f"{_jars(release)}/*:{_classes(release)}"
+    return f"{jars(release)}/*:{_classes(release)}"
 
 
 def maven_environment() -> dict[str, str]:
@@ -61,7 +61,8 @@ def maven_environment() -> dict[str, str]:
 
 
 @cache
-def _jars(release: Release) -> Path:
+def jars(release: Release) -> Path:
+    """The folder of a release's jars. Fetched once."""
     pom = _FOLDER / "pom.xml"
     with _made_once(f"rocketmq-{release.version}-{_stamp([pom])}") as (folder, fetched):
         if fetched is not None:
@@ -75,10 +76,10 @@ def _jars(release: Release) -> Path:
 @cache
 def _classes(release: Release) -> Path:
     sources = [_FOLDER / f"{name}.java" for name in release.sources]
-    jars = _jars(release)
+    found = jars(release)
     with _made_once(f"rocketmq-{release.version}-classes-{_stamp(sources)}") as (folder, compiled):
         if compiled is not None:
-            command = ["javac", "-proc:none", "-cp", f"{jars}/*", "-d", str(compiled), *map(str, sources)]
+            command = ["javac", "-proc:none", "-cp", f"{found}/*", "-d", str(compiled), *map(str, sources)]
             subprocess.run(command, check=True, timeout=_COMPILE_SECONDS)
     return folder
 
