@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.faults.fleet.fleet import JAVA, SERVERS, Fleet
 from tests.faults.network import Disturbance, Network
@@ -80,7 +81,7 @@ def _restart(world: World, name: str) -> None:
 
 
 def _processes(
-    begin: Callable[[Fleet, str], object], end: Callable[[World, str], None], names: str, *, at_once: bool
+    begin: Callable[[Fleet, str], object], end: Callable[[World, str], None], names: str, *, at_once: bool = False
 ) -> Kind:
     """Something begins with one process of a kind, or all of them, and ends with each."""
 
@@ -97,16 +98,9 @@ def _processes(
     return happen
 
 
-def _killed(names: str, *, at_once: bool = False) -> Kind:
-    return _processes(Fleet.kill, _restart, names, at_once=at_once)
-
-
-def _ended(names: str) -> Kind:
-    return _processes(Fleet.end, _restart, names, at_once=False)
-
-
-def _stopped(names: str, *, at_once: bool = False) -> Kind:
-    return _processes(Fleet.stop, lambda world, name: world.fleet.go_on(name), names, at_once=at_once)
+_killed = partial(_processes, Fleet.kill, _restart)
+_ended = partial(_processes, Fleet.end, _restart)
+_stopped = partial(_processes, Fleet.stop, lambda world, name: world.fleet.go_on(name))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tests.support.programs.processes import Process
-from tests.support.rocketmq_programs.maven import maven_environment
+from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment
 from tests.support.secured.fleet import TOKENS, Place
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -38,7 +38,6 @@ OLDEST_GO = (1, 25)
 OLDEST_NODE = (18,)
 OLDEST_JAVA = (17,)
 
-MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
 NODE_PROGRAMS = ("balanced", "lookup", "watching")
 GO_PROGRAMS = ("broker", "conformance", "example", "lookup")
 

@@ -18,7 +18,6 @@ from tests.interop.programs import (
     ENVIRONMENT,
     GO_ENVIRONMENT,
     INSTALL_SECONDS,
-    MAVEN_OPTIONS,
     REPOSITORY,
     Programs,
     RunningProgram,
@@ -28,7 +27,7 @@ from tests.interop.programs import (
 )
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import make_read_only, register
-from tests.support.rocketmq_programs.maven import maven_environment
+from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment
 from tests.support.secured.fleet import Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)

@@ -30,6 +30,7 @@ OLD = Release("4.9.7", "four", ("Shell", "Messages"))
 GRPC_CLIENT = Release("5.2.0", "grpc-client", ("Shell", "GrpcMessages"))
 """RocketMQ 5's client that speaks gRPC to a proxy."""
 
+MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
 _FOLDER = Path(__file__).parent / "java"
 _CACHE = Path(__file__).parents[3] / ".bench"
 _FETCH_SECONDS = 600.0
@@ -66,7 +67,7 @@ def jars(release: Release) -> Path:
     pom = _FOLDER / "pom.xml"
     with _made_once(f"rocketmq-{release.version}-{_stamp([pom])}") as (folder, fetched):
         if fetched is not None:
-            options = ["--batch-mode", "--quiet", "--no-transfer-progress", "--activate-profiles", release.profile]
+            options = [*MAVEN_OPTIONS, "--activate-profiles", release.profile]
             options += [f"-Drocketmq.version={release.version}", f"-Dlib.folder={fetched}"]
             command = ["mvn", *options, "--file", str(pom), "package"]
             subprocess.run(command, check=True, env=maven_environment(), timeout=_FETCH_SECONDS)
