@@ -15,13 +15,13 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
-from namesrv_internal.v1 import diagnostics_service_pb2
+from namesrv_api.v1.route_service_pb2 import GetNamesrvStatusRequest
 
 from namesrv_common.grpc_errors import RichError
+from tests.support.fakes.scripted_namesrv import REGISTRATION_SERVICE, SERVICES
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import NEVER_SCAN, Agent
-from tests.support.programs.processes import TOPICS, NamesrvProcess
+from tests.support.programs.processes import TOPICS, Client, NamesrvProcess
 
 _TEXTS = (
     *("", " ", "*", "TopicTest", "DefaultCluster", "broker-a", "127.0.0.1:10911", "[::1]:1", "host:0", "%RETRY%g"),
@@ -113,12 +113,7 @@ FIRST_MESSAGE_SECONDS = 0.5
 MISPLACED = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 """Codes of defects: no input leads to them."""
 
-NAMESRV_METHODS = methods_of(
-    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
-    registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
-    route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
-    diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
-)
+NAMESRV_METHODS = methods_of(*SERVICES, REGISTRATION_SERVICE)
 CLIENT_METHODS = methods_of(client_service_pb2.DESCRIPTOR.services_by_name["ClientService"])
 OPERATOR_METHODS = methods_of(
     broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"],
@@ -157,11 +152,11 @@ def check(error: RichError | None) -> None:
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A connection to a name server with everything durable."""
     folder = tmp_path_factory.mktemp("data")
     with NamesrvProcess(*NEVER_SCAN, "--data-dir", str(folder)) as process, process.connect() as client:
-        yield client.connection
+        yield client
         assert not process.events("internal_defect")
 
 
@@ -191,14 +186,10 @@ def run(connection: grpc.Channel, methods: list[MethodDescriptor], state: Any) -
 
 
 @pytest.mark.timeout(7_200)
-def test_no_request_breaks_a_call_of_a_name_server(namesrv: grpc.Channel) -> None:
-    get_status = route_service_pb2.GetNamesrvStatusRequest()
-    status = namesrv.unary_unary(
-        "/namesrv_api.v1.RouteService/GetNamesrvStatus",
-        route_service_pb2.GetNamesrvStatusRequest.SerializeToString,
-        route_service_pb2.GetNamesrvStatusResponse.FromString,
-    )
-    run(namesrv, NAMESRV_METHODS, lambda: status(get_status, timeout=TIMEOUT).header.revision)
+def test_no_request_breaks_a_call_of_a_name_server(namesrv: Client) -> None:
+    request = GetNamesrvStatusRequest()
+    status = namesrv.routes.GetNamesrvStatus
+    run(namesrv.connection, NAMESRV_METHODS, lambda: status(request, timeout=TIMEOUT).header.revision)
 
 
 @pytest.mark.parametrize(
