@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from tests.faults.owned_files import CRASHED, FAILPOINTS, OWNED, leave_kv_config_of_rocketmq
 from tests.support import failpoints
+from tests.support.programs.processes import Process
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,36 +29,22 @@ LONG_NAME = 40
 DEADLINE_SECONDS = 110.0 * max(1, RUNS / 2)
 
 
-class Sliced:
+class Sliced(Process):
     """Takes rounds of steps in a folder, with faults. Remembers what was called durable."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self.faults = scratch / "faults"
-        with (scratch / "stderr").open("wb") as errors:
-            self._program = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.owned_files"],
-                cwd=ROOT,
-                env={**os.environ, **failpoints.environment(self.faults)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        self._watchdog = threading.Timer(DEADLINE_SECONDS, self._program.kill)
+        command = [sys.executable, "-m", "tests.faults.owned_files"]
+        super().__init__(command, failpoints.environment(self.faults), folder=ROOT, pipes=True)
+        self._watchdog = threading.Timer(DEADLINE_SECONDS, self.kill)
         self._watchdog.start()
         self._folders = 0
         self.new_folder()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._watchdog.cancel()
-        for stream in (self._program.stdin, self._program.stdout):
-            assert stream is not None
-            stream.close()
-        self._program.wait(10)
+        super().__exit__()
 
     def new_folder(self) -> None:
         """From now on steps are taken in a folder in which there is nothing yet."""
@@ -72,21 +57,16 @@ class Sliced:
     def take(self, faults: str = "") -> int:
         """Takes a round of steps in a process of its own, and returns its exit code."""
         self.faults.write_text(faults)
-        assert self._program.stdin is not None
-        assert self._program.stdout is not None
-        self._program.stdin.write(f"{self.folder}\n")
-        self._program.stdin.flush()
-        for line in self._program.stdout:
+        folders, told = self.pipes
+        folders.write(f"{self.folder}\n")
+        folders.flush()
+        for line in told:
             if line.startswith("ended "):
                 return int(line.split()[1])
             kind, number = line.rsplit(": ", 1)
             assert self.durable[kind] < int(number) <= self.durable[kind] + 2, f"{kind}: {number}"
             self.durable[kind] = int(number)
-        raise AssertionError(f"the program ended: {self.errors()}")
-
-    def errors(self) -> str:
-        """What processes that failed said."""
-        return (self._scratch / "stderr").read_text()[-3_000:]
+        raise AssertionError(f"the program ended: {self.raw}")
 
     def damage(self) -> None:
         """Makes the file unreadable that has a copy; then what it held before is the last that can be there."""
@@ -109,10 +89,10 @@ class Sliced:
             code = self.take(f"{_pattern(point)} = crash\n")
             if code == CRASHED:
                 break
-            assert code == 0, self.errors()
+            assert code == 0, self.raw
         else:
             raise AssertionError(f"{point} was never passed")
-        assert self.take() == 0, f"after a crash {point}: {self.errors()}"
+        assert self.take() == 0, f"after a crash {point}: {self.raw}"
 
 
 def _name(point: str) -> str:
@@ -137,9 +117,9 @@ def steps() -> Iterator[Sliced]:
 
 def test_the_list_of_failpoints_is_complete(steps: Sliced) -> None:
     for _ in range(MOST_ROUNDS):
-        assert steps.take() == 0, steps.errors()
+        assert steps.take() == 0, steps.raw
     steps.damage()
-    assert steps.take() == 0, steps.errors()
+    assert steps.take() == 0, steps.raw
     assert sorted(steps.points()) == FAILPOINTS.read_text().splitlines()
 
 
