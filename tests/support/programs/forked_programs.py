@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 PRELOADED = {
-    "namesrv": ("namesrv.__main__", "namesrv.cli", "namesrv.server.serving", "namesrv.engines.native"),
+    "namesrv": ("namesrv.__main__", "namesrv.cli", "namesrv.server.server", "namesrv.engines.native"),
     "broker-agent": ("broker_agent.__main__", "broker_agent.cli"),
     "nsctl": ("nsctl.__main__", "nsctl.cli", "nsctl.console.app"),
 }
