@@ -74,10 +74,7 @@ def name_servers(flag: str | None, context: str | None, environment: Mapping[str
 
 
 def client_files(
-    flags: Mapping[str, str | None],
-    namesrv: str | None,
-    context: str | None,
-    environment: Mapping[str, str],
+    flags: Mapping[str, str | None], namesrv: str | None, context: str | None, environment: Mapping[str, str]
 ) -> ClientFiles | None:
     """Certificates and authorities for name servers. None means no TLS.
 

@@ -24,9 +24,7 @@ def drains(intents: Iterable[admin_service_pb2.Intent]) -> dict[GroupKey, admin_
 
 
 def lacks_writable_queue(
-    route: route_data_pb2.TopicRouteData,
-    restored: Collection[GroupKey] = (),
-    drained: Collection[GroupKey] = (),
+    route: route_data_pb2.TopicRouteData, restored: Collection[GroupKey] = (), drained: Collection[GroupKey] = ()
 ) -> bool:
     """Whether nobody can write a topic that somebody is meant to.
 

@@ -242,10 +242,7 @@ def maintain_command(
 
 
 @app.command("sql")
-def sql_command(
-    log_url: Log,
-    engine: Annotated[Engine, typer.Option(help="Whose SQL it is.")] = "duckdb",
-) -> None:
+def sql_command(log_url: Log, engine: Annotated[Engine, typer.Option(help="Whose SQL it is.")] = "duckdb") -> None:
     """Print the views and route_at for an engine that reads the table by itself."""
     with _failures():
         table = Place(log_url).table

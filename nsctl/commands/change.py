@@ -91,13 +91,7 @@ def drain(
         _on_all(session, [request(Named(*group)) for group in groups], wipe, "topics=wipe_topic_count")
 
 
-def restore(
-    session: Session,
-    broker: Brokers,
-    cluster: Cluster = None,
-    why: Why = "",
-    dry_run: DryRun = False,
-) -> None:
+def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why = "", dry_run: DryRun = False) -> None:
     """Gives write permission back to broker groups (mqadmin addWritePerm); by a pattern, to those that are drained."""
 
     def request(group: Named) -> pb.AddWritePermOfBrokerRequest:

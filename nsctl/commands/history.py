@@ -158,10 +158,7 @@ MOST_NEW_ENTRIES = 100_000
 
 
 def follow_journals(
-    session: Session,
-    wanted: Wanted,
-    show: Callable[[Sequence[Row]], None],
-    sleep: Callable[[float], None] = time.sleep,
+    session: Session, wanted: Wanted, show: Callable[[Sequence[Row]], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Shows the newest entries of all name servers, and then new ones as they come, until interrupted.
 

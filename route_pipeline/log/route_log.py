@@ -73,11 +73,7 @@ class RouteLog:
     """A log that is written to, by one writer at a time."""
 
     def __init__(
-        self,
-        place: Place,
-        *,
-        run: str | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, place: Place, *, run: str | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         """Opens the log, and makes it if there is none. ``run`` names this writer in its commits. Raises LogError."""
         self.place = place

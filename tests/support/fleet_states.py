@@ -410,10 +410,7 @@ STATES = (
         "A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
     ),
     State(
-        "A certificate has ended",
-        ("CERTIFICATE_ENDED",),
-        partial(certificate, ends=-DAY),
-        ("NamesrvCertificateEnded",),
+        "A certificate has ended", ("CERTIFICATE_ENDED",), partial(certificate, ends=-DAY), ("NamesrvCertificateEnded",)
     ),
     State("A certificate ends soon", ("CERTIFICATE_ENDS_SOON",), partial(certificate, ends=5 * DAY)),
     State("Plain text to a TLS port", ("TLS_REFUSED",), called_in_plain_text),
@@ -453,8 +450,6 @@ STATES = (
     State("A clock is wrong", ("CLOCK_SKEW",), clock_wrong),
     State("An upgrade is under way", ("VERSIONS_DIFFER",), half_upgraded),
     State(
-        "Names are given twice",
-        ("SAME_NAME_TWICE", "GROUP_NAME_TWICE", "BROKER_WITHOUT_CHANNEL"),
-        names_given_twice,
+        "Names are given twice", ("SAME_NAME_TWICE", "GROUP_NAME_TWICE", "BROKER_WITHOUT_CHANNEL"), names_given_twice
     ),
 )

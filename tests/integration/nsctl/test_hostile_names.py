@@ -53,10 +53,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("agent", "permission"): ("4",),
 }
 """Each with what it needs to run. NEW and KEPT are files: one that is not there yet, and this one."""
-KEPT = {
-    "format": 1,
-    "calls": [{"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}],
-}
+KEPT = {"format": 1, "calls": [{"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}]}
 
 
 def test_the_commands_here_are_all_there_are() -> None:

@@ -346,10 +346,7 @@ def test_the_report_names_the_lost_name_server_and_the_open_disagreements(asked:
     data = collect_report(asked)
     assert [
         (one["namesrv"], one["lost"], one["topics"], one["queue_rows"], one["brokers"]) for one in data.namesrvs
-    ] == [
-        ("ns-a", False, 2, 3, 2),
-        ("ns-b", True, 1, 1, 1),
-    ]
+    ] == [("ns-a", False, 2, 3, 2), ("ns-b", True, 1, 1, 1)]
     assert data.open_disagreements == 4
     tables_of = Counter(one["table_name"] for one in data.disagreements)
     assert tables_of == {"topic_queues": 2, "broker_groups": 1, "brokers": 1}

@@ -41,10 +41,7 @@ QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
 def pair(spark: SparkSession) -> Iterator[tuple[FakeNamesrv, FakeNamesrv]]:
     """Two name servers with the same tables. They start after Spark: a fork under gRPC's threads can go wrong."""
     assert spark.version
-    with (
-        serving(snapshot(*CHUNKS)) as first,
-        serving(snapshot(*CHUNKS, namesrv="ns-b"), namesrv="ns-b") as second,
-    ):
+    with serving(snapshot(*CHUNKS)) as first, serving(snapshot(*CHUNKS, namesrv="ns-b"), namesrv="ns-b") as second:
         yield first, second
 
 
@@ -149,11 +146,7 @@ def test_a_batch_that_spark_hands_over_again_is_in_the_log_once(
     ],
 )
 def test_a_stream_that_cannot_be_a_log_is_refused_in_its_first_line(
-    spark: SparkSession,
-    pair: tuple[FakeNamesrv, FakeNamesrv],
-    tmp_path: Path,
-    change: dict[str, str],
-    problem: str,
+    spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv], tmp_path: Path, change: dict[str, str], problem: str
 ) -> None:
     source = spark.readStream.format("namesrv").options(endpoints=str(pair[0].endpoint), table="changes")
     changes = (source.schema(change["schema"]) if "schema" in change else source).load()

@@ -116,10 +116,7 @@ def test_the_cron_job_gives_flags_that_the_pipeline_takes() -> None:
 
 @pytest.mark.parametrize(
     ("program", "file", "unit"),
-    [
-        ("namesrv", "namesrv.toml", "namesrv.service"),
-        ("broker-agent", "broker-a.toml", "broker-agent@.service"),
-    ],
+    [("namesrv", "namesrv.toml", "namesrv.service"), ("broker-agent", "broker-a.toml", "broker-agent@.service")],
 )
 def test_systemd_starts_the_program_with_a_file_that_it_takes(program: str, file: str, unit: str) -> None:
     keys = tomllib.loads((DEPLOY / "systemd" / file).read_text())

@@ -120,10 +120,7 @@ def test_a_filter_leaves_rows_of_other_topics_and_clusters_out() -> None:
     [
         (schemas.TOPIC_QUEUES, {pb.ROUTE_TABLE_TOPIC_QUEUES}),
         (schemas.CLUSTERS, {pb.ROUTE_TABLE_CLUSTERS}),
-        (
-            schemas.BROKERS,
-            {pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_FILTER_SERVERS, pb.ROUTE_TABLE_LIVE_BROKERS},
-        ),
+        (schemas.BROKERS, {pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_FILTER_SERVERS, pb.ROUTE_TABLE_LIVE_BROKERS}),
     ],
 )
 def test_every_batch_has_the_declared_schema_and_only_its_tables_are_asked_for(table: str, asked: set[int]) -> None:

@@ -14,11 +14,7 @@ from tests.support.fakes.snapshot_name_server import Chunk, queue, topics_chunk
 Topics = list[route_service_pb2.TopicQueues]
 
 STATIC = route_data_pb2.StaticTopicMapping(
-    scope="__global__",
-    total_queue_nums=4,
-    epoch=7,
-    topic_queue_ids=[3],
-    broker_queue_ids=[1],
+    scope="__global__", total_queue_nums=4, epoch=7, topic_queue_ids=[3], broker_queue_ids=[1]
 )
 STATIC_JSON = '{"currIdMap":{"3":1},"dirty":false,"epoch":7,"scope":"__global__","totalQueues":4}'
 
