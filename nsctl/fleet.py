@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
@@ -27,16 +26,6 @@ class AgentClient(Client):
     def __init__(self, endpoint: Endpoint, timeout_seconds: float, security: ClientSecurity | None) -> None:
         super().__init__(endpoint, timeout_seconds, security, settings=CONNECTION)
         self.agent = BrokerAgentServiceStub(self.channel)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[AnswerT]):
-    """What one of several name servers or agents said."""
-
-    endpoint: Endpoint
-    value: AnswerT | None
-    """None if it failed."""
-    error: CallError | None
 
 
 class Fleet(Generic[ClientT]):
@@ -62,14 +51,14 @@ class Fleet(Generic[ClientT]):
         assert failed is not None, "there is at least one name server"
         raise failed
 
-    def each(self, ask: Callable[[ClientT], AnswerT]) -> list[Answer[AnswerT]]:
-        """Every one's answer, asked at the same time, in the order they were named."""
+    def each(self, ask: Callable[[ClientT], AnswerT]) -> list[tuple[Endpoint, AnswerT | CallError]]:
+        """Every one's answer or failure, asked at the same time, in the order they were named."""
 
-        def answer(server: ClientT) -> Answer[AnswerT]:
+        def answer(server: ClientT) -> tuple[Endpoint, AnswerT | CallError]:
             try:
-                return Answer(server.endpoint, ask(server), None)
+                return server.endpoint, ask(server)
             except CallError as error:
-                return Answer(server.endpoint, None, error)
+                return server.endpoint, error
 
         with ThreadPoolExecutor(len(self.all)) as pool:
             return list(pool.map(answer, self.all))

@@ -1,4 +1,4 @@
-"""Why a server does not answer a call of gRPC, which mostly tells neither what failed nor when a certificate ends."""
+"""Why a server does not answer a call of gRPC, and what to do about it; and when a server's certificate ends."""
 
 from __future__ import annotations
 
@@ -52,20 +52,17 @@ class Silence(Enum):
         return self.value[1]
 
 
-_OF_CODE = {
-    7: Silence.OTHER_AUTHORITY,  # one of the same name, with another key
-    9: Silence.NOT_YET_VALID,
-    10: Silence.ENDED,
-    18: Silence.OTHER_AUTHORITY,
-    19: Silence.OTHER_AUTHORITY,
-    20: Silence.OTHER_AUTHORITY,
-    21: Silence.OTHER_AUTHORITY,
-    62: Silence.OTHER_NAME,
-    64: Silence.OTHER_NAME,
+_OVER_TLS = {
+    "WRONG_VERSION_NUMBER": Silence.SERVER_IS_PLAIN,
+    "certificate has expired": Silence.ENDED,
+    "certificate is not yet valid": Silence.NOT_YET_VALID,
+    "CERTIFICATE_VERIFY_FAILED": Silence.OTHER_AUTHORITY,
+    "BAD_SIGNATURE": Silence.OTHER_AUTHORITY,  # one of the same name, with another key
+    "Hostname Verification Check failed": Silence.OTHER_NAME,
 }
-"""OpenSSL's X509_V_ERR_… of what can be wrong with a server's certificate."""
-_WANTED = re.compile("CERTIFICATE_REQUIRED|certificate required|HANDSHAKE_FAILURE|handshake failure", re.IGNORECASE)
-_ALERT = re.compile("alert", re.IGNORECASE)
+"""What is wrong with a server's certificate, by words in gRPC's text. The more telling ones come first."""
+_CERTIFICATE_REFUSED = re.compile("TSI_DATA_CORRUPTED|CERTIFICATE_REQUIRED|ALERT_HANDSHAKE_FAILURE")
+"""Of a server that refuses the client's certificate after the handshake, as in TLS 1.3, or during it."""
 
 
 def served_until(endpoint: Endpoint, files: ClientFiles, timeout_seconds: float) -> float:
@@ -74,9 +71,13 @@ def served_until(endpoint: Endpoint, files: ClientFiles, timeout_seconds: float)
     Raises:
         OSError: It cannot be reached, or its certificate is not trusted.
     """
+    context = ssl.create_default_context(cafile=files.authorities)
+    context.set_alpn_protocols(["h2"])
+    if files.certificate is not None:
+        context.load_cert_chain(files.certificate, files.key)
     with (
         socket.create_connection(endpoint, timeout_seconds) as plain,
-        _context(files).wrap_socket(plain, server_hostname=files.server_name or endpoint.host) as connection,
+        context.wrap_socket(plain, server_hostname=files.server_name or endpoint.host) as connection,
     ):
         shown = connection.getpeercert()
     assert shown is not None, "it was checked"
@@ -86,7 +87,7 @@ def served_until(endpoint: Endpoint, files: ClientFiles, timeout_seconds: float)
 def why_silent(error: CallError, files: ClientFiles | None, timeout_seconds: float) -> Silence:
     """Says why a call failed that has no answer for the caller.
 
-    Only if there was no connection, the server is called in other ways: a probe leaves a line in the server's log.
+    Only if gRPC's text does not tell, the server is called in other ways: a probe leaves a line in the server's log.
 
     Args:
         error: The failure of the call.
@@ -97,27 +98,37 @@ def why_silent(error: CallError, files: ClientFiles | None, timeout_seconds: flo
         return Silence.HANGS
     if error.error.code is not grpc.StatusCode.UNAVAILABLE or error.error.reason:
         return Silence.ERROR
-    try:
-        with socket.create_connection(error.endpoint, timeout_seconds) as plain:
-            found = _in_plain(plain, error.endpoint) if files is None else _of_handshake(plain, error.endpoint, files)
-    except OSError:
-        return Silence.GONE
+    if files is None:
+        found = Silence.SERVER_WANTS_TLS if _speaks_tls(error.endpoint, timeout_seconds) else None
+    else:
+        found = _of_text(error.error.message, shows_certificate=files.certificate is not None)
     if found in {None, Silence.SERVER_IS_PLAIN} and _speaks_rocketmq(error.endpoint, timeout_seconds):
         return Silence.ROCKETMQ_PORT
     return found or Silence.GONE
 
 
-def _in_plain(plain: socket.socket, endpoint: Endpoint) -> Silence | None:
+def _of_text(text: str, *, shows_certificate: bool) -> Silence | None:
+    """Reads gRPC's text of a call over TLS."""
+    if _CERTIFICATE_REFUSED.search(text):
+        return Silence.OURS_REFUSED if shows_certificate else Silence.WANTS_CERTIFICATE
+    other = Silence.OTHER_TLS if re.search("handshake", text, re.IGNORECASE) else None
+    return next((why for words, why in _OVER_TLS.items() if words in text), other)
+
+
+def _speaks_tls(endpoint: Endpoint, timeout_seconds: float) -> bool:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent; it is only asked what it is
     context.set_alpn_protocols(["h2"])
     try:
-        with context.wrap_socket(plain, server_hostname=endpoint.host) as connection:
-            return Silence.SERVER_WANTS_TLS if connection.selected_alpn_protocol() else None
+        with (
+            socket.create_connection(endpoint, timeout_seconds) as plain,
+            context.wrap_socket(plain, server_hostname=endpoint.host) as connection,
+        ):
+            return connection.selected_alpn_protocol() is not None
     except ssl.SSLError as error:
-        return Silence.SERVER_WANTS_TLS if _ALERT.search(str(error)) else None  # an alert is an answer in TLS
+        return "alert" in str(error).lower()  # an alert is an answer in TLS
     except OSError:
-        return None
+        return False
 
 
 def _speaks_rocketmq(endpoint: Endpoint, timeout_seconds: float) -> bool:
@@ -127,32 +138,3 @@ def _speaks_rocketmq(endpoint: Endpoint, timeout_seconds: float) -> bool:
     except CallError as error:
         return "answered code" in error.error.message
     return True
-
-
-def _of_handshake(plain: socket.socket, endpoint: Endpoint, files: ClientFiles) -> Silence | None:
-    shows = files.certificate is not None
-    try:
-        with _context(files).wrap_socket(plain, server_hostname=files.server_name or endpoint.host) as connection:
-            # In TLS 1.3 a server refuses a client's certificate only after the client's handshake is done. One that
-            # takes it begins to speak HTTP/2 at once.
-            if connection.recv(1):
-                return None
-    except ssl.SSLCertVerificationError as error:
-        return _OF_CODE.get(error.verify_code, Silence.OTHER_TLS)
-    except ssl.SSLError as error:
-        if _ALERT.search(str(error)) is None:
-            return Silence.SERVER_IS_PLAIN if "WRONG_VERSION_NUMBER" in str(error) else Silence.OTHER_TLS
-        if _WANTED.search(str(error)) and not shows:
-            return Silence.WANTS_CERTIFICATE
-        return Silence.OURS_REFUSED if shows else Silence.OTHER_TLS
-    except ConnectionError:
-        pass  # it ended the connection without a word, as if there were nothing to read
-    return Silence.OURS_REFUSED if shows else Silence.WANTS_CERTIFICATE
-
-
-def _context(files: ClientFiles) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=files.authorities)
-    context.set_alpn_protocols(["h2"])
-    if files.certificate is not None:
-        context.load_cert_chain(files.certificate, files.key)
-    return context

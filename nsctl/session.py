@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 from google.protobuf.message import Message
@@ -24,7 +24,7 @@ from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers
 from nsctl.contexts import agents as agent_endpoints
-from nsctl.fleet import AgentClient, Answer, AnswerT, Fleet, name_servers_at
+from nsctl.fleet import AgentClient, AnswerT, Fleet, name_servers_at
 from nsctl.output import Format, Row, row, show
 from nsctl.probe import Silence, why_silent
 from nsctl.rocketmq import RocketmqError
@@ -176,14 +176,14 @@ class Session(typer.Context):
         self.note(str(error) if why in {Silence.GONE, Silence.ERROR} else said)
         self.found(REFUSED if why is Silence.ERROR else UNREACHABLE)
 
-    def answered(self, answers: Iterable[Answer[AnswerT]]) -> dict[str, AnswerT]:
+    def answered(self, answers: Iterable[tuple[Endpoint, AnswerT | CallError]]) -> dict[str, AnswerT]:
         """The answers by endpoint. Reports the name servers or agents that failed."""
         found: dict[str, AnswerT] = {}
-        for answer in answers:
-            if answer.error is not None:
-                self.failed(answer.error)
+        for endpoint, answer in answers:
+            if isinstance(answer, CallError):
+                self.failed(answer)
             else:
-                found[str(answer.endpoint)] = cast("AnswerT", answer.value)
+                found[str(endpoint)] = answer
         return found
 
     def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> dict[str, AnswerT]:

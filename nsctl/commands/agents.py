@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 
+from namesrv_common.grpc_errors import CallError
 from nsctl.commands.change import DryRun
 from nsctl.fleet import AgentClient, Fleet
 from nsctl.output import PERMISSIONS, Row, row
@@ -95,10 +96,12 @@ def _change(
                 "name_servers": len(found.targets),
             }
             if change is not None:
-                [answer] = answers = fleet.each(change)
-                session.answered(answers)
-                shown["result"] = "done" if answer.error is None else f"failed: {answer.error.reason}"
-                shown["accepted"] = answer.value
+                [(_, answer)] = fleet.each(change)
+                if isinstance(answer, CallError):
+                    session.failed(answer)
+                    shown |= {"result": f"failed: {answer.reason}", "accepted": None}
+                else:
+                    shown |= {"result": "done", "accepted": answer}
             rows.append(shown)
     columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if change is None else ("accepted",)))
     session.show(rows, columns)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -22,7 +22,7 @@ from namesrv_common.files import disk
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.version import __version__
-from nsctl.commands.change import DryRun, Force, awaited, note_in_use, result_of
+from nsctl.commands.change import DryRun, Force, awaited, made, note_in_use, result_of
 from nsctl.held import all_intents, kv_config
 from nsctl.output import Row, iso, row
 from nsctl.session import WARNED, Session
@@ -42,6 +42,9 @@ REQUESTS = (
 """Requests that a file may have."""
 SUBJECTS = ("namespace", "key", "topic", "cluster_name", "broker_name")
 """Fields that say for people what a call is about."""
+
+AWAITS_REGISTRATION = ", awaits registration"
+"""Of the result of a call that takes effect only with a later registration."""
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON, readable by its owner only.")]
 
@@ -68,23 +71,18 @@ def bring_back(session: Session, file: File, force: Force = False, dry_run: DryR
         requests = [_request(one, force=force, dry_run=dry_run) for one in read_file(file, FORMAT)["calls"]]
     except (KeyError, TypeError, ValueError, ParseError) as error:
         raise typer.BadParameter(f"{file} is no file of `nsctl backup save`: {error!r}") from error
-    in_force = [(call, request) for call, request in requests if not _has_ended(request)]
-    made = session.servers.each(lambda server: list(_made_so(server, in_force)))
+    in_force = [request for request in requests if not _has_ended(request)]
     rows: list[Row] = []
-    for answer in made:
+    for endpoint, answer in session.servers.each(lambda server: list(_made_so(server, in_force))):
         awaiting = 0
-        for what, outcome in answer.value or ():
-            if isinstance(outcome, CallError):
-                session.failed(outcome)
-                result = f"failed: {outcome.reason}"
-            else:
-                result = outcome.result
-                awaiting += outcome.awaits_registration
-                result += ", awaits registration" if outcome.awaits_registration else ""
-            rows.append({"endpoint": str(answer.endpoint), "what": what, "result": result})
+        for what, result, failure in [] if isinstance(answer, CallError) else answer:
+            if failure is not None:
+                session.failed(failure)
+            awaiting += result.endswith(AWAITS_REGISTRATION)
+            rows.append({"endpoint": str(endpoint), "what": what, "result": result})
         if awaiting:
             text = "about what nobody has registered yet; each takes effect when somebody does"
-            session.note(f"{answer.endpoint}: warning: {counted(awaiting, 'intent')} {text}")
+            session.note(f"{endpoint}: warning: {counted(awaiting, 'intent')} {text}")
     session.show(rows, ("endpoint", "what", "result"))
     note_in_use(session, [str(one["result"]) for one in rows])
 
@@ -163,56 +161,45 @@ def _calls(server: NamesrvClient) -> tuple[list[dict[str, Any]], dict[str, list[
 
 def _of_intent(intent: pb.Intent) -> Message | None:
     """The call that makes an intent; None if this nsctl does not know its kind."""
-    cluster = intent.cluster_name if intent.HasField("cluster_name") else None
-    ends_at = intent.ends_at_millis if intent.HasField("ends_at_millis") else None
+    named: dict[str, Any] = {"comment": intent.comment}
+    named |= {"cluster_name": intent.cluster_name} if intent.HasField("cluster_name") else {}
+    ends: dict[str, Any] = {"ends_at_millis": intent.ends_at_millis} if intent.HasField("ends_at_millis") else {}
     if intent.kind == pb.Intent.KIND_TOPIC_HOLD:
-        return pb.DeleteTopicRequest(
-            topic=intent.topic, cluster_name=cluster, hold=True, comment=intent.comment, ends_at_millis=ends_at
-        )
+        return pb.DeleteTopicRequest(topic=intent.topic, hold=True, **named, **ends)
     if intent.kind == pb.Intent.KIND_WIPE_WRITE_PERM:
-        return pb.WipeWritePermOfBrokerRequest(
-            broker_name=intent.broker_name, cluster_name=cluster, comment=intent.comment, ends_at_millis=ends_at
-        )
+        return pb.WipeWritePermOfBrokerRequest(broker_name=intent.broker_name, **named, **ends)
     if intent.kind == pb.Intent.KIND_ADD_WRITE_PERM:
-        return pb.AddWritePermOfBrokerRequest(
-            broker_name=intent.broker_name, cluster_name=cluster, comment=intent.comment
-        )
+        return pb.AddWritePermOfBrokerRequest(broker_name=intent.broker_name, **named)
     return None
 
 
-def _request(one: dict[str, Any], *, force: bool, dry_run: bool) -> tuple[str, Any]:
-    """A call of the file, and its request. Raises KeyError, TypeError, ValueError or ParseError."""
+def _request(one: dict[str, Any], *, force: bool, dry_run: bool) -> Any:
+    """The request of a call of the file. Raises KeyError, TypeError, ValueError or ParseError."""
     request = ParseDict(one["request"], {kind.DESCRIPTOR.name: kind for kind in REQUESTS}[f"{one['call']}Request"]())
     request.validate_only = dry_run
     if isinstance(request, pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest):
         request.force = force
-    return one["call"], request
+    return request
 
 
 def _has_ended(request: Any) -> bool:
     return "ends_at_millis" in request.DESCRIPTOR.fields_by_name and 0 < request.ends_at_millis <= _now()
 
 
-class _Made(NamedTuple):
-    """What became of a call that was not refused."""
-
-    result: str
-    awaits_registration: bool
-
-
-def _made_so(server: NamesrvClient, requests: list[tuple[str, Any]]) -> Iterator[tuple[str, CallError | _Made]]:
+def _made_so(server: NamesrvClient, requests: list[Any]) -> Iterator[tuple[str, str, CallError | None]]:
     """What became of each call: one that is refused does not keep the others from being made."""
-    for call, request in requests:
+    for request in requests:
         names = [value for field, value in request.ListFields() if field.name in SUBJECTS]
-        what = " ".join([call, *names])
+        what = " ".join([request.DESCRIPTOR.name.removesuffix("Request"), *names])
         try:
-            answer = getattr(server.admin, call)(request)  # one of REQUESTS
+            answer = made(server, request)
         except CallError as error:
-            yield what, error
+            yield what, f"failed: {error.reason}", error
             if error.unreachable and not error.error.reason:
                 return  # it does not answer: to ask on would take a time-out each
         else:
-            yield what, _Made(result_of(request, answer), bool(awaited(request, answer)))
+            awaits = AWAITS_REGISTRATION if awaited(request, answer) else ""
+            yield what, f"{result_of(request, answer)}{awaits}", None
 
 
 def _now() -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
-from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from namesrv_common.client.namesrv_client import NamesrvClient, RequestT
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import REPLY_SUFFIX, is_application
-from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, registered
+from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, groups_of, registered
 from nsctl.health import INTENT_WORDS, caller_of
 from nsctl.held import all_intents, kv_configs
 from nsctl.output import For, Format, Row, millis_from_now, row
@@ -55,10 +56,12 @@ def drain(
     dry_run: DryRun = False,
 ) -> None:
     """Takes write permission from broker groups until they are restored (mqadmin wipeWritePerm)."""
-    ends_at_millis = millis_from_now(duration)
-
-    def request(group: Named) -> pb.WipeWritePermOfBrokerRequest:
-        return pb.WipeWritePermOfBrokerRequest(
+    named, ends_at_millis = groups_named(broker, cluster), millis_from_now(duration)
+    groups = groups_of(session, named, registered, "broker group")
+    if not isinstance(named, Named) and not _may_drain(session, groups, force=force, dry_run=dry_run):
+        return
+    requests = [
+        pb.WipeWritePermOfBrokerRequest(
             broker_name=group.broker,
             cluster_name=group.cluster,
             comment=why,
@@ -66,54 +69,43 @@ def drain(
             ends_at_millis=ends_at_millis,
             force=force,
         )
+        for group in groups
+    ]
+    _on_all(session, requests, "topics=wipe_topic_count")
 
-    def wipe(server: NamesrvClient, request: pb.WipeWritePermOfBrokerRequest) -> Message:
-        return server.admin.WipeWritePermOfBroker(request)
 
-    named = groups_named(broker, cluster)
-    if isinstance(named, Named):
-        _on_all(session, [request(named)], wipe, "topics=wipe_topic_count")
-        return
-    groups = registered(session, named)
-    effects = session.each(lambda server: effect(server, groups)) if groups else {}
+def _may_drain(session: Session, groups: Sequence[Named], *, force: bool, dry_run: bool) -> bool:
+    """Reports whether the groups of a pattern are to be drained now. Shows a dry run, and what speaks against it."""
+    if not groups:
+        return False
+    effects = session.each(lambda server: effect(server, groups))
     losing = {endpoint: found.losing for endpoint, found in effects.items() if found.losing}
     needs_force = bool(losing) and not force
-    if dry_run and groups:
+    if dry_run:
         _show_effects(session, effects, "would need --force" if needs_force else "would be done")
     for endpoint, topics in losing.items():
         lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
         session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
-    if not groups or (needs_force and not dry_run):
-        hint = "nothing has changed; repeat with --force if that is meant"
-        session.note(hint if groups else f"no broker group matches {named.text}")
+    if needs_force and not dry_run:
+        session.note("nothing has changed; repeat with --force if that is meant")
         session.found(REFUSED)
-    elif not dry_run:
-        _on_all(session, [request(Named(*group)) for group in groups], wipe, "topics=wipe_topic_count")
+    return not (needs_force or dry_run)
 
 
 def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why = "", dry_run: DryRun = False) -> None:
     """Gives write permission back to broker groups (mqadmin addWritePerm); by a pattern, to those that are drained."""
-
-    def request(group: Named) -> pb.AddWritePermOfBrokerRequest:
-        return pb.AddWritePermOfBrokerRequest(
-            broker_name=group.broker, cluster_name=group.cluster, comment=why, validate_only=dry_run
-        )
-
-    def add(server: NamesrvClient, request: pb.AddWritePermOfBrokerRequest) -> Message:
-        return server.admin.AddWritePermOfBroker(request)
-
     named = groups_named(broker, cluster)
-    if isinstance(named, Named):
-        _on_all(session, [request(named)], add, "topics=add_topic_count")
-        return
-    groups = drained(session, named)
-    if not groups:
-        session.note(f"no drained broker group matches {named.text}")
-        session.found(REFUSED)
-    elif dry_run:
+    groups = groups_of(session, named, drained, "drained broker group")
+    if dry_run and groups and not isinstance(named, Named):
         _show_effects(session, session.each(lambda server: effect(server, groups)), "would be done")
-    else:
-        _on_all(session, [request(Named(*group)) for group in groups], add, "topics=add_topic_count")
+    elif groups:
+        requests = [
+            pb.AddWritePermOfBrokerRequest(
+                broker_name=group.broker, cluster_name=group.cluster, comment=why, validate_only=dry_run
+            )
+            for group in groups
+        ]
+        _on_all(session, requests, "topics=add_topic_count")
 
 
 def delete_topic(
@@ -138,7 +130,7 @@ def delete_topic(
         force=force,
     )
     counts = "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing"
-    _on_all(session, [request], lambda server, request: server.admin.DeleteTopic(request), *counts)
+    _on_all(session, [request], *counts)
 
 
 def release_topic(
@@ -150,7 +142,7 @@ def release_topic(
     """Lifts the hold of a topic that was deleted with --hold."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
     counts = "groups=restored_queue_data_count"
-    _on_all(session, [request], lambda server, request: server.admin.ReleaseTopicHold(request), counts)
+    _on_all(session, [request], counts)
 
 
 def confirm_loss(
@@ -163,7 +155,7 @@ def confirm_loss(
     """Removes lost brokers that the mass-loss guard keeps in the routes."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
     counts = "brokers=removed_broker_count"
-    _on_all(session, [request], lambda server, request: server.admin.ConfirmBrokerLoss(request), counts)
+    _on_all(session, [request], counts)
 
 
 def intents(session: Session) -> None:
@@ -185,10 +177,8 @@ def kv_get(
 ) -> None:
     """Shows a value of the KV configuration, at each name server."""
     request = pb.GetKvConfigRequest(namespace=namespace, key=key)
-    rows = [
-        {"endpoint": endpoint, "value": answer.value}
-        for endpoint, answer in session.each(lambda server: server.admin.GetKvConfig(request)).items()
-    ]
+    answers = session.each(lambda server: server.admin.GetKvConfig(request).value)
+    rows = [{"endpoint": endpoint, "value": value} for endpoint, value in answers.items()]
     session.show(rows, ("endpoint", "value"))
 
 
@@ -207,7 +197,7 @@ def kv_put(
         raise typer.BadParameter("--if-value and --if-absent exclude each other")
     expected = pb.KvExpectation(value=if_value) if if_absent or if_value is not None else None
     request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, expected=expected, validate_only=dry_run)
-    _on_all(session, [request], lambda server, request: server.admin.PutKvConfig(request), "previous_value")
+    _on_all(session, [request], "previous_value")
 
 
 def kv_delete(
@@ -221,7 +211,7 @@ def kv_delete(
     """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
     expected = None if if_value is None else pb.KvExpectation(value=if_value)
     request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, expected=expected, validate_only=dry_run)
-    _on_all(session, [request], lambda server, request: server.admin.DeleteKvConfig(request), "removed")
+    _on_all(session, [request], "removed")
 
 
 def kv_list(
@@ -290,39 +280,38 @@ def awaited(request: Any, answer: Any) -> str:
     return ""
 
 
-def _on_all(
-    session: Session, requests: Sequence[RequestT], call: Callable[[NamesrvClient, RequestT], Message], *counts: str
-) -> None:
+def made(server: NamesrvClient, request: Any) -> Any:
+    """Makes the call of operators that a request is for. Raises CallError."""
+    return getattr(server.admin, request.DESCRIPTOR.name.removesuffix("Request"))(request)
+
+
+def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
     """Makes changes at all name servers, each about one group or one thing, and shows the result at each."""
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for request in requests:
-        about: Any = request
-        for answer in session.servers.each(lambda server: call(server, request)):  # noqa: B023 - called at once
-            shown: dict[str, Any] = {"endpoint": str(answer.endpoint)}
+        for endpoint, answer in session.servers.each(partial(made, request=request)):
+            shown: dict[str, Any] = {"endpoint": str(endpoint)}
             if len(requests) > 1:
-                shown |= {"cluster": about.cluster_name, "broker": about.broker_name}
+                shown |= {"cluster": request.cluster_name, "broker": request.broker_name}
             rows.append(shown)
-            if answer.value is None:
-                assert answer.error is not None
-                shown["result"] = f"failed: {answer.error.reason}"
-                if answer.error.reason == TOPIC_NOT_FOUND:
-                    shown["result"] = "not there"  # the wanted state, as RocketMQ's answer says
-                else:
-                    session.failed(answer.error)
+            if not isinstance(answer, CallError):
+                shown |= {"result": result_of(request, answer), **row(answer)}
+                if subject := awaited(request, answer):
+                    text = f"nobody has registered {subject} here; the change takes effect when somebody does"
+                    notes.append(f"{endpoint}: warning: {text}")
+            elif answer.reason == TOPIC_NOT_FOUND:
+                shown["result"] = "not there"  # the wanted state, as RocketMQ's answer says
             else:
-                shown |= {"result": result_of(request, answer.value), **row(answer.value)}
-                if subject := awaited(request, answer.value):
-                    text = "warning: nobody has registered {} here; the change takes effect when somebody does"
-                    notes.append(f"{answer.endpoint}: {text.format(subject)}")
+                shown["result"] = f"failed: {answer.reason}"
+                session.failed(answer)
     columns = ("endpoint", *(("cluster", "broker") if len(requests) > 1 else ()), "result", *counts)
     if any("blast_radius" in one for one in rows):
         columns = (*columns, "losing_last_writable_queue=blast_radius.topics_losing_last_writable_queue", "such_as")
         for one in rows:
             topics = one.get("blast_radius", {}).get("sample_topics", ())
-            one["such_as"] = _some(
-                topics, one.get("cluster", ""), one.get("broker", getattr(requests[0], "broker_name", ""))
-            )
+            broker = one.get("broker", getattr(requests[0], "broker_name", ""))
+            one["such_as"] = _some(topics, one.get("cluster", ""), broker)
     session.show(rows, columns)
     for note in notes:
         session.note(note)

@@ -64,10 +64,9 @@ def diff(session: Session) -> None:
     everywhere = [{key[:2] for key in one.tables.lives} for one in helds.values()]
     groups = {one.subject[:2] for one in found.get("broker", ())}.intersection(*everywhere)
     if groups:  # a fleet may have 100,000 topics
-        read_routes = {
-            str(one.endpoint): one.value for one in session.servers.each(lambda server: rows_of(tables(server, TOPICS)))
-        }
-        rows = differences([read_routes.get(name) for name in helds])
+        answers = session.servers.each(lambda server: rows_of(tables(server, TOPICS)))
+        routes = {str(endpoint): answer for endpoint, answer in answers if not isinstance(answer, CallError)}
+        rows = differences([routes.get(name) for name in helds])
         found["topic"] = _applications_first(row for row in rows if row.subject[:2] in groups)
     parts = []
     for kind, differing in found.items():

@@ -369,18 +369,18 @@ def doctor(session: Session) -> None:
     files = session.files
     found: list[tuple[str, Finding]] = []
     helds: list[Held] = []
-    for answer in session.servers.each(
+    for endpoint, answer in session.servers.each(
         lambda server: read(server, most_entries=MOST_ENTRIES, journal_seconds=LOSS_SECONDS)
     ):
-        name = str(answer.endpoint)
-        if answer.value is None:
-            assert answer.error is not None
-            found.append((name, check_silence(answer.error, files, session.timeout_seconds)))
+        said: list[Finding] = []
+        if isinstance(answer, CallError):
+            said.append(check_silence(answer, files, session.timeout_seconds))
         else:
-            found += [(name, one) for one in examined(answer.value)]
-            helds.append(answer.value)
+            said += examined(answer)
+            helds.append(answer)
         if files is not None:
-            found += [(name, one) for one in check_certificate(answer.endpoint, files, session.timeout_seconds)]
+            said += check_certificate(endpoint, files, session.timeout_seconds)
+        found += [(str(endpoint), one) for one in said]
     findings = merged([*found, *(("", one) for one in together(helds))])
     rows = [finding.row() for finding in findings]
     if session.form is Format.TABLE:

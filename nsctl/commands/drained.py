@@ -11,6 +11,7 @@ import typer
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
 from nsctl.commands.matching import Named, groups_named
@@ -108,9 +109,9 @@ def _show(session: Session, held: Held, named: Named, address: Endpoint) -> None
 
 def _note_where_not_drained(session: Session, named: Named) -> None:
     """Says where producers get the broker as writable. Name servers that hide their intents are left out."""
-    for answer in session.servers.each(lambda server: drains(all_intents(server))):
-        if answer.value is not None and not any(_is_of(named, *group) for group in answer.value):
-            session.note(f"{answer.endpoint}: {named.broker} is not drained there")
+    for endpoint, groups in session.servers.each(lambda server: drains(all_intents(server))):
+        if not isinstance(groups, CallError) and not any(_is_of(named, *group) for group in groups):
+            session.note(f"{endpoint}: {named.broker} is not drained there")
 
 
 def _is_of(named: Named, cluster: str, broker: str) -> bool:

@@ -17,6 +17,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.matching import PATTERN, Named, groups_named
@@ -101,11 +102,12 @@ def _show_lines(rows: Sequence[Row]) -> None:
         typer.echo(printable_json(json.dumps(one, ensure_ascii=False)))  # flushes each line, so pipes get it at once
 
 
-def last_change(session: Session, broker: str) -> int | None:
-    """When the last change of a group was applied anywhere, or None; milliseconds since the Unix epoch."""
+def last_change(session: Session, broker: str) -> int:
+    """When the last change of a group was applied anywhere, in milliseconds since the Unix epoch; 0 if unknown."""
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=broker, page_size=1)
-    answers = session.servers.each(lambda server: next(entries(server, request), None))
-    return max((one.value.applied_at_millis for one in answers if one.value is not None), default=None)
+    answers = session.servers.each(lambda server: next(entries(server, request), admin_service_pb2.AuditEntry()))
+    times = [one.applied_at_millis for _, one in answers if not isinstance(one, CallError)]
+    return max(times, default=0)
 
 
 # The journals that ``history`` reads.
@@ -169,13 +171,13 @@ def follow_journals(
     try:
         while True:
             answers = session.servers.each(lambda server: journals[server.endpoint].look())
-            for answer in answers:
-                if answer.error is None and answer.endpoint in away:
-                    session.note(f"{answer.endpoint} answers again")
-                elif answer.error is not None and answer.endpoint not in away:
-                    session.failed(answer.error)
-            away = {answer.endpoint for answer in answers if answer.error is not None}
-            show(in_order(answer.value or () for answer in answers))
+            for endpoint, answer in answers:
+                if isinstance(answer, CallError) and endpoint not in away:
+                    session.failed(answer)
+                elif not isinstance(answer, CallError) and endpoint in away:
+                    session.note(f"{endpoint} answers again")
+            away = {endpoint for endpoint, answer in answers if isinstance(answer, CallError)}
+            show(in_order(answer for _, answer in answers if not isinstance(answer, CallError)))
             if all(journal.seen is None for journal in journals.values()):
                 return
             if not away:

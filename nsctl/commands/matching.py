@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, NamedTuple
 
 import typer
@@ -10,7 +10,7 @@ import typer
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.topic_names import GroupPattern, application_first, is_application
 from nsctl.held import GROUPS, TOPICS, all_intents, tables
-from nsctl.session import Session
+from nsctl.session import REFUSED, Session
 from nsctl.writable import GroupKey, drains, group_of, lacks_writable_queue
 
 PATTERN = "CLUSTER/BROKER with * for any characters"
@@ -46,21 +46,28 @@ def groups_named(broker: str, cluster: str | None) -> Named | GroupPattern:
     return pattern if "*" in text else Named(*text.split("/"))
 
 
-def registered(session: Session, pattern: GroupPattern) -> list[GroupKey]:
-    """The groups of all name servers that match, sorted."""
-    return _matching(session, pattern, lambda server: tables(server, GROUPS).groups)
+def registered(server: NamesrvClient) -> Iterable[GroupKey]:
+    """The groups of one name server."""
+    return tables(server, GROUPS).groups
 
 
-def drained(session: Session, pattern: GroupPattern) -> list[GroupKey]:
-    """The groups that match and are drained at some name server, sorted; they need not be registered."""
-    return _matching(session, pattern, lambda server: drains(all_intents(server)))
+def drained(server: NamesrvClient) -> Iterable[GroupKey]:
+    """The groups that are drained at one name server; they need not be registered."""
+    return drains(all_intents(server))
 
 
-def _matching(
-    session: Session, pattern: GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]]
-) -> list[GroupKey]:
+def groups_of(
+    session: Session, named: Named | GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]], kind: str
+) -> list[Named]:
+    """The group that was named, or all that match at some name server, sorted. Reports if there are none."""
+    if isinstance(named, Named):
+        return [named]
     answers = session.each(lambda server: list(ask(server)))
-    return sorted({group for groups in answers.values() for group in groups if pattern.matches(group)})
+    found = sorted({group for groups in answers.values() for group in groups if named.matches(group)})
+    if not found:
+        session.note(f"no {kind} matches {named.text}")
+        session.found(REFUSED)
+    return [Named(*group) for group in found]
 
 
 class Effect(NamedTuple):
@@ -72,10 +79,10 @@ class Effect(NamedTuple):
     """Topics of applications that would lose their last writable queue. Each drain alone may leave them one."""
 
 
-def effect(server: NamesrvClient, groups: Collection[GroupKey]) -> Effect:
+def effect(server: NamesrvClient, groups: Iterable[Named]) -> Effect:
     """Asks one name server for its routes, and says what draining some groups together would mean."""
     held = tables(server, GROUPS, TOPICS)
-    topics: dict[GroupKey, list[str]] = {group: [] for group in groups}
+    topics: dict[GroupKey, list[str]] = {GroupKey(group.cluster or "", group.broker): [] for group in groups}
     losing: list[str] = []
     for topic, route in held.routes.items():
         touched = topics.keys() & set(map(group_of, route.queue_datas))
@@ -85,7 +92,7 @@ def effect(server: NamesrvClient, groups: Collection[GroupKey]) -> Effect:
             touched
             and is_application(topic, held.named)
             and not lacks_writable_queue(route)
-            and lacks_writable_queue(route, drained=groups)
+            and lacks_writable_queue(route, drained=topics)
         ):
             losing.append(topic)
     in_order = {group: application_first(names, held.named) for group, names in topics.items()}
