@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_common.grpc_errors import RichError
 from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
 from tests.support.metrics_page import sample_of
-from tests.support.programs.doctor import examined
+from tests.support.programs.nsctl_runs import examined
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 END_SECONDS = 3.0

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import PutKvConfigRequest
-from typer.testing import CliRunner
 
-from nsctl.cli import app
 from nsctl.commands import backup
 from nsctl.session import REFUSED, USAGE, WARNED
+from tests.support.programs.nsctl_runs import rows, run
 from tests.support.programs.processes import BIN, NamesrvProcess, ended
 from tests.support.registrations import register
 
 UNKNOWN = '{"format": 1, "calls": [{"call": "ConfirmBrokerLoss", "request": {}}]}'
-
-
-def run(*command: str, exit_code: int = 0) -> str:
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == exit_code, f"{command}: {result.output}"
-    return result.output
-
-
-def rows(command: Sequence[str]) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(CliRunner().invoke(app, [*command, "-o", "json"]).stdout)
-    return found
 
 
 def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tmp_path: Path) -> None:
@@ -47,22 +34,20 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
         run("config", "set", "scanNotActiveBrokerInterval=30000", *here)
         run("backup", "save", str(file), *here)
         assert file.stat().st_mode & 0o777 == 0o600
-        assert "File exists" in run("backup", "save", str(file), *here, exit_code=USAGE)
+        assert "File exists" in run("backup", "save", str(file), *here, exit_code=USAGE).output
 
         run("backup", "restore", str(file), "--dry-run", *there)
-        assert rows(("intents", *there)) == []
-        refused = run("backup", "restore", str(file), *there, exit_code=REFUSED)
+        assert rows("intents", *there) == []
+        refused = run("backup", "restore", str(file), *there, exit_code=REFUSED).output
         assert refused.count("failed: TOPICS_IN_USE") == 2
         assert "repeat with --force" in refused
         run("backup", "restore", str(file), "--force", *there)
-        kept = [(row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows(("intents", *here))]
+        kept = [(row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows("intents", *here)]
         assert [
-            (row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows(("intents", *there))
+            (row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows("intents", *there)
         ] == kept
-        assert [row["value"] for row in rows(("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest", *there))] == [
-            "broker-a:4"
-        ]
-        assert [row["value"] for row in rows(("config", "show", "scanNotActiveBrokerInterval", *there))] == ["30000"]
+        assert [row["value"] for row in rows("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest", *there)] == ["broker-a:4"]
+        assert [row["value"] for row in rows("config", "show", "scanNotActiveBrokerInterval", *there)] == ["30000"]
 
 
 def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(tmp_path: Path) -> None:
@@ -80,19 +65,19 @@ def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(
         export = ("kv", "export", str(file), "--namesrv", str(namesrv.endpoint))
         full = ended(["bash", "-c", 'ulimit -f 8; exec "$@"', "bash", str(BIN / "nsctl"), *export])
         assert (full.returncode, "File too large" in full.stderr, file.exists()) == (USAGE, True, False), full.stderr
-        assert "wrote 1,202 keys" in run(*export)
-        assert "File exists" in run(*export, exit_code=USAGE)
+        assert "wrote 1,202 keys" in run(*export).output
+        assert "File exists" in run(*export, exit_code=USAGE).output
     text = file.read_bytes()
     assert json.loads(text) == {"configTable": table}, "as RocketMQ's KVConfigSerializeWrapper has it"
     with NamesrvProcess("--data-dir", str(file.parent)) as imported:
         here = ("--namesrv", str(imported.endpoint))
         for namespace, entries in table.items():
-            found = {row["key"]: row["value"] for row in rows(("kv", "list", namespace, *here))}
+            found = {row["key"]: row["value"] for row in rows("kv", "list", namespace, *here)}
             assert found == entries
         run("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest", *here)
     assert file.read_bytes() == text, "the file stays as it is, and is imported only once"
     with NamesrvProcess("--data-dir", str(file.parent)) as again:
-        kept = rows(("kv", "list", "ORDER_TOPIC_CONFIG", "--namesrv", str(again.endpoint)))
+        kept = rows("kv", "list", "ORDER_TOPIC_CONFIG", "--namesrv", str(again.endpoint))
         assert [row["key"] for row in kept] == ["%RETRY%x"]
 
 
@@ -103,25 +88,25 @@ def test_a_backup_is_restored_on_an_empty_name_server_and_in_force_from_the_firs
         register(client, "TopicTest", "Other")
         run("drain", "broker-a", "--force", "--for", "2h", "--why", "new disks", *here)
         run("delete-topic", "Other", "--force", "--hold", *here)
-        output = run("backup", "save", str(file), *here)
+        output = run("backup", "save", str(file), *here).output
         assert "left out: the journal, topics deleted without --hold, and what brokers report" in output
         assert "listen" in json.loads(file.read_bytes())["left_out"]["settings"]
-        kept = rows(("intents", *here))
+        kept = rows("intents", *here)
         namesrv.kill()
     with NamesrvProcess("--data-dir", str(tmp_path / "b")) as empty, empty.connect() as client:
         here = ("--namesrv", str(empty.endpoint))
         for dry_run, result in ((("--dry-run",), "would be done"), ((), "done")):
-            output = run("backup", "restore", str(file), *dry_run, *here)
+            output = run("backup", "restore", str(file), *dry_run, *here).output
             assert output.count(f"{result}, awaits registration") == 2
             assert "warning: 2 intents about what nobody has registered yet" in output
-        restored = rows(("intents", *here))
+        restored = rows("intents", *here)
         assert [row["awaits_registration"] for row in restored] == [True, True]
         for row in (*kept, *restored):
             for field in ("endpoint", "since", "caller", "awaits_registration"):
                 del row[field]
         assert restored == kept
         register(client, "TopicTest", "Other")
-        assert rows(("route", "TopicTest", *here))[0]["permission"] == "R--"
+        assert rows("route", "TopicTest", *here)[0]["permission"] == "R--"
         assert client.route("Other") is None
 
 
@@ -133,7 +118,7 @@ def test_an_intent_of_an_unknown_kind_is_named_and_the_rest_is_saved(
     newer.MergeFromString(b"\x08\x63")  # kind 99
     monkeypatch.setattr(backup, "all_intents", lambda _server: [newer, pb.Intent(kind="KIND_TOPIC_HOLD", topic="T")])
     with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
-        output = run("backup", "save", str(file), "--namesrv", str(namesrv.endpoint), exit_code=WARNED)
+        output = run("backup", "save", str(file), "--namesrv", str(namesrv.endpoint), exit_code=WARNED).output
     assert "only a newer nsctl knows" in output
     kept = json.loads(file.read_bytes())
     assert kept["left_out"]["intents"][0]["kind"] == "99"
@@ -149,7 +134,7 @@ def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Pa
     kv = {"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}
     file.write_text(json.dumps({"format": 1, "calls": [kv, drain, over]}))
     with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
-        output = run("backup", "restore", str(file), "--namesrv", str(namesrv.endpoint), exit_code=REFUSED)
+        output = run("backup", "restore", str(file), "--namesrv", str(namesrv.endpoint), exit_code=REFUSED).output
         assert output.count("BROKER_NOT_REGISTERED") == 2, "in the table, and in the error: once each"
         assert "PutKvConfig n k" in output
 
@@ -158,4 +143,4 @@ def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Pa
 def test_a_file_that_is_none_of_ours_is_refused_before_anybody_is_asked(tmp_path: Path, text: str) -> None:
     file = tmp_path / "other.json"
     file.write_text(text)
-    assert "other.json" in run("backup", "restore", str(file), "--namesrv", "127.0.0.1:1", exit_code=USAGE)
+    assert "other.json" in run("backup", "restore", str(file), "--namesrv", "127.0.0.1:1", exit_code=USAGE).output

@@ -1,34 +1,26 @@
-"""What the doctor says of a real name server in each state, and its exit code."""
+"""What the doctor finds in fleets in each state, its exit code, and that the commands of the runbook run there."""
 
 from __future__ import annotations
 
-import json
+import re
 import signal
 from pathlib import Path
 
-import grpc
-from typer.testing import CliRunner
+import pytest
+from grpc import StatusCode
 
+from docs.tools.generate_states import examine
+from namesrv_common.client.channels import ClientFiles
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
-from nsctl.cli import app
 from nsctl.commands.doctor import check_silence
-from nsctl.commands.findings import Code
-from nsctl.session import FOUND, WARNED
-from tests.support.programs.doctor import examined
+from nsctl.commands.findings import Code, Severity
+from nsctl.session import FOUND, USAGE, WARNED
+from tests.support.fleet_states import STATES, State
+from tests.support.programs.nsctl_runs import examined, rows, run
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.programs.rocketmq import RemotingClient, broker_fields, topic_config
+from tests.support.programs.rocketmq import RemotingClient, broker_fields
 from tests.support.programs.rocketmq import register as register_as_rocketmq
-
-
-def test_there_is_nothing_to_say_of_a_healthy_broker_of_rocketmq_itself() -> None:
-    with (
-        NamesrvProcess("--remoting-listen", "127.0.0.1:0") as namesrv,
-        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as broker,
-    ):
-        own = topic_config("rmq_sys_SYNC_BROKER_MEMBER_broker-a", queues=1, perm=1)
-        register_as_rocketmq(broker, ["TopicTest", own])
-        assert examined(namesrv.endpoint) == (0, [])
 
 
 def test_a_planned_drain_is_no_warning_until_it_leaves_a_topic_unwritable(tmp_path: Path) -> None:
@@ -39,15 +31,15 @@ def test_a_planned_drain_is_no_warning_until_it_leaves_a_topic_unwritable(tmp_pa
     ):
 
         def told(wanted: int) -> list[str]:
-            exit_code, rows = examined(namesrv.endpoint)
-            assert exit_code == wanted, rows
-            return [row["what"] for row in rows]
+            exit_code, found = examined(namesrv.endpoint)
+            assert exit_code == wanted, found
+            return [row["what"] for row in found]
 
         register_as_rocketmq(broker, own)
         drain = ["drain", "broker-a", "--why", "new disks", "--namesrv", str(namesrv.endpoint)]
-        preview = json.loads(CliRunner().invoke(app, [*drain, "--dry-run", "-o", "json"]).stdout)
+        preview = rows(*drain, "--dry-run")
         assert preview[0]["blast_radius"]["topics_losing_last_writable_queue"] == 0
-        assert CliRunner().invoke(app, drain).exit_code == 0
+        run(*drain)
         [intent] = told(0)
         assert intent.startswith("planned: broker-a is drained since 2")
         assert intent.endswith(", with no end (new disks)")
@@ -55,7 +47,7 @@ def test_a_planned_drain_is_no_warning_until_it_leaves_a_topic_unwritable(tmp_pa
         assert [what for what in told(WARNED) if what != intent] == [
             "1 topic has no writable queue during a drain (broker-a with no end): orders"
         ]
-        assert CliRunner().invoke(app, [*drain, "--for", "1h"]).exit_code == 0
+        run(*drain, "--for", "1h")
         assert [what.count(" until 2") for what in told(WARNED)] == [1, 1]
 
 
@@ -69,7 +61,7 @@ def test_a_planned_stop_and_drain_in_a_fleet_of_two_are_no_warning(tmp_path: Pat
         register_as_rocketmq(stopped, ["orders"], brokers[0])
         register_as_rocketmq(stays, ["orders"], brokers[1])
         drain = ["drain", "broker-a", "--for", "1h", "--namesrv", str(namesrv.endpoint)]
-        assert CliRunner().invoke(app, drain).exit_code == 0
+        run(*drain)
         assert examined(namesrv.endpoint)[0] == 0
         assert stopped.ask(104, brokers[0]).code == 0
         assert examined(namesrv.endpoint)[0] == 0
@@ -81,15 +73,52 @@ def test_a_plain_name_server_that_hangs_is_not_called_with_tls() -> None:
         code, [row] = examined(namesrv.endpoint, "--timeout", "1")
         namesrv.signal(signal.SIGCONT)
         assert (code, row["code"], row["what"]) == (FOUND, "UNREACHABLE", "did not answer within 1 s")
-        assert CliRunner().invoke(app, ["status", "--namesrv", str(namesrv.endpoint)]).exit_code == 0
+        run("status", "--namesrv", namesrv.endpoint)
         assert not namesrv.events("client_speaks_tls")
 
 
-def test_a_name_server_that_hangs_is_told_from_one_that_cannot_be_reached() -> None:
-    nobody = Endpoint("127.0.0.1", 1)
-    hangs = CallError(nobody, RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
-    finding = check_silence(hangs, None, 5.0)
-    assert (finding.code, finding.what) == (Code.UNREACHABLE, "did not answer within 5 s")
-    assert "hangs" in finding.do
-    refused = CallError(nobody, RichError(grpc.StatusCode.UNAVAILABLE, "connection refused"))
-    assert check_silence(refused, None, 5.0).what == "cannot be reached: UNAVAILABLE: connection refused"
+UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL = StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL
+HANDSHAKE = "failed to connect to all addresses; last error: Tls handshake failed: "
+CA, PAIR = ClientFiles(Path("ca.pem")), ClientFiles(Path("ca.pem"), Path("cert.pem"), Path("key.pem"))
+
+
+@pytest.mark.parametrize(
+    ("error", "files", "code", "what"),
+    [
+        (RichError(UNAVAILABLE, "refused"), None, Code.UNREACHABLE, "cannot be reached: UNAVAILABLE: refused"),
+        (RichError(DEADLINE_EXCEEDED, ""), None, Code.UNREACHABLE, "did not answer within 5 s"),
+        (RichError(INTERNAL, "", "INTERNAL_DEFECT"), None, Code.SERVER_ERROR, "it answers with an error: INTERNAL"),
+        (RichError(UNAVAILABLE, f"{HANDSHAKE}odd"), CA, Code.TLS_REFUSED, "the TLS handshake failed"),
+        (RichError(UNAVAILABLE, f"{HANDSHAKE}WRONG_VERSION_NUMBER"), CA, Code.TLS_REFUSED, "it speaks no TLS"),
+        (RichError(UNAVAILABLE, f"{HANDSHAKE}certificate has expired"), CA, Code.CERTIFICATE_ENDED, "has ended"),
+        (RichError(UNAVAILABLE, f"{HANDSHAKE}certificate is not yet valid"), CA, Code.TLS_REFUSED, "not valid yet"),
+        (RichError(UNAVAILABLE, f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED"), CA, Code.TLS_REFUSED, "is of an authority"),
+        (RichError(UNAVAILABLE, "Hostname Verification Check failed"), CA, Code.TLS_REFUSED, "is for other names"),
+        (RichError(UNAVAILABLE, "Unwrap failed (TSI_DATA_CORRUPTED)"), CA, Code.TLS_REFUSED, "none was shown"),
+        (RichError(UNAVAILABLE, "Unwrap failed (TSI_DATA_CORRUPTED)"), PAIR, Code.TLS_REFUSED, "it refuses"),
+    ],
+)
+def test_a_silent_server_is_told_with_its_cause(
+    error: RichError, files: ClientFiles | None, code: Code, what: str
+) -> None:
+    finding = check_silence(CallError(Endpoint("127.0.0.1", 1), error), files, 5.0)
+    assert finding.code is code
+    assert what in finding.what
+
+
+EXIT_CODES = {Severity.PROBLEM: FOUND, Severity.WARNING: WARNED, Severity.INFO: 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.title)
+def test_the_doctor_finds_the_state_and_the_runbooks_commands_run(state: State, tmp_path: Path) -> None:
+    with state.enter(tmp_path) as scene:
+        doctor, *others = examine(state, scene)
+    found = set(re.findall(r"[A-Z_]+", doctor.output)) & {code.name for code in Code}
+    assert set(state.codes) <= found
+    assert doctor.exit_code == EXIT_CODES[min((Code[code].severity for code in found), default=Severity.INFO)]
+    assert [told for told in others if told.exit_code == USAGE] == []
+
+
+def test_each_code_has_a_state() -> None:
+    assert {Code[code] for state in STATES for code in state.codes} == set(Code)

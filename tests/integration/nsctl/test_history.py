@@ -1,4 +1,4 @@
-"""``nsctl history`` as log shippers run it: lines of JSON in a pipe, across restarts of the name server."""
+"""``nsctl history``: what it asks and shows, how it follows journals, and how log shippers run it across restarts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ import json
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import grpc
 import pytest
-from namesrv_api.v1 import admin_service_pb2 as pb
+import typer
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+from typer.core import TyperCommand
 
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError, RichError
+from nsctl.commands import history
+from nsctl.commands.history import Wanted, follow_journals
+from nsctl.fleet import Fleet
+from nsctl.output import Format, Row
+from nsctl.session import REFUSED, UNREACHABLE, Session
 from tests.support.programs.agents import held_port
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 
@@ -73,7 +86,9 @@ def following(namesrv: str, *flags: str) -> Iterator[Follower]:
 def put(namesrv: NamesrvProcess, *keys: str) -> None:
     with namesrv.connect() as client:
         for key in keys:
-            client.admin.PutKvConfig(pb.PutKvConfigRequest(namespace="ns", key=key, value="v"), timeout=client.TIMEOUT)
+            client.admin.PutKvConfig(
+                admin_service_pb2.PutKvConfigRequest(namespace="ns", key=key, value="v"), timeout=client.TIMEOUT
+            )
 
 
 @pytest.mark.timeout(120)
@@ -112,3 +127,218 @@ def test_a_reader_that_goes_away_ends_it_without_a_traceback(tmp_path: Path) -> 
         with process.stderr:
             assert process.stderr.read() == ""
         assert process.wait(20) == 1
+
+
+NOW_MILLIS = 1_000_000_000
+"""By the name server's clock, which is far behind ours."""
+
+
+class FakeNameServer:
+    """A name server with a journal, and what is wrong with it."""
+
+    timeout_seconds = 1.0
+
+    def __init__(self, name: str = "127.0.0.1:9876") -> None:
+        self.endpoint = Endpoint.parse(name)
+        self.route = SimpleNamespace(GetNamesrvStatus=self._status, StreamRouteSnapshot=None)
+        self.admin = SimpleNamespace(ListAuditEntries=None)
+        self.epoch, self.revision = "1-a", 0
+        self.entries: list[admin_service_pb2.AuditEntry] = []
+        """Oldest first."""
+        self.failure: RichError | None = None
+        self.asked: list[admin_service_pb2.ListAuditEntriesRequest] = []
+
+    def change(self, *, broker: str = "b", cause: str = "RegisterBroker", at: int | None = None) -> None:
+        self.revision += 1
+        self.entries.append(
+            admin_service_pb2.AuditEntry(
+                epoch=self.epoch,
+                revision=self.revision,
+                applied_at_millis=NOW_MILLIS + len(self.entries) if at is None else at,
+                cause=cause,
+                summary=broker,
+            )
+        )
+
+    def restart(self, epoch: str, *, forgets: bool = False) -> None:
+        self.epoch, self.revision = epoch, 0
+        if forgets:
+            self.entries.clear()
+
+    def _status(self, _request: pb.GetNamesrvStatusRequest) -> pb.GetNamesrvStatusResponse:
+        self._answer()
+        return pb.GetNamesrvStatusResponse(
+            header=route_data_pb2.NamesrvHeader(epoch=self.epoch, revision=self.revision)
+        )
+
+    def stream(self, *_: object) -> Iterator[pb.StreamRouteSnapshotResponse]:
+        yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=NOW_MILLIS))
+
+    def pages(self, _: object, request: admin_service_pb2.ListAuditEntriesRequest) -> Iterator[object]:
+        self._answer()
+        self.asked.append(request)
+        after = (request.after_epoch, request.after_revision)
+        for entry in reversed(self.entries):
+            new = not request.HasField("after_epoch") or (entry.epoch, entry.revision) > after
+            if new and request.broker_name in ("", entry.summary):
+                yield admin_service_pb2.ListAuditEntriesResponse(entries=[entry])
+
+    def _answer(self) -> None:
+        if self.failure is not None:
+            raise CallError(self.endpoint, self.failure)
+
+
+def session_of(*servers: FakeNameServer, form: Format = Format.TABLE, watch: float | None = None) -> Session:
+    session = Session(TyperCommand("history"))
+    session.form, session.watch = form, watch
+    session.servers = Fleet(cast("NamesrvClient", server) for server in servers)
+    return session
+
+
+def revisions(rows: Sequence[Row]) -> list[tuple[str, int]]:
+    return [(row["epoch"], row["revision"]) for row in rows]
+
+
+def follow(session: Session, wanted: Wanted, *meanwhile: Callable[[], object]) -> list[list[tuple[str, int]]]:
+    """What each look shows; between two of them something happens, and the last one is interrupted."""
+    looks: list[list[tuple[str, int]]] = []
+    steps = iter(meanwhile)
+
+    def sleep(_seconds: float) -> None:
+        if (step := next(steps, None)) is None:
+            raise KeyboardInterrupt
+        step()
+
+    follow_journals(session, wanted, lambda rows: looks.append(revisions(rows)), sleep)
+    return looks
+
+
+def test_how_far_back_goes_by_the_clock_of_the_name_server() -> None:
+    server = FakeNameServer()
+    history.history(session_of(server), since=3_600)
+    history.history(session_of(server))
+    assert [request.from_millis for request in server.asked] == [NOW_MILLIS - 3_600_000, 0]
+    assert not server.asked[1].HasField("from_millis")
+
+
+def test_a_table_begins_with_the_newest_and_lines_of_json_with_the_oldest(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = FakeNameServer("127.0.0.1:1"), FakeNameServer("127.0.0.1:2")
+    for at in (1_000, 1_000, 500):  # two within a millisecond, then the clock stepped back
+        first.change(at=at)
+    second.change(broker="line\nbreak\u2028\x1b[2J", at=2_000)
+    session = session_of(first, second)
+    history.history(session, json_lines=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert not any("\x1b" in line for line in lines)
+    shown = [json.loads(line) for line in lines]
+    assert [(one["endpoint"], one["revision"]) for one in shown] == [
+        *(("127.0.0.1:1", 1), ("127.0.0.1:1", 2), ("127.0.0.1:1", 3)),
+        ("127.0.0.1:2", 1),
+    ]
+    assert shown[3]["summary"] == "line\nbreak\u2028\x1b[2J"
+    assert shown[0]["epoch"] == "1-a"
+    session.form = Format.JSON
+    history.history(session)
+    assert json.loads(capsys.readouterr().out) == shown[::-1]
+
+
+def test_flags_that_exclude_each_other_are_refused_before_anybody_is_asked() -> None:
+    server = FakeNameServer()
+    with pytest.raises(typer.BadParameter):
+        history.history(session_of(server, watch=1.0), follow=True)
+    assert server.asked == []
+
+
+def test_followed_entries_are_shown_once_also_across_a_restart() -> None:
+    server = FakeNameServer()
+    for _ in range(3):
+        server.change()
+
+    def restarted() -> None:
+        server.change()  # just before it ended
+        server.restart("2-b")
+        server.change()
+
+    looks = follow(session_of(server), Wanted(limit=2), server.change, lambda: None, restarted)
+    assert looks == [[("1-a", 2), ("1-a", 3)], [("1-a", 4)], [], [("1-a", 5), ("2-b", 1)]]
+    assert len(server.asked) == 3, "where the revision is the same, there is nothing to ask for"
+
+
+def test_an_epoch_before_the_last_one_is_followed_from_its_begin() -> None:
+    server = FakeNameServer()
+    server.restart("5-a")
+    server.change()
+
+    def restarted_with_an_earlier_clock() -> None:
+        server.restart("4-b", forgets=True)
+        server.change()
+        server.change()
+
+    looks = follow(session_of(server), Wanted(), restarted_with_an_earlier_clock, server.change)
+    assert looks == [[("5-a", 1)], [("4-b", 1), ("4-b", 2)], [("4-b", 3)]]
+
+
+def test_filters_of_followed_entries_do_not_make_it_ask_for_old_ones_again() -> None:
+    server = FakeNameServer()
+    server.change(broker="other")
+
+    def many() -> None:
+        server.change(broker="other", cause="channel end")
+        for _ in range(3):
+            server.change(broker="mine", cause="channel end")
+        server.change(broker="mine")
+
+    wanted = Wanted(broker="mine", causes=("channelend",), since=60, limit=2)
+    looks = follow(session_of(server), wanted, many, server.change)
+    assert looks == [[], [("1-a", 3), ("1-a", 4), ("1-a", 5)], []], "new ones are not bounded by the limit"
+    assert [(request.after_revision, request.HasField("from_millis")) for request in server.asked] == [
+        *((0, True), (1, False), (6, False))
+    ]
+
+
+def test_a_look_with_too_many_entries_shows_the_newest_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(history, "MOST_NEW_ENTRIES", 2)
+    server = FakeNameServer()
+
+    def many() -> None:
+        for _ in range(3):
+            server.change()
+
+    looks = follow(session_of(server), Wanted(), many)
+    assert looks == [[], [("1-a", 2), ("1-a", 3)]]
+    assert "127.0.0.1:9876: more than 2 new entries: the oldest are left out" in capsys.readouterr().err
+
+
+def test_a_name_server_that_is_away_is_told_of_once_and_missed_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    server, other = FakeNameServer("127.0.0.1:1"), FakeNameServer("127.0.0.1:2")
+    server.change()
+
+    def away() -> None:
+        server.failure = RichError(grpc.StatusCode.UNAVAILABLE, "connection refused")
+        server.change()
+        other.change()
+
+    def back() -> None:
+        server.failure = None
+
+    session = session_of(server, other)
+    looks = follow(session, Wanted(), away, lambda: None, back)
+    assert looks == [[("1-a", 1)], [("1-a", 1)], [], [("1-a", 2)]]
+    assert capsys.readouterr().err.splitlines() == [
+        "nsctl: 127.0.0.1:1: UNAVAILABLE: connection refused",
+        "nsctl: 127.0.0.1:1 answers again",
+    ]
+    assert session.exit_code == 0
+    session = session_of(server, other)
+    follow(session, Wanted(), away)
+    assert session.exit_code == UNREACHABLE
+
+
+def test_following_ends_at_once_where_nobody_answers_at_first() -> None:
+    server = FakeNameServer()
+    server.failure = RichError(grpc.StatusCode.INVALID_ARGUMENT, "no topic", "INVALID_FIELD")
+    session = session_of(server)
+    assert follow(session, Wanted()) == [[]]
+    assert session.exit_code == REFUSED

@@ -1,18 +1,19 @@
-"""The command line against real name servers: what it shows, changes, finds, and its exit codes."""
+"""The command line against real name servers: whom it asks, what it shows, changes and finds, and its exit codes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from typer.testing import CliRunner
+from typer.main import get_command
+from typer.testing import CliRunner, Result
 
 from nsctl.cli import app
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
+from tests.support.programs import nsctl_runs
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import register, registration
 
@@ -27,17 +28,10 @@ class OperatedFleet:
         self.first, self.second = str(first.endpoint), str(second.endpoint)
 
     def run(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> str:
-        command = [*arguments, "--namesrv", namesrv or self.endpoints]
-        result = CliRunner().invoke(app, command)
-        assert result.exit_code == exit_code, f"{command}: {result.output}"
-        return result.output
+        return nsctl_runs.run(*arguments, "--namesrv", namesrv or self.endpoints, exit_code=exit_code).output
 
     def rows(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> list[dict[str, Any]]:
-        """What a program gets: the last line of notes goes elsewhere."""
-        result = CliRunner().invoke(app, [*arguments, "-o", "json", "--namesrv", namesrv or self.endpoints])
-        assert result.exit_code == exit_code, result.output
-        rows: list[dict[str, Any]] = json.loads(result.stdout)
-        return rows
+        return nsctl_runs.rows(*arguments, "--namesrv", namesrv or self.endpoints, exit_code=exit_code)
 
 
 @pytest.fixture
@@ -201,3 +195,53 @@ def test_a_watch_shows_the_route_and_its_changes(fleet: OperatedFleet) -> None:
     output = fleet.run("watch", "TopicTest", "Nothing*", "--limit", "1")
     assert "TopicTest at revision" in output
     assert "127.0.0.1:10911" in output
+
+
+OTHER = "127.0.0.1:2"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:3"})
+
+
+def leaves() -> list[tuple[str, ...]]:
+    """All commands, also those of groups."""
+    found: list[tuple[str, ...]] = []
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        found += [(name, part) for part in getattr(command, "commands", ())] or [(name,)]
+    return found
+
+
+OF_NAME_SERVERS = [leaf for leaf in leaves() if leaf[0] not in ("agent", "console")]
+
+
+@pytest.mark.parametrize("leaf", OF_NAME_SERVERS, ids=" ".join)
+def test_every_command_takes_name_servers_before_and_after_it(leaf: tuple[str, ...]) -> None:
+    assert "--namesrv" in run(*leaf, "--help").stdout
+    assert run("--namesrv", NOBODY, *leaf, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [("route", "T"), ("kv", "list"), ("status",), ("intents",)])
+def test_the_option_before_the_command_names_the_name_servers(arguments: tuple[str, ...]) -> None:
+    for option in ("--namesrv", "-n"):
+        result = run(option, NOBODY, *arguments)
+        assert result.exit_code == UNREACHABLE
+        assert result.stderr.startswith(f"nsctl: {NOBODY}: UNAVAILABLE")
+
+
+def test_the_option_after_the_command_wins() -> None:
+    assert run("--namesrv", NOBODY, "route", "T", "--namesrv", OTHER).stderr.startswith(f"nsctl: {OTHER}: ")
+
+
+def test_a_context_may_be_named_before_the_command() -> None:
+    result = run("--context", "none", "status")
+    assert result.exit_code == USAGE
+    assert "contexts.toml" in result.stderr
+
+
+def test_commands_that_ask_agents_say_that_they_ask_no_name_servers() -> None:
+    result = run("--namesrv", NOBODY, "agent", "status", OTHER)
+    assert (result.exit_code, result.stderr) == (
+        USAGE,
+        "nsctl: --namesrv is for name servers, and this command asks agents: name them as AGENT\n",
+    )

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from nsctl.cli import app
 from nsctl.session import REFUSED, USAGE
+from tests.support.programs.nsctl_runs import run
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import identity, registration
 
@@ -33,8 +32,7 @@ def namesrv(tmp_path: Path) -> Iterator[NamesrvProcess]:
 
 class Run:
     def __init__(self, namesrv: NamesrvProcess, *arguments: str, exit_code: int = 0) -> None:
-        result = CliRunner().invoke(app, [*arguments, "-o", "json", "--namesrv", str(namesrv.endpoint)])
-        assert result.exit_code == exit_code, result.output
+        result = run(*arguments, "-o", "json", "--namesrv", namesrv.endpoint, exit_code=exit_code)
         self.rows: list[dict[str, Any]] = json.loads(result.stdout or "[]")
         self.note = result.stderr
 

@@ -22,7 +22,7 @@ from nsctl.cli import app
 from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
 from nsctl.session import FOUND, UNREACHABLE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
-from tests.support.programs.doctor import examined
+from tests.support.programs.nsctl_runs import examined
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, server_tls, stand_in, topic_config
 from tests.support.secured.certificates import Authority

@@ -1,4 +1,4 @@
-"""Messages of the contract as rows, and their values in tables."""
+"""Messages of the contract as rows, their values in tables, and the columns that tables of brokers have."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from io import StringIO
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1.route_data_pb2 import BrokerLiveInfo
 from rich.console import Console
 
+from nsctl.commands.brokers import LIVE
 from nsctl.output import Format, row, show, table
 
 
@@ -62,3 +64,32 @@ def test_times_and_numbers_are_not_broken_over_lines_of_a_terminal() -> None:
         table([{"at": "2026-01-01T00:00:00.000Z", "text": "word " * 100}], ("at", "text"))
     )
     assert "2026-01-01T00:00:00.000Z" in out.getvalue()
+
+
+def test_labels_are_texts_in_json_and_in_tables() -> None:
+    live = route_data_pb2.BrokerLiveInfo(broker_name="b", labels={"row": "7", "rack": "r1"})
+    assert row(live)["labels"] == ["rack=r1", "row=7"]
+    drawn = table([row(live)], LIVE)
+    (labels,) = (column for column in drawn.columns if column.header == "LABELS")
+    assert list(labels.cells) == ["rack=r1, row=7"]
+
+
+def test_an_address_of_a_group_has_its_labels_after_it_if_there_are_any() -> None:
+    addrs = [
+        route_data_pb2.BrokerAddr(broker_id=0, broker_addr="h:1", labels={"rack": "r1", "row": "7"}),
+        route_data_pb2.BrokerAddr(broker_id=1, broker_addr="h:2"),
+    ]
+    drawn = table([row(route_data_pb2.BrokerData(broker_addrs=addrs))], ("addresses=broker_addrs",))
+    assert list(drawn.columns[0].cells) == ["0: h:1: rack=r1 row=7, 1: h:2"]
+
+
+NO_COLUMN = {
+    *("heartbeat_timeout", "unconfirmed"),  # columns of `nsctl brokers` alone, not of `nsctl broker`
+    *("ha_server_addr", "generation", "topic_by_topic", "doubt_ends_at", "doubt_reason"),  # in JSON
+}
+
+
+def test_each_field_of_a_live_broker_is_a_column_or_known_to_be_none() -> None:
+    paths = (column.partition("=") for column in LIVE)
+    columns = {(path or name).split(".")[0] for name, _, path in paths}
+    assert {field.name.removesuffix("_millis") for field in BrokerLiveInfo.DESCRIPTOR.fields} == columns | NO_COLUMN

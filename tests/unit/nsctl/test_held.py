@@ -1,10 +1,20 @@
-"""The comparison of name servers."""
+"""What name servers hold: what differs between them, and answers that are too large."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import cast
+from unittest import mock
+
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as admin
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
+from nsctl import held
 from nsctl.held import Held, KvKey, Reported, SettingKey, differences, disagreements, shown_value
 from tests.support.fakes.observed_name_server import BROKER, drain, live, seen
 
@@ -33,7 +43,7 @@ def test_long_values_are_shown_in_short_and_differ_where_only_their_ends_do() ->
     assert one.startswith(f"{'x' * 30}... (100 characters, SHA-256 ")
 
 
-def held(**fields: object) -> Held:
+def told(**fields: object) -> Held:
     found = seen(live()).held
     assert found is not None
     given: dict[str, object] = {"kv": {}, "settings": {SettingKey("orderMessageEnable"): "false"}}
@@ -48,17 +58,41 @@ ENDING.ends_at_millis = 1_000
 @pytest.mark.parametrize(
     ("other", "kinds"),
     [
-        (held(), []),
-        (held(kv={KvKey("ORDER_TOPIC_CONFIG", "orders"): "broker-a:4"}), ["kv"]),
-        (held(settings={SettingKey("orderMessageEnable"): "true"}), ["setting"]),
-        (held(kv=None, settings=None), []),
+        (told(), []),
+        (told(kv={KvKey("ORDER_TOPIC_CONFIG", "orders"): "broker-a:4"}), ["kv"]),
+        (told(settings={SettingKey("orderMessageEnable"): "true"}), ["setting"]),
+        (told(kv=None, settings=None), []),
     ],
 )
 def test_kv_configuration_and_settings_are_compared_where_they_may_be_read(other: Held, kinds: list[str]) -> None:
-    assert list(disagreements([held(), other])) == kinds
+    assert list(disagreements([told(), other])) == kinds
 
 
 def test_drains_that_end_at_another_time_differ() -> None:
     one, other = (seen(live(), intents=(intent,)).held for intent in (drain(), ENDING))
     [difference] = disagreements([one, other])["intent"]
     assert difference.said == ("in force", "until 1970-01-01T00:00:01.000Z")
+
+
+class FalseNameServer:
+    """Sends three rows wherever it is asked."""
+
+    endpoint = Endpoint("127.0.0.1", 9876)
+    timeout_seconds = 1.0
+    route = mock.Mock()
+
+    def stream(self, *_: object) -> Iterator[pb.StreamRouteSnapshotResponse]:
+        lives = [route_data_pb2.BrokerLiveInfo(broker_addr=str(number)) for number in range(3)]
+        yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(live_brokers=lives))
+
+    def pages(self, *_: object) -> Iterator[object]:
+        yield pb.GetRouteDigestResponse(brokers=[pb.BrokerDigest(broker_id=number) for number in range(3)])
+
+
+@pytest.mark.parametrize(("collect", "what"), [(held.live_brokers, "3 live brokers"), (held.digests, "3 digests")])
+def test_an_answer_over_its_limit_is_an_error_that_names_the_server(
+    collect: Callable[[NamesrvClient], object], what: str
+) -> None:
+    with mock.patch.object(held, "MAX_BROKERS", 2), pytest.raises(CallError) as caught:
+        collect(cast("NamesrvClient", FalseNameServer()))
+    assert str(caught.value) == f"127.0.0.1:9876: INTERNAL: sends too much: {what} so far, over the limit of 2"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsResponse
 
-from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import (
     CONTEST_SECONDS,
     FORGOTTEN_MILLIS,
@@ -27,7 +24,6 @@ from nsctl.commands.doctor import (
     check_diagnostics,
     check_liveness,
     check_losses,
-    check_silence,
     check_status,
     check_topics,
     exit_code,
@@ -55,39 +51,6 @@ def status(**fields: object) -> pb.GetNamesrvStatusResponse:
     return made
 
 
-@pytest.mark.parametrize(
-    ("told", "found"),
-    [
-        (HEALTHY, []),
-        (pb.GetNamesrvStatusResponse(), [Code.WARMING]),
-        (status(guard_tripped=True, unconfirmed_broker_count=3), [Code.GUARD_HOLDS_BROKERS]),
-        (status(unconfirmed_broker_count=3), [Code.BROKERS_UNCONFIRMED]),
-        (status(data_dir_problem="No space left on device"), [Code.DATA_DIR_NOT_WRITTEN]),
-    ],
-)
-def test_a_name_servers_status_is_read(told: pb.GetNamesrvStatusResponse, found: list[Code]) -> None:
-    assert [finding.code for finding in check_status(told)] == found
-
-
-def test_a_name_server_that_answers_with_an_error_is_not_one_to_be_started() -> None:
-    defect = CallError(Endpoint("127.0.0.1", 1), RichError(grpc.StatusCode.INTERNAL, "see the log", "INTERNAL_DEFECT"))
-    finding = check_silence(defect, None, 5.0)
-    assert (finding.code, "INTERNAL_DEFECT" in finding.what) == (Code.SERVER_ERROR, True)
-    assert finding.do.startswith("the server runs")
-
-
-@pytest.mark.parametrize(("millis", "found"), [(LAG_MILLIS, []), (LAG_MILLIS + 1, [Code.EVENT_LOOP_HELD_UP])])
-def test_a_long_delay_of_the_event_loop_is_found(millis: float, found: list[Code]) -> None:
-    told = GetDiagnosticsResponse(loop_lag_millis=millis)
-    assert [finding.code for finding in check_diagnostics(told)] == found
-
-
-def test_a_data_directory_that_is_not_written_is_told_with_the_disks_words() -> None:
-    (finding,) = check_status(status(data_dir_problem="database or disk is full"))
-    assert finding.what == "cannot write its data directory: database or disk is full"
-    assert "until then it may refuse changes by operators" in finding.do
-
-
 def live(addr: str = "a:1", broker_id: int = 0, **fields: object) -> route_data_pb2.BrokerLiveInfo:
     given: dict[str, object] = {
         "cluster_name": "c",
@@ -101,31 +64,61 @@ def live(addr: str = "a:1", broker_id: int = 0, **fields: object) -> route_data_
     return made
 
 
-def test_brokers_that_are_late_or_watched_by_nobody_are_found_and_groups_without_a_master() -> None:
-    assert list(check_liveness([live()], NOW)) == []
-    late = int(NOW * 1000) - 61_000
-    for broker, code in (
-        (live(last_update_timestamp_millis=late), Code.BROKER_SILENT),
-        (live(has_channel=False), Code.BROKER_WITHOUT_CHANNEL),
-        (live(broker_id=1), Code.GROUP_WITHOUT_MASTER),
-    ):
-        assert [finding.code for finding in check_liveness([broker], NOW)] == [code]
+LATE = int(NOW * 1000) - 61_000
 
 
-def test_a_doubted_broker_is_no_finding() -> None:
-    doubted = live(last_update_timestamp_millis=int(NOW * 1000) - 61_000, doubt_ends_at_millis=int(NOW * 1000) + 1)
-    assert list(check_liveness([doubted], NOW)) == []
+@pytest.mark.parametrize(
+    ("found", "codes"),
+    [
+        (check_status(HEALTHY), []),
+        (check_status(pb.GetNamesrvStatusResponse()), [Code.WARMING]),
+        (check_status(status(guard_tripped=True, unconfirmed_broker_count=3)), [Code.GUARD_HOLDS_BROKERS]),
+        (check_status(status(unconfirmed_broker_count=3)), [Code.BROKERS_UNCONFIRMED]),
+        (check_diagnostics(GetDiagnosticsResponse(loop_lag_millis=LAG_MILLIS)), []),
+        (check_diagnostics(GetDiagnosticsResponse(loop_lag_millis=LAG_MILLIS + 1)), [Code.EVENT_LOOP_HELD_UP]),
+        (check_diagnostics(GetDiagnosticsResponse(refused_ago_millis=0)), [Code.REGISTRATIONS_REFUSED]),
+        (check_diagnostics(GetDiagnosticsResponse(skipped_ago_millis=0)), [Code.TOPICS_SKIPPED]),
+        (check_diagnostics(GetDiagnosticsResponse(refused_ago_millis=REFUSED_MILLIS)), []),
+        (check_diagnostics(GetDiagnosticsResponse(skipped_ago_millis=REFUSED_MILLIS)), []),
+        (check_liveness([live()], NOW), []),
+        (check_liveness([live(last_update_timestamp_millis=LATE)], NOW), [Code.BROKER_SILENT]),
+        (check_liveness([live(last_update_timestamp_millis=LATE, doubt_ends_at_millis=LATE)], NOW), []),
+        (check_liveness([live(has_channel=False)], NOW), [Code.BROKER_WITHOUT_CHANNEL]),
+        (check_liveness([live(broker_id=1)], NOW), [Code.GROUP_WITHOUT_MASTER]),
+        (seen().findings, [Code.NO_BROKERS]),
+        (seen(warm=False).findings, [Code.WARMING]),
+    ],
+)
+def test_a_fault_is_found_and_nothing_else(found: Iterable[Finding], codes: list[Code]) -> None:
+    assert [finding.code for finding in found] == codes
 
 
-def test_a_silent_broker_comes_with_the_drain_that_keeps_producers_away() -> None:
-    (finding,) = check_liveness([live(last_update_timestamp_millis=int(NOW * 1000) - 61_000)], NOW)
-    assert finding.do.startswith("`nsctl drain broker-a --cluster c` keeps producers away")
+@pytest.mark.parametrize(
+    ("found", "what", "do"),
+    [
+        (
+            check_status(status(data_dir_problem="database or disk is full")),
+            "cannot write its data directory: database or disk is full",
+            "until then it may refuse changes by operators",
+        ),
+        (
+            check_liveness([live(last_update_timestamp_millis=LATE)], NOW),
+            "broker-a (a:1) was last seen 61 s ago",
+            "`nsctl drain broker-a --cluster c` keeps producers away",
+        ),
+        (check_clock(Clock(100.0, 98.5, 102.0)), "its clock is 1.5 s behind ours", "set the clocks"),
+        (check_clock(Clock(100.0, 103.5, 102.0)), "its clock is 1.5 s ahead of ours", "set the clocks"),
+    ],
+)
+def test_a_finding_says_what_is_wrong_and_what_to_do(found: Iterable[Finding], what: str, do: str) -> None:
+    (finding,) = found
+    assert finding.what == what
+    assert do in finding.do
 
 
-def test_a_fleet_without_a_broker_is_a_warning_once_it_is_warm() -> None:
-    assert [finding.code for finding in seen().findings] == [Code.NO_BROKERS]
-    assert Code.NO_BROKERS.severity is Severity.WARNING
-    assert [finding.code for finding in seen(warm=False).findings] == [Code.WARMING]
+@pytest.mark.parametrize("theirs", [99.5, 102.5])  # the call took two seconds
+def test_a_clock_that_may_be_right_is_no_finding(theirs: float) -> None:
+    assert list(check_clock(Clock(100.0, theirs, 102.0))) == []
 
 
 @pytest.mark.parametrize(
@@ -145,27 +138,6 @@ def test_a_broker_at_loopback_beside_others_or_at_a_wildcard_is_found(addrs: lis
     said = [finding.what.rpartition(": ")[0] for finding in check_liveness(lives, NOW)]
     told = "".join(finding.what for finding in check_liveness(lives, NOW))
     assert [addr for addr in addrs if f"({addr})" in told] == odd, said
-
-
-def test_registrations_that_are_refused_and_topics_left_out_are_told_while_they_last() -> None:
-    def codes(**told: int) -> list[Code]:
-        return [finding.code for finding in check_diagnostics(GetDiagnosticsResponse(**told))]
-
-    assert codes(refused_ago_millis=0, skipped_ago_millis=0) == [Code.REGISTRATIONS_REFUSED, Code.TOPICS_SKIPPED]
-    assert codes(refused_ago_millis=REFUSED_MILLIS, skipped_ago_millis=REFUSED_MILLIS) == []
-
-
-@pytest.mark.parametrize(
-    ("theirs", "said"),
-    [
-        (98.5, ["its clock is 1.5 s behind ours"]),
-        (99.5, []),
-        (102.5, []),  # the call took two seconds
-        (103.5, ["its clock is 1.5 s ahead of ours"]),
-    ],
-)
-def test_a_clock_that_is_another_is_told_unless_the_call_took_so_long(theirs: float, said: list[str]) -> None:
-    assert [finding.what for finding in check_clock(Clock(100.0, theirs, 102.0))] == said
 
 
 def route(perm: int, *, write_queues: int = 4, broker_id: int = 0) -> route_data_pb2.TopicRouteData:
