@@ -6,6 +6,7 @@ Starts two name servers of its own on free ports of loopback, and ends them.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -76,6 +77,7 @@ AGENT_COMMANDS = (
 
 def main() -> None:
     """Makes the page."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     intro = (DOCS / "nsctl.intro.md").read_text(encoding="utf-8").rstrip()
     (DOCS / "nsctl.md").write_text(f"{intro}\n\n{examples()}", encoding="utf-8")
 

@@ -6,10 +6,10 @@ Starts fleets of its own on free ports of loopback, one after the other, and end
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 import shlex
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -88,14 +88,14 @@ def section(state: State) -> str:
     """A state's part of the page."""
     with TemporaryDirectory() as folder, state.enter(Path(folder)) as scene:
         told = examine(state, scene)
-    enter = state.enter.func if isinstance(state.enter, partial) else state.enter
     links = ", ".join(f"[{code}](runbook.md#{code.lower()})" for code in state.paragraphs)
-    about = " ".join(filter(None, [inspect.getdoc(enter), links and f"See {links}."]))
+    about = " ".join(filter(None, [inspect.getdoc(state.enter), links and f"See {links}."]))
     return "\n\n".join([f"## {state.title}", about, *(each.block() for each in told)])
 
 
 def main() -> None:
     """Makes the page."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     Process.are_forked = True
     PAGE.write_text("\n".join([HEAD, "\n\n".join(map(section, STATES)), ""]), encoding="utf-8")
 

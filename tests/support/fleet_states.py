@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import grpc
@@ -99,286 +98,6 @@ def status_of(server: NamesrvProcess) -> pb.GetNamesrvStatusResponse:
         return client.routes.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), timeout=Client.TIMEOUT)
 
 
-HELD_UP_SECONDS = 1.5
-WRONG_SECONDS = 5.0
-SILENT_SECONDS = 70.0
-
-
-@contextmanager
-def held_up(folder: Path) -> Iterator[Scene]:
-    """A name server that was stopped for a second and a half, and continues."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
-        server.signal(signal.SIGSTOP)
-        threading.Event().wait(HELD_UP_SECONDS)  # how long it is stopped
-        server.signal(signal.SIGCONT)
-        with server.connect() as client:
-            eventually(lambda: client.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
-        yield scene_of([server])
-
-
-@contextmanager
-def clock_wrong(folder: Path) -> Iterator[Scene]:
-    """The clock of one of two name servers is five seconds behind."""
-    clock = OddClock(folder / "clock", -WRONG_SECONDS)
-    with two_name_servers(folder, second_is=clock.environment) as servers, registered_agent(servers):
-        yield scene_of(servers)
-
-
-@contextmanager
-def broker_silent(folder: Path) -> Iterator[Scene]:
-    """One of two brokers was last seen 70 s ago, by a clock that was behind and is right now; its channel is open."""
-    clock = OddClock(folder / "clock", -SILENT_SECONDS)
-    flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
-    with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
-        channel = client.open_channel()
-        register(client, TOPIC, channel_id=channel.id)
-        clock.set(0)
-        register(client, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
-        yield scene_of([server])
-
-
-@contextmanager
-def few_permits(folder: Path) -> Iterator[Scene]:
-    """A name server with permits, and an operator whose token is a client's."""
-    place = Place.make(folder)
-    flags = ("--tls-ca", str(place.authority.path), "--token-file", str(place.tokens["client"]))
-    with NamesrvProcess("--name", "ns-a", *place.flags("TLS")) as server:
-        yield scene_of([server], flags=flags)
-
-
-@contextmanager
-def half_upgraded(folder: Path) -> Iterator[Scene]:
-    """One of two name servers is of the version before."""
-    with two_name_servers(folder, ("--engine", "development"), odd_environment("0.1.0")) as servers:
-        yield scene_of(servers)
-
-
-@contextmanager
-def address_local(folder: Path) -> Iterator[Scene]:
-    """Of two brokers, one registered loopback."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as client:
-        channel = client.open_channel()
-        for number, addr in enumerate(("127.0.0.1:10911", "10.0.0.2:10911")):
-            broker = identity(addr, name=f"broker-{'ab'[number]}")
-            request = registration((TOPIC,), broker, channel_id=channel.id)
-            client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
-        yield scene_of([server])
-
-
-@contextmanager
-def registrations_refused(folder: Path) -> Iterator[Scene]:
-    """Brokers of RocketMQ register: one without a name, one with a topic whose name has a tab."""
-    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
-    with (
-        NamesrvProcess(*flags) as server,
-        RemotingClient(str(server.wait_for("namesrv_started")["remoting"])) as client,
-    ):
-        assert register_as_rocketmq(client, [TOPIC, "a\tb"]).code == 0
-        assert register_as_rocketmq(client, [TOPIC], broker_fields(name="")).code != 0
-        yield scene_of([server])
-
-
-@contextmanager
-def server_error(_folder: Path) -> Iterator[Scene]:
-    """A name server with a defect: each call ends with an error."""
-
-    def fail(_method: object, context: grpc.ServicerContext) -> Message:
-        text = "error 7c1d of this name server; its log has the same id"
-        error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
-        context.abort_with_status(error.status())
-        raise AssertionError
-
-    with hostile_server(fail) as endpoint:
-        yield Scene(str(endpoint), {str(endpoint): "ns-a:9876"})
-
-
-@contextmanager
-def wrong_port(folder: Path) -> Iterator[Scene]:
-    """An operator gives nsctl the port of brokers and clients."""
-    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
-    with NamesrvProcess(*flags) as server:
-        remoting = str(server.wait_for("namesrv_started")["remoting"])
-        yield Scene(remoting, {remoting: "ns-a:9876"})
-
-
-@contextmanager
-def flapping(folder: Path) -> Iterator[Scene]:
-    """Two agents have one name and one id, and each replaces the broker of the other."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
-        agents = []
-        for port in (10911, 10921):
-            client = held.enter_context(server.connect())
-            agents.append((client, client.open_channel(), port))
-        for turn in range(3):
-            for client, channel, port in agents:
-                register(client, TOPIC, port=port, counter=turn + 1, channel_id=channel.id)
-        yield scene_of([server])
-
-
-TWO_DAYS_MILLIS = 2 * 86_400_000
-
-
-@contextmanager
-def healthy(folder: Path) -> Iterator[Scene]:
-    """Two name servers and a broker."""
-    with two_name_servers(folder) as servers, registered_agent(servers):
-        yield scene_of(servers)
-
-
-@contextmanager
-def master_killed(folder: Path) -> Iterator[Scene]:
-    """The master's agent is killed, and its slave is left."""
-    with (
-        two_name_servers(folder) as servers,
-        registered_agent(servers) as master,
-        registered_agent(servers, 1) as slave,
-    ):
-        master.kill()
-        for server in servers:
-            with server.connect() as client:
-                eventually(lambda client=client: client.addrs(), lambda left: left.keys() == {1})  # type: ignore[misc]
-        yield scene_of(servers, slave)
-
-
-@contextmanager
-def master_back(folder: Path) -> Iterator[Scene]:
-    """The master's agent was killed, and runs again."""
-    with two_name_servers(folder) as servers:
-        with registered_agent(servers) as killed:
-            killed.kill()
-            for server in servers:
-                with server.connect() as client:
-                    eventually(lambda client=client: client.route() is None)  # type: ignore[misc]
-        with registered_agent(servers):
-            yield scene_of(servers)
-
-
-@contextmanager
-def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
-    """A broker was drained two days ago, and a topic is held back since a moment ago."""
-    now_millis = time.time_ns() // 1_000_000
-    group, since = BrokerKey("DefaultCluster", BROKER), now_millis - TWO_DAYS_MILLIS
-    intents = (
-        Intent(IntentKind.WIPE_WRITE_PERM, group, "alice", since, "new disks"),
-        Intent(IntentKind.TOPIC_HOLD, HoldKey("Old", None), "bob", now_millis, "legal hold"),
-    )
-    for place in ("a", "b"):
-        (folder / place).mkdir()
-        asyncio.run(_keep(folder / place, intents))
-    with two_name_servers(folder) as servers, registered_agent(servers):
-        yield scene_of(servers, words={"TOPIC": "Old"})
-
-
-async def _keep(data_dir: Path, intents: Iterable[Intent]) -> None:
-    """Makes a database that holds intents."""
-    database = Database(data_dir)
-    await database.replace(INTENTS, IntentTable.of(intents))
-    await database.close(deadline_seconds=10.0)
-
-
-@contextmanager
-def disk_full(folder: Path) -> Iterator[Scene]:
-    """The disk of one of two name servers takes nothing more."""
-    (faults := folder / "faults").touch()
-    flags = ("--data-dir", str(folder / "a"), "--snapshot-interval-millis", "50")
-    with (
-        NamesrvProcess("--name", "ns-a", *flags, environment=failpoints.environment(faults)) as full,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b")) as sound,
-    ):
-        faults.write_text("* write * = ENOSPC")
-        with registered_agent([full, sound]):
-            eventually(lambda: status_of(full).data_dir_problem, lambda problem: "database" in problem)
-            yield scene_of([full, sound])
-
-
-@contextmanager
-def certificate(folder: Path, *, ends: dt.timedelta) -> Iterator[Scene]:
-    """A name server with TLS: its certificate was made for thirty days."""
-    place = Place.make(folder)
-    place.server = place.authority.sign("ns-a", ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
-    with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
-        yield scene_of([server], flags=("--tls-ca", str(place.authority.path)))
-
-
-@contextmanager
-def called_in_plain_text(folder: Path) -> Iterator[Scene]:
-    """One name server with TLS, and an operator who does not know."""
-    place = Place.make(folder)
-    with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
-        yield scene_of([server])
-
-
-@contextmanager
-def disagreeing(folder: Path) -> Iterator[Scene]:
-    """One name server is missing in an agent's list."""
-    with two_name_servers(folder) as servers, registered_agent(servers[:1]):
-        yield scene_of(servers)
-
-
-@contextmanager
-def one_down(folder: Path) -> Iterator[Scene]:
-    """One of two name servers was killed."""
-    with two_name_servers(folder) as servers, registered_agent(servers) as agent, agent.connect() as client:
-        servers[1].kill()
-        lost = str(servers[1].endpoint)
-        eventually(
-            lambda: [one.endpoint for one in client.status().targets if not one.registered], lambda at: at == [lost]
-        )
-        yield scene_of(servers, agent)
-
-
-@contextmanager
-def mass_loss(folder: Path) -> Iterator[Scene]:
-    """One name server lost the channels of five of five brokers at once."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as left:
-        for number in range(5):
-            client = left.enter_context(server.connect())
-            channel = client.open_channel()
-            register(client, TOPIC, name=f"broker-{number}", port=10911 + number, channel_id=channel.id)
-        left.close()
-        eventually(lambda: status_of(server).guard_tripped)
-        yield scene_of([server])
-
-
-@contextmanager
-def empty(folder: Path) -> Iterator[Scene]:
-    """A name server that no broker knows."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "0") as server:
-        yield scene_of([server])
-
-
-@contextmanager
-def warming(folder: Path) -> Iterator[Scene]:
-    """A name server that was started for the first time a moment ago."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "600000") as server:
-        yield scene_of([server])
-
-
-@contextmanager
-def restarted(folder: Path) -> Iterator[Scene]:
-    """A name server was restarted, and is not in the list of the agent whose broker its snapshot file has."""
-    flags = ("--name", "ns-a", "--data-dir", str(folder))
-    with NamesrvProcess(*flags) as server:
-        with server.connect() as client:
-            register(client, TOPIC)
-        assert server.terminate() == 0
-    with NamesrvProcess(*flags) as server, free_port() as other, Agent(str(other)) as agent:
-        scene = scene_of([server], agent)
-        yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
-
-
-@contextmanager
-def names_given_twice(folder: Path) -> Iterator[Scene]:
-    """Two name servers of one name, two groups of one name, and both registered without a channel."""
-    with two_name_servers(folder, second=("--name", "ns-a")) as servers:
-        for server in servers:
-            with server.connect() as client:
-                for number, cluster in enumerate(("east", "west")):
-                    broker = identity(f"127.0.0.1:{10911 + number}", cluster=cluster)
-                    client.registration.RegisterBroker(registration((TOPIC,), broker), timeout=Client.TIMEOUT)
-        yield scene_of(servers)
-
-
 @dataclass(frozen=True)
 class State:
     """A state, what the doctor calls it, and which alerts are about it."""
@@ -395,61 +114,307 @@ class State:
         return self.codes + self.alerts
 
 
-STATES = (
-    State("Healthy", (), healthy),
-    State(
-        "A master was killed",
-        ("BROKER_LOST", "GROUP_WITHOUT_MASTER", "TOPICS_NOT_WRITABLE"),
-        master_killed,
-        ("NamesrvBrokersLost", "NamesrvGroupsWithoutMaster", "NamesrvTopicsNotWritable", "BrokerAgentDown"),
-    ),
-    State("The master is back", ("BROKER_CAME_BACK",), master_back),
-    State("A broker is silent", ("BROKER_SILENT",), broker_silent),
-    State("Drained and forgotten", ("INTENT_FORGOTTEN", "INTENT_IN_FORCE", "TOPICS_DRAINED"), drained_and_forgotten),
-    State(
-        "A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
-    ),
-    State(
-        "A certificate has ended", ("CERTIFICATE_ENDED",), partial(certificate, ends=-DAY), ("NamesrvCertificateEnded",)
-    ),
-    State("A certificate ends soon", ("CERTIFICATE_ENDS_SOON",), partial(certificate, ends=5 * DAY)),
-    State("Plain text to a TLS port", ("TLS_REFUSED",), called_in_plain_text),
-    State("A token with few permits", ("NOT_ALLOWED",), few_permits),
-    State("Name servers disagree", ("NAME_SERVERS_DISAGREE",), disagreeing, ("NamesrvDisagree",)),
-    State(
-        "A name server is down",
-        ("UNREACHABLE",),
-        one_down,
-        ("NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld"),
-    ),
-    State("Many brokers were lost at once", ("GUARD_HOLDS_BROKERS",), mass_loss, ("NamesrvMassLossHeld",)),
-    State("Just started", ("WARMING",), warming),
-    State("Restarted, and brokers have not come back", ("BROKERS_UNCONFIRMED",), restarted, ("NamesrvNotWarm",)),
-    State("A name server was held up", ("EVENT_LOOP_HELD_UP",), held_up, ("NamesrvEventLoopHeldUp",)),
-    State("No broker is registered", ("NO_BROKERS",), empty, ("NamesrvFleetEmpty",)),
-    State(
-        "A broker has an address that clients cannot call",
-        ("BROKER_ADDRESS_LOCAL",),
-        address_local,
-        ("NamesrvLocalBrokers",),
-    ),
-    State(
-        "Registrations are refused",
-        ("REGISTRATIONS_REFUSED", "TOPICS_SKIPPED"),
-        registrations_refused,
-        ("NamesrvRegistrationsRefused", "NamesrvTopicsSkipped"),
-    ),
-    State("A name server answers with an error", ("SERVER_ERROR",), server_error),
-    State("RocketMQ's port is asked", ("WRONG_PORT",), wrong_port),
-    State(
-        "Two brokers have one id",
-        ("BROKER_ID_CONTESTED",),
-        flapping,
-        ("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"),
-    ),
-    State("A clock is wrong", ("CLOCK_SKEW",), clock_wrong),
-    State("An upgrade is under way", ("VERSIONS_DIFFER",), half_upgraded),
-    State(
-        "Names are given twice", ("SAME_NAME_TWICE", "GROUP_NAME_TWICE", "BROKER_WITHOUT_CHANNEL"), names_given_twice
-    ),
+STATES: list[State] = []
+
+
+def state(title: str, *codes: str, alerts: tuple[str, ...] = ()) -> Callable[[Callable[[Path], Iterator[Scene]]], None]:
+    """Makes a state of a function that enters it, yields its scene, and leaves it."""
+
+    def added(enter: Callable[[Path], Iterator[Scene]]) -> None:
+        STATES.append(State(title, codes, contextmanager(enter), alerts))
+
+    return added
+
+
+async def _keep(data_dir: Path, intents: Iterable[Intent]) -> None:
+    """Makes a database that holds intents."""
+    database = Database(data_dir)
+    await database.replace(INTENTS, IntentTable.of(intents))
+    await database.close(deadline_seconds=10.0)
+
+
+def with_certificate(folder: Path, *, ends: dt.timedelta) -> Iterator[Scene]:
+    """The scene of a name server whose certificate was made for thirty days."""
+    place = Place.make(folder)
+    place.server = place.authority.sign("ns-a", ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
+    with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
+        yield scene_of([server], flags=("--tls-ca", str(place.authority.path)))
+
+
+@state("Healthy")
+def healthy(folder: Path) -> Iterator[Scene]:
+    """Two name servers and a broker."""
+    with two_name_servers(folder) as servers, registered_agent(servers):
+        yield scene_of(servers)
+
+
+@state(
+    "A master was killed",
+    "BROKER_LOST",
+    "GROUP_WITHOUT_MASTER",
+    "TOPICS_NOT_WRITABLE",
+    alerts=("NamesrvBrokersLost", "NamesrvGroupsWithoutMaster", "NamesrvTopicsNotWritable", "BrokerAgentDown"),
 )
+def master_killed(folder: Path) -> Iterator[Scene]:
+    """The master's agent is killed, and its slave is left."""
+    with (
+        two_name_servers(folder) as servers,
+        registered_agent(servers) as master,
+        registered_agent(servers, 1) as slave,
+    ):
+        master.kill()
+        for server in servers:
+            with server.connect() as client:
+                eventually(lambda client=client: client.addrs(), lambda left: left.keys() == {1})  # type: ignore[misc]
+        yield scene_of(servers, slave)
+
+
+@state("The master is back", "BROKER_CAME_BACK")
+def master_back(folder: Path) -> Iterator[Scene]:
+    """The master's agent was killed, and runs again."""
+    with two_name_servers(folder) as servers:
+        with registered_agent(servers) as killed:
+            killed.kill()
+            for server in servers:
+                with server.connect() as client:
+                    eventually(lambda client=client: client.route() is None)  # type: ignore[misc]
+        with registered_agent(servers):
+            yield scene_of(servers)
+
+
+@state("A broker is silent", "BROKER_SILENT")
+def broker_silent(folder: Path) -> Iterator[Scene]:
+    """One of two brokers was last seen 70 s ago, by a clock that was behind and is right now; its channel is open."""
+    clock = OddClock(folder / "clock", -70.0)
+    flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
+    with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
+        channel = client.open_channel()
+        register(client, TOPIC, channel_id=channel.id)
+        clock.set(0)
+        register(client, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
+        yield scene_of([server])
+
+
+@state("Drained and forgotten", "INTENT_FORGOTTEN", "INTENT_IN_FORCE", "TOPICS_DRAINED")
+def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
+    """A broker was drained two days ago, and a topic is held back since a moment ago."""
+    now_millis = time.time_ns() // 1_000_000
+    group, since = BrokerKey("DefaultCluster", BROKER), now_millis - 2 * 86_400_000
+    intents = (
+        Intent(IntentKind.WIPE_WRITE_PERM, group, "alice", since, "new disks"),
+        Intent(IntentKind.TOPIC_HOLD, HoldKey("Old", None), "bob", now_millis, "legal hold"),
+    )
+    for place in ("a", "b"):
+        (folder / place).mkdir()
+        asyncio.run(_keep(folder / place, intents))
+    with two_name_servers(folder) as servers, registered_agent(servers):
+        yield scene_of(servers, words={"TOPIC": "Old"})
+
+
+@state("A disk is full", "DATA_DIR_NOT_WRITTEN", alerts=("NamesrvDurableWritesRefused", "NamesrvSnapshotOld"))
+def disk_full(folder: Path) -> Iterator[Scene]:
+    """The disk of one of two name servers takes nothing more."""
+    (faults := folder / "faults").touch()
+    flags = ("--data-dir", str(folder / "a"), "--snapshot-interval-millis", "50")
+    with (
+        NamesrvProcess("--name", "ns-a", *flags, environment=failpoints.environment(faults)) as full,
+        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b")) as sound,
+    ):
+        faults.write_text("* write * = ENOSPC")
+        with registered_agent([full, sound]):
+            eventually(lambda: status_of(full).data_dir_problem, lambda problem: "database" in problem)
+            yield scene_of([full, sound])
+
+
+@state("A certificate has ended", "CERTIFICATE_ENDED", alerts=("NamesrvCertificateEnded",))
+def certificate_ended(folder: Path) -> Iterator[Scene]:
+    """A name server with TLS: its certificate was made for thirty days."""
+    yield from with_certificate(folder, ends=-DAY)
+
+
+@state("A certificate ends soon", "CERTIFICATE_ENDS_SOON")
+def certificate_ends_soon(folder: Path) -> Iterator[Scene]:
+    """A name server with TLS: its certificate was made for thirty days."""
+    yield from with_certificate(folder, ends=5 * DAY)
+
+
+@state("Plain text to a TLS port", "TLS_REFUSED")
+def called_in_plain_text(folder: Path) -> Iterator[Scene]:
+    """One name server with TLS, and an operator who does not know."""
+    place = Place.make(folder)
+    with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
+        yield scene_of([server])
+
+
+@state("A token with few permits", "NOT_ALLOWED")
+def few_permits(folder: Path) -> Iterator[Scene]:
+    """A name server with permits, and an operator whose token is a client's."""
+    place = Place.make(folder)
+    flags = ("--tls-ca", str(place.authority.path), "--token-file", str(place.tokens["client"]))
+    with NamesrvProcess("--name", "ns-a", *place.flags("TLS")) as server:
+        yield scene_of([server], flags=flags)
+
+
+@state("Name servers disagree", "NAME_SERVERS_DISAGREE", alerts=("NamesrvDisagree",))
+def disagreeing(folder: Path) -> Iterator[Scene]:
+    """One name server is missing in an agent's list."""
+    with two_name_servers(folder) as servers, registered_agent(servers[:1]):
+        yield scene_of(servers)
+
+
+@state("A name server is down", "UNREACHABLE", alerts=("NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld"))
+def one_down(folder: Path) -> Iterator[Scene]:
+    """One of two name servers was killed."""
+    with two_name_servers(folder) as servers, registered_agent(servers) as agent, agent.connect() as client:
+        servers[1].kill()
+        lost = str(servers[1].endpoint)
+        eventually(
+            lambda: [one.endpoint for one in client.status().targets if not one.registered], lambda at: at == [lost]
+        )
+        yield scene_of(servers, agent)
+
+
+@state("Many brokers were lost at once", "GUARD_HOLDS_BROKERS", alerts=("NamesrvMassLossHeld",))
+def mass_loss(folder: Path) -> Iterator[Scene]:
+    """One name server lost the channels of five of five brokers at once."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as left:
+        for number in range(5):
+            client = left.enter_context(server.connect())
+            channel = client.open_channel()
+            register(client, TOPIC, name=f"broker-{number}", port=10911 + number, channel_id=channel.id)
+        left.close()
+        eventually(lambda: status_of(server).guard_tripped)
+        yield scene_of([server])
+
+
+@state("Just started", "WARMING")
+def warming(folder: Path) -> Iterator[Scene]:
+    """A name server that was started for the first time a moment ago."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "600000") as server:
+        yield scene_of([server])
+
+
+@state("Restarted, and brokers have not come back", "BROKERS_UNCONFIRMED", alerts=("NamesrvNotWarm",))
+def restarted(folder: Path) -> Iterator[Scene]:
+    """A name server was restarted, and is not in the list of the agent whose broker its snapshot file has."""
+    flags = ("--name", "ns-a", "--data-dir", str(folder))
+    with NamesrvProcess(*flags) as server:
+        with server.connect() as client:
+            register(client, TOPIC)
+        assert server.terminate() == 0
+    with NamesrvProcess(*flags) as server, free_port() as other, Agent(str(other)) as agent:
+        scene = scene_of([server], agent)
+        yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
+
+
+@state("A name server was held up", "EVENT_LOOP_HELD_UP", alerts=("NamesrvEventLoopHeldUp",))
+def held_up(folder: Path) -> Iterator[Scene]:
+    """A name server that was stopped for a second and a half, and continues."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
+        server.signal(signal.SIGSTOP)
+        threading.Event().wait(1.5)  # how long it is stopped
+        server.signal(signal.SIGCONT)
+        with server.connect() as client:
+            eventually(lambda: client.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
+        yield scene_of([server])
+
+
+@state("No broker is registered", "NO_BROKERS", alerts=("NamesrvFleetEmpty",))
+def empty(folder: Path) -> Iterator[Scene]:
+    """A name server that no broker knows."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "0") as server:
+        yield scene_of([server])
+
+
+@state("A broker has an address that clients cannot call", "BROKER_ADDRESS_LOCAL", alerts=("NamesrvLocalBrokers",))
+def address_local(folder: Path) -> Iterator[Scene]:
+    """Of two brokers, one registered loopback."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as client:
+        channel = client.open_channel()
+        for number, addr in enumerate(("127.0.0.1:10911", "10.0.0.2:10911")):
+            broker = identity(addr, name=f"broker-{'ab'[number]}")
+            request = registration((TOPIC,), broker, channel_id=channel.id)
+            client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
+        yield scene_of([server])
+
+
+@state(
+    "Registrations are refused",
+    "REGISTRATIONS_REFUSED",
+    "TOPICS_SKIPPED",
+    alerts=("NamesrvRegistrationsRefused", "NamesrvTopicsSkipped"),
+)
+def registrations_refused(folder: Path) -> Iterator[Scene]:
+    """Brokers of RocketMQ register: one without a name, one with a topic whose name has a tab."""
+    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with (
+        NamesrvProcess(*flags) as server,
+        RemotingClient(str(server.wait_for("namesrv_started")["remoting"])) as client,
+    ):
+        assert register_as_rocketmq(client, [TOPIC, "a\tb"]).code == 0
+        assert register_as_rocketmq(client, [TOPIC], broker_fields(name="")).code != 0
+        yield scene_of([server])
+
+
+@state("A name server answers with an error", "SERVER_ERROR")
+def server_error(_folder: Path) -> Iterator[Scene]:
+    """A name server with a defect: each call ends with an error."""
+
+    def fail(_method: object, context: grpc.ServicerContext) -> Message:
+        text = "error 7c1d of this name server; its log has the same id"
+        error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
+        context.abort_with_status(error.status())
+        raise AssertionError
+
+    with hostile_server(fail) as endpoint:
+        yield Scene(str(endpoint), {str(endpoint): "ns-a:9876"})
+
+
+@state("RocketMQ's port is asked", "WRONG_PORT")
+def wrong_port(folder: Path) -> Iterator[Scene]:
+    """An operator gives nsctl the port of brokers and clients."""
+    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with NamesrvProcess(*flags) as server:
+        remoting = str(server.wait_for("namesrv_started")["remoting"])
+        yield Scene(remoting, {remoting: "ns-a:9876"})
+
+
+@state("Two brokers have one id", "BROKER_ID_CONTESTED", alerts=("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"))
+def flapping(folder: Path) -> Iterator[Scene]:
+    """Two agents have one name and one id, and each replaces the broker of the other."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
+        agents = []
+        for port in (10911, 10921):
+            client = held.enter_context(server.connect())
+            agents.append((client, client.open_channel(), port))
+        for turn in range(3):
+            for client, channel, port in agents:
+                register(client, TOPIC, port=port, counter=turn + 1, channel_id=channel.id)
+        yield scene_of([server])
+
+
+@state("A clock is wrong", "CLOCK_SKEW")
+def clock_wrong(folder: Path) -> Iterator[Scene]:
+    """The clock of one of two name servers is five seconds behind."""
+    clock = OddClock(folder / "clock", -5.0)
+    with two_name_servers(folder, second_is=clock.environment) as servers, registered_agent(servers):
+        yield scene_of(servers)
+
+
+@state("An upgrade is under way", "VERSIONS_DIFFER")
+def half_upgraded(folder: Path) -> Iterator[Scene]:
+    """One of two name servers is of the version before."""
+    with two_name_servers(folder, ("--engine", "development"), odd_environment("0.1.0")) as servers:
+        yield scene_of(servers)
+
+
+@state("Names are given twice", "SAME_NAME_TWICE", "GROUP_NAME_TWICE", "BROKER_WITHOUT_CHANNEL")
+def names_given_twice(folder: Path) -> Iterator[Scene]:
+    """Two name servers of one name, two groups of one name, and both registered without a channel."""
+    with two_name_servers(folder, second=("--name", "ns-a")) as servers:
+        for server in servers:
+            with server.connect() as client:
+                for number, cluster in enumerate(("east", "west")):
+                    broker = identity(f"127.0.0.1:{10911 + number}", cluster=cluster)
+                    client.registration.RegisterBroker(registration((TOPIC,), broker), timeout=Client.TIMEOUT)
+        yield scene_of(servers)
