@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +22,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
-from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers
+from nsctl.contexts import ContextError, client_files, expanded, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.fleet import AgentClient, AnswerT, Fleet, name_servers_at
 from nsctl.output import Format, Row, row, show
@@ -112,9 +112,33 @@ class Session(typer.Context):
     """Pause in seconds after which the command runs again, or None if it runs once."""
     exit_code = 0
 
-    def open(self, endpoints: Sequence[Endpoint]) -> None:
-        """Makes clients of name servers, which are closed with this context."""
-        self.servers = self.with_resource(name_servers_at(endpoints, self.timeout_seconds, self.security))
+    def prepare(
+        self,
+        *,
+        namesrv: str | None = None,
+        context: str | None = None,
+        output: Format = Format.TABLE,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        watch: float | None = None,
+        **tls: str | None,
+    ) -> None:
+        """Takes the values of the shared options. Makes clients of name servers, which are closed with this context."""
+        before: Called = self.find_root().obj or Called()
+        self.timeout_seconds, self.form, self.watch = timeout, output, watch
+        asks_agents = isinstance(self.command, AgentAct)
+        if asks_agents and before.namesrv is not None:
+            self.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
+            raise typer.Exit(USAGE)
+        namesrv, context = namesrv or before.namesrv, context or before.context
+        with _usage_errors():
+            files = client_files(tls, namesrv, context, os.environ)
+            if asks_agents and files is not None:
+                # These values of a context are for name servers: an agent must not see their token.
+                token = None if tls["token_file"] is None else expanded(tls["token_file"])
+                files = replace(files, token=token, server_name=tls["tls_server_name"])
+            endpoints = () if asks_agents else name_servers(namesrv, context, os.environ)
+            self.security = None if files is None else ClientSecurity(files)
+        self.servers = self.with_resource(name_servers_at(endpoints, timeout, self.security))
 
     def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
         """Makes clients of agents; the caller closes them."""
@@ -156,19 +180,19 @@ class Session(typer.Context):
             if rows:
                 self.show(rows, columns, part)
 
-    def note(self, text: str) -> None:
-        """Prints a line for people to standard error."""
+    def note(self, text: str, exit_code: int = 0) -> None:
+        """Prints a line for people to standard error, and remembers an exit code."""
         print_error(PROGRAM, text)
+        self.found(exit_code)
 
-    def found(self, code: int) -> None:
+    def found(self, exit_code: int) -> None:
         """Remembers an exit code; the largest wins."""
-        self.exit_code = max(self.exit_code, code)
+        self.exit_code = max(self.exit_code, exit_code)
 
     def failed(self, error: CallError) -> None:
         """Reports a name server or agent that refused or failed. One that gave a reason did answer."""
         if not error.unreachable or error.error.reason:
-            self.note(str(error))
-            self.found(REFUSED)
+            self.note(str(error), REFUSED)
             return
         is_rocketmq = isinstance(error, RocketmqError)
         why = Silence.GONE if is_rocketmq else why_silent(error, self.files, self.timeout_seconds)
@@ -206,8 +230,7 @@ def _usage_errors() -> Iterator[None]:
         raise typer.Exit(USAGE) from error
 
 
-def _open_name_servers(
-    session: Session,
+def _of_name_servers(
     *,
     namesrv: Namesrv = None,
     context: Context = None,
@@ -220,73 +243,36 @@ def _open_name_servers(
     timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
     watch: Watch = None,
 ) -> None:
-    before: Called = session.find_root().obj or Called()
-    namesrv, context = namesrv or before.namesrv, context or before.context
-    session.timeout_seconds, session.form, session.watch = timeout, output, watch
-    with _usage_errors():
-        flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
-        files = client_files(flags, namesrv, context, os.environ)
-        endpoints = name_servers(namesrv, context, os.environ)
-        session.security = None if files is None else ClientSecurity(files)
-    session.open(endpoints)
+    """Declares the options of every command about name servers: ``Session.prepare`` gets their values."""
 
 
-def _prepare_for_agents(
-    session: Session,
-    *,
-    context: Context = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    token_file: AgentTokenFile = None,
-    tls_server_name: AgentServerName = None,
-    output: Output = Format.TABLE,
-    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
-    watch: Watch = None,
-) -> None:
-    before: Called = session.find_root().obj or Called()
-    session.timeout_seconds, session.form, session.watch = timeout, output, watch
-    if before.namesrv is not None:
-        session.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
-        raise typer.Exit(USAGE)
-    with _usage_errors():
-        flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
-        files = client_files(flags, None, context or before.context, os.environ)
-        if files is not None:
-            # These values of a context are for name servers: an agent must not see their token.
-            token = None if token_file is None else expanded(token_file)
-            files = replace(files, token=token, server_name=tls_server_name)
-            session.security = ClientSecurity(files)
+def _of_agents(*, token_file: AgentTokenFile = None, tls_server_name: AgentServerName = None) -> None:
+    """Declares the options that a command about agents has instead: of its environment, they get no token."""
 
 
-def _options_of(prepare: Callable[..., None]) -> TyperCommand:
-    """The options of a function, and a callback that calls it with their values."""
+def _options_of(declaration: Callable[..., None]) -> dict[str, Any]:
+    """The options of a function by name."""
     app = typer.Typer(add_completion=False)
-    app.command()(prepare)
-    command = typer.main.get_command(app)
-    assert isinstance(command, TyperCommand)
-    return command
+    app.command()(declaration)
+    return {str(one.name): one for one in typer.main.get_command(app).params}
 
 
 class Act(TyperCommand):
     """A command about name servers. The options of every command follow its own."""
 
     context_class = Session
-    prepared: ClassVar[TyperCommand] = _options_of(_open_name_servers)
+    shared: ClassVar[Mapping[str, Any]] = _options_of(_of_name_servers)
     omitted: ClassVar[AbstractSet[str]] = {"watch"}
     """Options that it does not have. ``--watch`` is only for commands that change nothing."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.params += [one for one in self.prepared.params if one.name not in self.omitted]
+        self.params += [one for name, one in self.shared.items() if name not in self.omitted]
 
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
-        names = [one.name for one in self.prepared.params if one.name in session.params]
-        shared = {name: session.params.pop(name) for name in names}
-        assert self.prepared.callback is not None
-        self.prepared.callback(**shared)
+        session.prepare(**{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
         while True:
             try:
                 super().invoke(session)
@@ -316,10 +302,11 @@ class Serve(Act):
 class AgentAct(Act):
     """A command about agents, which are among its own arguments."""
 
-    prepared = _options_of(_prepare_for_agents)
+    shared: ClassVar[Mapping[str, Any]] = {**Act.shared, **_options_of(_of_agents)}
+    omitted: ClassVar[AbstractSet[str]] = {"namesrv", "watch"}
 
 
 class AgentShow(AgentAct):
     """A command about agents that changes nothing."""
 
-    omitted: ClassVar[AbstractSet[str]] = frozenset()
+    omitted: ClassVar[AbstractSet[str]] = {"namesrv"}

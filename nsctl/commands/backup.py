@@ -61,8 +61,7 @@ def save(session: Session, file: File) -> None:
         )
     session.note("left out: the journal, topics deleted without --hold, and what brokers report")
     for intent in left_out["intents"]:
-        session.note(f"left out: an intent of a kind that only a newer nsctl knows: {json.dumps(intent)}")
-        session.found(WARNED)
+        session.note(f"left out: an intent of a kind that only a newer nsctl knows: {json.dumps(intent)}", WARNED)
 
 
 def bring_back(session: Session, file: File, force: Force = False, dry_run: DryRun = False) -> None:

@@ -80,8 +80,7 @@ def broker(
     """Shows one broker group: its brokers, intents, topics and latest changes."""
     page = session.servers.first(lambda server: _page(server, name, cluster))
     if not page.brokers:
-        session.note(f"no live broker is called {name}; `nsctl history {name}` shows whether there was one")
-        session.found(REFUSED)
+        session.note(f"no live broker is called {name}; `nsctl history {name}` shows whether there was one", REFUSED)
     if page.problem:
         session.note(f"intents and history are left out: {page.problem}")
     parts = (

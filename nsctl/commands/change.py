@@ -87,8 +87,7 @@ def _may_drain(session: Session, groups: Sequence[Named], *, force: bool, dry_ru
         lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
         session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
     if needs_force and not dry_run:
-        session.note("nothing has changed; repeat with --force if that is meant")
-        session.found(REFUSED)
+        session.note("nothing has changed; repeat with --force if that is meant", REFUSED)
     return not (needs_force or dry_run)
 
 

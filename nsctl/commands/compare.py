@@ -58,8 +58,7 @@ def diff(session: Session) -> None:
     if len(helds) < len(session.servers.all):
         session.note("only those that answered are compared")
     if any(one.refusal for one in helds.values()):
-        session.note("intents, KV configuration and settings are compared only where you may read them")
-        session.found(REFUSED)
+        session.note("intents, KV configuration and settings are compared only where you may read them", REFUSED)
     found = disagreements(list(helds.values()))
     everywhere = [{key[:2] for key in one.tables.lives} for one in helds.values()]
     groups = {one.subject[:2] for one in found.get("broker", ())}.intersection(*everywhere)
@@ -183,8 +182,9 @@ def compare_rocketmq(
     between = f"between here and {endpoint} in {counted(len(names), 'topic')}"
     _show(session, parts, between, planned=("planned", [_planned_row(one, here) for one in planned], columns))
     if held.refusal:
-        session.note("you may not read what operators changed: KV and settings are not compared, intents not known")
-        session.found(REFUSED)
+        session.note(
+            "you may not read what operators changed: KV and settings are not compared, intents not known", REFUSED
+        )
 
 
 def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Fleet) -> Fleet:
@@ -196,8 +196,7 @@ def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here
     try:
         told = server.settings()
     except CallError as error:
-        session.note(f"settings are not compared: {error}")
-        session.found(REFUSED)
+        session.note(f"settings are not compared: {error}", REFUSED)
         told = {}
     shared = {key for key in here.settings or () if key.setting in told and key.setting != PACE}
     return Fleet(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})

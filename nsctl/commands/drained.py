@@ -138,8 +138,7 @@ def _address(session: Session, named: Named, given: str | None, *, yes: bool) ->
     try:
         address = Endpoint.parse(found[0])
     except ValueError as error:
-        session.note(f"{named.broker} registered an address that cannot be called: {error}")
-        session.found(REFUSED)
+        session.note(f"{named.broker} registered an address that cannot be called: {error}", REFUSED)
         return None
     if yes or (at_terminal() and typer.confirm(f"Call {address}, which registered as {named.broker}?", err=True)):
         return address

@@ -7,7 +7,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import Annotated, NamedTuple
 
@@ -35,11 +34,10 @@ def explain(
 ) -> None:
     """Explains why broker groups are or are not in a topic's route, at each name server."""
     named = None if broker is None else groups_named(broker, cluster)
-    request = admin_service_pb2.ExplainTopicRouteRequest(topic=topic, cluster_name=cluster, zone_name=zone)
-    if isinstance(named, Named):
-        request = admin_service_pb2.ExplainTopicRouteRequest(
-            topic=topic, broker_name=named.broker, cluster_name=named.cluster, zone_name=zone
-        )
+    one = named if isinstance(named, Named) else None
+    request = admin_service_pb2.ExplainTopicRouteRequest(
+        topic=topic, broker_name=one and one.broker, cluster_name=one.cluster if one else cluster, zone_name=zone
+    )
     rows = [
         {"name_server": answer.header.namesrv_name, **row(why)}
         for answer in session.each(lambda server: server.admin.ExplainTopicRoute(request)).values()
@@ -51,11 +49,8 @@ def explain(
         columns = ("name_server", "cluster=cluster_name", "broker=broker_name", "state", "since", "why=explanation")
         session.show(rows, columns)
     if (nobody or not rows) and not session.exit_code:
-        is_pattern = isinstance(named, GroupPattern)
-        session.note(
-            f"no broker group of {topic} matches {broker}" if is_pattern else f"no broker ever reported {topic}"
-        )
-        session.found(REFUSED)
+        unmatched = f"no broker group of {topic} matches {broker}"
+        session.note(unmatched if isinstance(named, GroupPattern) else f"no broker ever reported {topic}", REFUSED)
 
 
 def history(
@@ -77,29 +72,19 @@ def history(
     if follow and session.watch is not None:
         raise typer.BadParameter("--follow shows new entries by itself: leave --watch away")
     wanted = Wanted(topic, name, tuple(map(_plain, cause or ())), since, limit)
+    columns = ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment")
+
+    def show(rows: Sequence[Row]) -> None:
+        if json_lines:
+            for one in rows:
+                typer.echo(printable_json(json.dumps(one, ensure_ascii=False)))  # flushes, so pipes get it at once
+        elif rows or not follow:
+            session.show(rows if follow else rows[::-1], columns)
+
     if follow:
-        follow_journals(session, wanted, partial(_show_new, session, json_lines=json_lines))
-        return
-    found = in_order(session.each(lambda server: newest_rows(server, wanted)).values())
-    if json_lines:
-        _show_lines(found)
+        follow_journals(session, wanted, show)
     else:
-        session.show(found[::-1], HISTORY)
-
-
-HISTORY = ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment")
-
-
-def _show_new(session: Session, rows: Sequence[Row], *, json_lines: bool) -> None:
-    if json_lines:
-        _show_lines(rows)
-    elif rows:
-        session.show(rows, HISTORY)
-
-
-def _show_lines(rows: Sequence[Row]) -> None:
-    for one in rows:
-        typer.echo(printable_json(json.dumps(one, ensure_ascii=False)))  # flushes each line, so pipes get it at once
+        show(in_order(session.each(lambda server: newest_rows(server, wanted)).values()))
 
 
 def last_change(session: Session, broker: str) -> int:

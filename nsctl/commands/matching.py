@@ -65,8 +65,7 @@ def groups_of(
     answers = session.each(lambda server: list(ask(server)))
     found = sorted({group for groups in answers.values() for group in groups if named.matches(group)})
     if not found:
-        session.note(f"no {kind} matches {named.text}")
-        session.found(REFUSED)
+        session.note(f"no {kind} matches {named.text}", REFUSED)
     return [Named(*group) for group in found]
 
 

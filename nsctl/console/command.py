@@ -32,8 +32,6 @@ def console(session: Session, *, listen: Listen = "127.0.0.1:9880", behind_proxy
 
         asyncio.run(serve(session, endpoint, behind_proxy=behind_proxy))
     except ModuleNotFoundError as error:
-        session.note(f"the console needs {error.name}; {how_to_install('console')}")
-        session.found(USAGE)
+        session.note(f"the console needs {error.name}; {how_to_install('console')}", USAGE)
     except OSError as error:
-        session.note(str(error))
-        session.found(USAGE)
+        session.note(str(error), USAGE)
