@@ -179,16 +179,11 @@ def millis_from_now(duration: int | None) -> int | None:
     return None if duration is None else time.time_ns() // 1_000_000 + duration * 1_000
 
 
-For = Annotated[
-    int | None,
-    typer.Option(
-        "--for", parser=seconds, metavar="DURATION", help="Duration until it ends by itself, such as 30m, 2h or 7d."
-    ),
-]
-Since = Annotated[
-    int | None, typer.Option("--since", parser=seconds, metavar="DURATION", help="Maximum age, such as 30m, 2h or 7d.")
-]
-Silent = Annotated[
-    int | None,
-    typer.Option("--silent", parser=seconds, metavar="DURATION", help="Only brokers that are silent for longer."),
-]
+def duration(name: str, meaning: str) -> Any:
+    """Makes an option that is a duration."""
+    return typer.Option(name, parser=seconds, metavar="DURATION", help=meaning)
+
+
+For = Annotated[int | None, duration("--for", "Duration until it ends by itself, such as 30m, 2h or 7d.")]
+Since = Annotated[int | None, duration("--since", "Maximum age, such as 30m, 2h or 7d.")]
+Silent = Annotated[int | None, duration("--silent", "Only brokers that are silent for longer.")]

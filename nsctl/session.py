@@ -56,21 +56,17 @@ Namesrv = Annotated[
 Context = Annotated[str | None, typer.Option("--context", help="A context of the contexts file.")]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for programs.")]
 Timeout = Annotated[float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")]
-TlsCa = Annotated[
-    str | None,
-    typer.Option(
-        "--tls-ca", envvar="NSCTL_TLS_CA", metavar="FILE", help="Authorities of name servers; without it, no TLS."
-    ),
-]
-TlsCert = Annotated[
-    str | None, typer.Option("--tls-cert", envvar="NSCTL_TLS_CERT", metavar="FILE", help="Certificate of this caller.")
-]
-TlsKey = Annotated[
-    str | None, typer.Option("--tls-key", envvar="NSCTL_TLS_KEY", metavar="FILE", help="Its private key.")
-]
-TokenFile = Annotated[
-    str | None, typer.Option("--token-file", envvar="NSCTL_TOKEN_FILE", metavar="FILE", help="Bearer token to send.")
-]
+
+
+def _file(name: str, meaning: str) -> Any:
+    """Makes an option that is a file, or a variable of its name."""
+    return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar="FILE", help=meaning)
+
+
+TlsCa = Annotated[str | None, _file("--tls-ca", "Authorities of name servers; without it, no TLS.")]
+TlsCert = Annotated[str | None, _file("--tls-cert", "Certificate of this caller.")]
+TlsKey = Annotated[str | None, _file("--tls-key", "Its private key.")]
+TokenFile = Annotated[str | None, _file("--token-file", "Bearer token to send.")]
 TlsServerName = Annotated[
     str | None,
     typer.Option("--tls-server-name", envvar="NSCTL_TLS_SERVER_NAME", help="Name that certificates must have."),

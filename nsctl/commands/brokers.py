@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
@@ -60,17 +60,6 @@ def brokers(
     session.show(rows, (*LIVE, "timeout_millis=heartbeat_timeout_millis", "unconfirmed"))
 
 
-class _Page(NamedTuple):
-    """What one name server knows of a group."""
-
-    brokers: Sequence[Row]
-    topics: Sequence[Row]
-    intents: Sequence[Row]
-    history: Sequence[Row]
-    problem: str | None
-    """Why it does not tell intents and history."""
-
-
 def broker(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker group.")],
@@ -78,28 +67,33 @@ def broker(
     limit: Annotated[int, typer.Option(min=1, help="Topics at most.")] = 100,
 ) -> None:
     """Shows one broker group: its brokers, intents, topics and latest changes."""
-    page = session.servers.first(lambda server: _page(server, name, cluster))
-    if not page.brokers:
+    lives, topics, intents, entries, problem = session.servers.first(lambda server: _page(server, name, cluster))
+    if not lives:
         session.note(f"no live broker is called {name}; `nsctl history {name}` shows whether there was one", REFUSED)
-    if page.problem:
-        session.note(f"intents and history are left out: {page.problem}")
+    if problem:
+        session.note(f"intents and history are left out: {problem}")
     parts = (
-        ("broker", page.brokers, LIVE),
-        ("intent", page.intents if session.form is Format.JSON else list(map(in_words, page.intents)), INTENT),
-        ("topic", page.topics[:limit], ("topic", *QUEUES, "reported")),
-        ("history", page.history, ("at=applied_at", "revision", "cause", "reason=removal_reason", "what=summary")),
+        ("broker", lives, LIVE),
+        ("intent", intents if session.form is Format.JSON else list(map(in_words, intents)), INTENT),
+        ("topic", topics[:limit], ("topic", *QUEUES, "reported")),
+        ("history", entries, ("at=applied_at", "revision", "cause", "reason=removal_reason", "what=summary")),
     )
     session.show_parts(parts)
-    if len(page.topics) > limit:
-        session.note(f"it has {len(page.topics):,} topics; --limit shows more")
+    if len(topics) > limit:
+        session.note(f"it has {len(topics):,} topics; --limit shows more")
 
 
-def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
-    lives = [live for live in live_brokers(server) if live.broker_name == name and cluster in (None, live.cluster_name)]
-    topics = list(_topics_of(server, name, cluster)) if lives else []
+def _page(
+    server: NamesrvClient, name: str, cluster: str | None
+) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row], Sequence[Row], str]:
+    """What one name server knows of a group: brokers, topics, intents, history, and why it hides the last two."""
+    lives = [
+        row(one) for one in live_brokers(server) if one.broker_name == name and cluster in (None, one.cluster_name)
+    ]
+    topics = _topics_of(server, name, cluster) if lives else []
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=HISTORY)
     try:
-        page = server.admin.ListAuditEntries(request)
+        entries = [row(entry) for entry in server.admin.ListAuditEntries(request).entries]
         intents = [
             row(intent)
             for intent in all_intents(server)
@@ -108,8 +102,8 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
     except CallError as error:
         if error.unreachable:
             raise
-        return _Page([row(live) for live in lives], topics, [], [], error.reason)
-    return _Page([row(live) for live in lives], topics, intents, [row(entry) for entry in page.entries], None)
+        return lives, topics, [], [], error.reason
+    return lives, topics, intents, entries, ""
 
 
 def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Row]:

@@ -22,6 +22,8 @@ from nsctl.session import REFUSED, Session
 Why = Annotated[str, typer.Option("--why", help="Reason for the journal. If omitted, the earlier reason is kept.")]
 Force = Annotated[bool, typer.Option("--force", help="Continue although producers lose topics (TOPICS_IN_USE).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
+Namespace = Annotated[str, typer.Argument(help="Namespace.")]
+Key = Annotated[str, typer.Argument(help="Key.")]
 IfValue = Annotated[str | None, typer.Option("--if-value", help="Only if the key has this value; else CONFLICT.")]
 IfAbsent = Annotated[bool, typer.Option("--if-absent", help="Only if the key does not exist; else CONFLICT.")]
 Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
@@ -169,11 +171,7 @@ def in_words(intent: Row) -> Row:
     return {**intent, "kind": kind, "ends_at": intent.get("ends_at", "no end"), "caller": caller_of(intent["caller"])}
 
 
-def kv_get(
-    session: Session,
-    namespace: Annotated[str, typer.Argument(help="Namespace.")],
-    key: Annotated[str, typer.Argument(help="Key.")],
-) -> None:
+def kv_get(session: Session, namespace: Namespace, key: Key) -> None:
     """Shows a value of the KV configuration, at each name server."""
     request = pb.GetKvConfigRequest(namespace=namespace, key=key)
     answers = session.each(lambda server: server.admin.GetKvConfig(request).value)
@@ -183,8 +181,8 @@ def kv_get(
 
 def kv_put(
     session: Session,
-    namespace: Annotated[str, typer.Argument(help="Namespace.")],
-    key: Annotated[str, typer.Argument(help="Key.")],
+    namespace: Namespace,
+    key: Key,
     value: Annotated[str, typer.Argument(help="Value.")],
     *,
     if_value: IfValue = None,
@@ -200,12 +198,7 @@ def kv_put(
 
 
 def kv_delete(
-    session: Session,
-    namespace: Annotated[str, typer.Argument(help="Namespace.")],
-    key: Annotated[str, typer.Argument(help="Key.")],
-    *,
-    if_value: IfValue = None,
-    dry_run: DryRun = False,
+    session: Session, namespace: Namespace, key: Key, *, if_value: IfValue = None, dry_run: DryRun = False
 ) -> None:
     """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
     expected = None if if_value is None else pb.KvExpectation(value=if_value)

@@ -16,7 +16,7 @@ from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
 from nsctl.commands.matching import Named, groups_named
 from nsctl.held import all_intents, live_brokers
-from nsctl.output import Row, seconds
+from nsctl.output import Row, duration
 from nsctl.rocketmq import Load, RocketmqBroker, Waiting
 from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session
 from nsctl.writable import drains
@@ -25,15 +25,7 @@ PAUSE_SECONDS = 5.0
 """Pause between two questions with ``--wait``: a broker looks at all queues of all consumer groups for an answer."""
 MASTER_ID = 0
 
-Wait = Annotated[
-    int | None,
-    typer.Option(
-        "--wait",
-        parser=seconds,
-        metavar="DURATION",
-        help="Longest time to wait until it is empty, such as 30m, 2h or 7d.",
-    ),
-]
+Wait = Annotated[int | None, duration("--wait", "Longest time to wait until it is empty, such as 30m, 2h or 7d.")]
 
 
 class Held(NamedTuple):
