@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from deploy.release.engine import REPOSITORY, CommandError, run
+from deploy.release.engine import CommandError, run
 from deploy.release.images import cache_folder
+from tests.unit.deploy.files import DEPLOY, KUBERNETES, PROGRAMS, of_container, pod_templates
 
-DEPLOY = REPOSITORY / "deploy"
 MONITORING = DEPLOY / "monitoring"
 OLDEST_KUBERNETES = "1.28"
 """What docs/operating.md promises; the other version checked is the newest that the validator knows."""
@@ -61,6 +63,23 @@ def test_kubernetes_takes_what_kustomize_makes(tools: Path, tmp_path: Path, name
     printed = checked.stdout + checked.stderr
     assert checked.returncode == 0, printed
     assert printed.count(" passed for resource ") == len(known), printed
+
+
+def test_kubernetes_gives_settings_that_the_programs_take(tools: Path) -> None:
+    def containers(folder: str) -> Iterator[dict[str, Any]]:
+        text = run([str(tools / "kubectl"), "kustomize", str(KUBERNETES / folder)])
+        for template in pod_templates(list(yaml.safe_load_all(text))):
+            yield from (one for one in template["spec"]["containers"] if one["name"] in PROGRAMS)
+
+    assert [of_container(one).listen for one in containers("base")] == ["0.0.0.0:9878"]
+    assert [of_container(one).remoting_listen for one in containers("overlays/rocketmq")] == ["0.0.0.0:9876"]
+    (server,) = containers("overlays/production-tls")
+    assert of_container(server).listens_with_tls
+    assert not [probe for probe in server.values() if isinstance(probe, dict) and "grpc" in probe], "they know no TLS"
+    assert [of_container(one).tls_server_name for one in containers("examples/broker")] == [None]
+    (agent,) = map(of_container, containers("examples/broker-tls"))
+    assert [f"{agent.tls_server_name}:9878"] == agent.namesrv, "what the certificate of the name servers is for"
+    assert agent.tls_server_name in (KUBERNETES / "components/tls/kustomization.yaml").read_text()
 
 
 @pytest.mark.parametrize("profiles", [(), ("--profile", "monitoring")], ids=["plain", "monitoring"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,14 @@ from typing import Any
 
 import yaml
 
+from broker_agent.settings import AgentSettings
+from namesrv.settings import NamesrvSettings
+from namesrv_common.process.settings_cli import ProgramSettings
+
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
+PROGRAMS: dict[str, type[ProgramSettings]] = {"namesrv": NamesrvSettings, "broker-agent": AgentSettings}
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -53,39 +57,32 @@ def pod_templates(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield item["spec"]["jobTemplate"]["spec"]["template"]
 
 
-def container(folder: str, name: str, component: str | None = None) -> dict[str, Any]:
-    """A container of the only StatefulSet of a folder, as the patch of a component makes it."""
-    (found,) = [item for item in kubernetes_objects(KUBERNETES / folder) if item["kind"] == "StatefulSet"]
-    if component is not None:
-        (operations,) = documents(KUBERNETES / f"components/{component}/stateful-set.patch.yaml")
-        found = patched(found, operations)
-    (result,) = [one for one in found["spec"]["template"]["spec"]["containers"] if one["name"] == name]
-    assert isinstance(result, dict)
-    return result
-
-
-def patched(target: Any, operations: list[dict[str, Any]]) -> Any:
-    """A copy of a document with a JSON patch (RFC 6902) applied: its operations test, add, replace and remove."""
-    result = copy.deepcopy(target)
-    for operation in operations:
-        *parents, last = operation["path"].removeprefix("/").split("/")
-        holder = result
-        for part in parents:
-            holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-        key: Any = last if isinstance(holder, dict) or last == "-" else int(last)
-        if operation["op"] == "test":
-            assert holder[key] == operation["value"], operation
-        elif operation["op"] == "remove":
-            del holder[key]
-        elif key == "-":
-            holder.append(operation["value"])
-        else:
-            assert operation["op"] == "add" or holder[key] is not None
-            holder[key] = operation["value"]
-    return result
-
-
 def image_environment(program: str) -> dict[str, str]:
     """Returns the variables that the image of a program sets."""
     text = (DEPLOY / program.replace("-", "_") / "Dockerfile").read_text()
     return dict(re.findall(r"\b((?:NAMESRV|BROKER_AGENT)_[A-Z_]+)=(\S+)", text))
+
+
+def load(program: str, arguments: list[str], environment: dict[str, str], file: Path | None = None) -> Any:
+    """The settings that a program would come to; fails as it would."""
+    settings = PROGRAMS[program]
+    prefix = str(settings.model_config["env_prefix"])
+    given: dict[str, Any] = {
+        name.removeprefix(prefix).lower(): value for name, value in environment.items() if name.startswith(prefix)
+    }
+    for argument in arguments:
+        assert argument.startswith("--"), argument
+        key, _, value = argument.removeprefix("--").partition("=")
+        given[key.replace("-", "_")] = value or True
+    unknown = given.keys() - settings.model_fields.keys()
+    assert not unknown, f"{program} has no settings {unknown}"
+    return settings.load(file, given)
+
+
+def of_container(found: dict[str, Any]) -> Any:
+    """The settings of the program of a container."""
+    program = found["image"].rpartition("/")[2].split(":")[0]
+    environment = {item["name"]: item.get("value", "1") for item in found.get("env", ())}
+    verb, *arguments = [argument.replace("$(POD_IP)", "10.0.0.1") for argument in found["args"]]
+    assert verb == "serve"
+    return load(program, arguments, {**image_environment(program), **environment})

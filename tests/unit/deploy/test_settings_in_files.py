@@ -7,56 +7,28 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 
-from broker_agent.settings import AgentSettings
-from namesrv.settings import NamesrvSettings
-from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
+from namesrv_common.process.settings_cli import ADVANCED
 from route_pipeline import commands as route_pipeline_commands
 from tests.unit.deploy.files import (
     DEPLOY,
     KUBERNETES,
+    PROGRAMS,
     ROOT,
-    container,
     document,
     image_environment,
     kubernetes_objects,
+    load,
     pod_templates,
 )
 
-PROGRAMS: dict[str, type[ProgramSettings]] = {"namesrv": NamesrvSettings, "broker-agent": AgentSettings}
 SHELL_DEFAULT = re.compile(r"\$\{\w+:-([^}]*)\}")
 """A variable of compose with its default."""
 SERVICES = document(DEPLOY / "compose.yaml")["services"]
 COMPOSE = {name: service for name, service in SERVICES.items() if service["image"].split(":")[0] in PROGRAMS}
-
-
-def load(program: str, arguments: list[str], environment: dict[str, str], file: Path | None = None) -> Any:
-    """The settings that a program would come to; fails as it would."""
-    settings = PROGRAMS[program]
-    prefix = str(settings.model_config["env_prefix"])
-    given: dict[str, Any] = {
-        name.removeprefix(prefix).lower(): value for name, value in environment.items() if name.startswith(prefix)
-    }
-    for argument in arguments:
-        assert argument.startswith("--"), argument
-        key, _, value = argument.removeprefix("--").partition("=")
-        given[key.replace("-", "_")] = value or True
-    unknown = given.keys() - settings.model_fields.keys()
-    assert not unknown, f"{program} has no settings {unknown}"
-    return settings.load(file, given)
-
-
-def of_container(found: dict[str, Any]) -> Any:
-    """The settings of the program of a container."""
-    program = found["image"].split(":")[0]
-    environment = {item["name"]: item.get("value", "1") for item in found.get("env", ())}
-    verb, *arguments = [argument.replace("$(POD_IP)", "10.0.0.1") for argument in found["args"]]
-    assert verb == "serve"
-    return load(program, arguments, {**image_environment(program), **environment})
 
 
 def commands_of_pages() -> Iterator[tuple[str, str]]:
@@ -90,20 +62,6 @@ def test_compose_gives_settings_that_the_program_takes(name: str) -> None:
     loaded = load(program, arguments, {**image_environment(program), **given})
     if program == "namesrv":
         assert (loaded.listen, loaded.remoting_listen) == ("0.0.0.0:9878", "0.0.0.0:9876")
-
-
-def test_kubernetes_gives_settings_that_the_programs_take() -> None:
-    assert of_container(container("base", "namesrv")).listen == "0.0.0.0:9878"
-    assert of_container(container("base", "namesrv", "rocketmq")).remoting_listen == "0.0.0.0:9876"
-    server = container("base", "namesrv", "tls")
-    overlaid = document(KUBERNETES / "overlays/production/stateful-set.yaml")["spec"]["template"]["spec"]
-    load("namesrv", [], {item["name"]: item["value"] for item in overlaid["containers"][0].get("env", ())})
-    assert of_container({**server, "env": []}).listens_with_tls
-    assert not [probe for probe in server.values() if isinstance(probe, dict) and "grpc" in probe], "they know no TLS"
-    of_container(container("examples/broker", "broker-agent"))
-    agent = of_container(container("examples/broker", "broker-agent", "agent-tls"))
-    assert [f"{agent.tls_server_name}:9878"] == agent.namesrv, "what the certificate of the name servers is for"
-    assert agent.tls_server_name in (KUBERNETES / "components/tls/kustomization.yaml").read_text()
 
 
 def test_the_cron_job_gives_flags_that_the_pipeline_takes() -> None:
