@@ -9,24 +9,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
 import typer
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
-from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1 import admin_service_pb2
 from typer.core import TyperCommand
 
-from namesrv_common.client.namesrv_client import NamesrvClient
-from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands import history
 from nsctl.commands.history import Wanted, follow_journals
 from nsctl.fleet import Fleet
 from nsctl.output import Format, Row
 from nsctl.session import REFUSED, UNREACHABLE, Session
+from tests.support.fakes.observed_name_server import FakeNameServer, entry
 from tests.support.programs.agents import held_port
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 
@@ -133,65 +129,44 @@ NOW_MILLIS = 1_000_000_000
 """By the name server's clock, which is far behind ours."""
 
 
-class FakeNameServer:
+class Journalist(FakeNameServer):
     """A name server with a journal, and what is wrong with it."""
 
-    timeout_seconds = 1.0
-
-    def __init__(self, name: str = "127.0.0.1:9876") -> None:
-        self.endpoint = Endpoint.parse(name)
-        self.route = SimpleNamespace(GetNamesrvStatus=self._status, StreamRouteSnapshot=None)
-        self.admin = SimpleNamespace(ListAuditEntries=None)
+    def __init__(self, endpoint: str = "127.0.0.1:9876") -> None:
+        super().__init__(endpoint)
         self.epoch, self.revision = "1-a", 0
-        self.entries: list[admin_service_pb2.AuditEntry] = []
+        self.now_millis = NOW_MILLIS
+        self.journal: list[admin_service_pb2.AuditEntry] = []
         """Oldest first."""
-        self.failure: RichError | None = None
         self.asked: list[admin_service_pb2.ListAuditEntriesRequest] = []
 
-    def change(self, *, broker: str = "b", cause: str = "RegisterBroker", at: int | None = None) -> None:
+    def change(self, *, broker: str = "b", cause: str = "RegisterBroker", at: float | None = None) -> None:
         self.revision += 1
-        self.entries.append(
-            admin_service_pb2.AuditEntry(
-                epoch=self.epoch,
-                revision=self.revision,
-                applied_at_millis=NOW_MILLIS + len(self.entries) if at is None else at,
-                cause=cause,
-                summary=broker,
-            )
-        )
+        about = {"epoch": self.epoch, "revision": self.revision, "cause": cause}
+        self.journal.append(entry(broker, len(self.journal) if at is None else at, **about))
 
     def restart(self, epoch: str, *, forgets: bool = False) -> None:
         self.epoch, self.revision = epoch, 0
         if forgets:
-            self.entries.clear()
+            self.journal.clear()
 
-    def _status(self, _request: pb.GetNamesrvStatusRequest) -> pb.GetNamesrvStatusResponse:
-        self._answer()
-        return pb.GetNamesrvStatusResponse(
-            header=route_data_pb2.NamesrvHeader(epoch=self.epoch, revision=self.revision)
-        )
-
-    def stream(self, *_: object) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=NOW_MILLIS))
-
-    def pages(self, _: object, request: admin_service_pb2.ListAuditEntriesRequest) -> Iterator[object]:
-        self._answer()
-        self.asked.append(request)
-        after = (request.after_epoch, request.after_revision)
-        for entry in reversed(self.entries):
-            new = not request.HasField("after_epoch") or (entry.epoch, entry.revision) > after
-            if new and request.broker_name in ("", entry.summary):
-                yield admin_service_pb2.ListAuditEntriesResponse(entries=[entry])
-
-    def _answer(self) -> None:
-        if self.failure is not None:
-            raise CallError(self.endpoint, self.failure)
+    def answer(self, name: str, request: Any) -> Any:
+        if name == "ListAuditEntries":
+            self.asked.append(request)
+            after = (request.after_epoch, request.after_revision)
+            self.entries = [
+                one
+                for one in reversed(self.journal)
+                if (not request.HasField("after_epoch") or (one.epoch, one.revision) > after)
+                and request.broker_name in ("", one.summary)
+            ]
+        return super().answer(name, request)
 
 
-def session_of(*servers: FakeNameServer, form: Format = Format.TABLE, watch: float | None = None) -> Session:
+def session_of(*servers: Journalist, form: Format = Format.TABLE, watch: float | None = None) -> Session:
     session = Session(TyperCommand("history"))
     session.form, session.watch = form, watch
-    session.servers = Fleet(cast("NamesrvClient", server) for server in servers)
+    session.servers = Fleet(servers)
     return session
 
 
@@ -214,7 +189,7 @@ def follow(session: Session, wanted: Wanted, *meanwhile: Callable[[], object]) -
 
 
 def test_how_far_back_goes_by_the_clock_of_the_name_server() -> None:
-    server = FakeNameServer()
+    server = Journalist()
     history.history(session_of(server), since=3_600)
     history.history(session_of(server))
     assert [request.from_millis for request in server.asked] == [NOW_MILLIS - 3_600_000, 0]
@@ -222,7 +197,7 @@ def test_how_far_back_goes_by_the_clock_of_the_name_server() -> None:
 
 
 def test_a_table_begins_with_the_newest_and_lines_of_json_with_the_oldest(capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = FakeNameServer("127.0.0.1:1"), FakeNameServer("127.0.0.1:2")
+    first, second = Journalist("127.0.0.1:1"), Journalist("127.0.0.1:2")
     for at in (1_000, 1_000, 500):  # two within a millisecond, then the clock stepped back
         first.change(at=at)
     second.change(broker="line\nbreak\u2028\x1b[2J", at=2_000)
@@ -243,14 +218,14 @@ def test_a_table_begins_with_the_newest_and_lines_of_json_with_the_oldest(capsys
 
 
 def test_flags_that_exclude_each_other_are_refused_before_anybody_is_asked() -> None:
-    server = FakeNameServer()
+    server = Journalist()
     with pytest.raises(typer.BadParameter):
         history.history(session_of(server, watch=1.0), follow=True)
     assert server.asked == []
 
 
 def test_followed_entries_are_shown_once_also_across_a_restart() -> None:
-    server = FakeNameServer()
+    server = Journalist()
     for _ in range(3):
         server.change()
 
@@ -265,7 +240,7 @@ def test_followed_entries_are_shown_once_also_across_a_restart() -> None:
 
 
 def test_an_epoch_before_the_last_one_is_followed_from_its_begin() -> None:
-    server = FakeNameServer()
+    server = Journalist()
     server.restart("5-a")
     server.change()
 
@@ -279,7 +254,7 @@ def test_an_epoch_before_the_last_one_is_followed_from_its_begin() -> None:
 
 
 def test_filters_of_followed_entries_do_not_make_it_ask_for_old_ones_again() -> None:
-    server = FakeNameServer()
+    server = Journalist()
     server.change(broker="other")
 
     def many() -> None:
@@ -300,7 +275,7 @@ def test_a_look_with_too_many_entries_shows_the_newest_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(history, "MOST_NEW_ENTRIES", 2)
-    server = FakeNameServer()
+    server = Journalist()
 
     def many() -> None:
         for _ in range(3):
@@ -312,22 +287,22 @@ def test_a_look_with_too_many_entries_shows_the_newest_and_says_so(
 
 
 def test_a_name_server_that_is_away_is_told_of_once_and_missed_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    server, other = FakeNameServer("127.0.0.1:1"), FakeNameServer("127.0.0.1:2")
+    server, other = Journalist("127.0.0.1:1"), Journalist("127.0.0.1:2")
     server.change()
 
     def away() -> None:
-        server.failure = RichError(grpc.StatusCode.UNAVAILABLE, "connection refused")
+        server.fail(grpc.StatusCode.UNAVAILABLE, "GetNamesrvStatus")
         server.change()
         other.change()
 
     def back() -> None:
-        server.failure = None
+        server.failures = {}
 
     session = session_of(server, other)
     looks = follow(session, Wanted(), away, lambda: None, back)
     assert looks == [[("1-a", 1)], [("1-a", 1)], [], [("1-a", 2)]]
     assert capsys.readouterr().err.splitlines() == [
-        "nsctl: 127.0.0.1:1: UNAVAILABLE: connection refused",
+        "nsctl: 127.0.0.1:1: UNAVAILABLE: tried: no answer",
         "nsctl: 127.0.0.1:1 answers again",
     ]
     assert session.exit_code == 0
@@ -337,8 +312,8 @@ def test_a_name_server_that_is_away_is_told_of_once_and_missed_nothing(capsys: p
 
 
 def test_following_ends_at_once_where_nobody_answers_at_first() -> None:
-    server = FakeNameServer()
-    server.failure = RichError(grpc.StatusCode.INVALID_ARGUMENT, "no topic", "INVALID_FIELD")
+    server = Journalist()
+    server.fail(grpc.StatusCode.INVALID_ARGUMENT, "GetNamesrvStatus", reason="INVALID_FIELD")
     session = session_of(server)
     assert follow(session, Wanted()) == [[]]
     assert session.exit_code == REFUSED

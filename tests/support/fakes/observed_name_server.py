@@ -51,15 +51,19 @@ class FakeStream:
 class FakeNameServer(NamesrvClient):
     """Plays a name server: a broker, topics, a revision, and what is wrong with it."""
 
-    def __init__(self) -> None:
-        self.route = self.admin = self.diagnostics = cast("Any", FakeStub(self._answer))
+    def __init__(self, endpoint: str = "127.0.0.1:9876") -> None:
+        self.route = self.admin = self.diagnostics = cast("Any", FakeStub(self.answer))
         self._metadata = ()
-        self.endpoint = Endpoint.parse("127.0.0.1:9876")
+        self.endpoint = Endpoint.parse(endpoint)
         self.timeout_seconds = 3.0
-        self.revision = 1
+        self.epoch, self.revision = "1", 1
+        self.now_millis: int | None = None
+        """By its clock, or None for the time of this machine."""
         self.status: dict[str, Any] = {"warm": True}
         self.topics = {"orders": 6}
         """Each with its permission."""
+        self.entries = [entry("one")]
+        """Of the journal, the newest first."""
         self.failures: dict[str, CallError] = {}
         """Calls that fail, by name."""
         self.calls: list[str] = []
@@ -67,25 +71,26 @@ class FakeNameServer(NamesrvClient):
     def fail(self, code: grpc.StatusCode, *calls: str, reason: str = "") -> None:
         self.failures = {call: CallError(self.endpoint, RichError(code, "tried: no answer", reason)) for call in calls}
 
-    def _answer(self, name: str, request: Any) -> Any:
+    def answer(self, name: str, request: Any) -> Any:
+        """What a call says. Raises CallError if it is to fail."""
         self.calls.append(name)
         if name in self.failures:
             raise self.failures[name]
-        header = route_data_pb2.NamesrvHeader(namesrv_name="ns-a", epoch="1", revision=self.revision)
+        header = route_data_pb2.NamesrvHeader(namesrv_name="ns-a", epoch=self.epoch, revision=self.revision)
         answers: dict[str, Any] = {
             "StreamRouteSnapshot": FakeStream(self._snapshot(request)),
             "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, **self.status),
             "GetDiagnostics": diagnostics_service_pb2.GetDiagnosticsResponse(),
-            "GetRouteDigest": pb.GetRouteDigestResponse(header=header),
+            "GetRouteDigest": pb.GetRouteDigestResponse(header=header, brokers=[pb.BrokerDigest()]),
             "ListIntents": admin.ListIntentsResponse(header=header),
             "ListKvConfigs": admin.ListKvConfigsResponse(header=header),
             "GetNamesrvConfig": admin.GetNamesrvConfigResponse(header=header),
-            "ListAuditEntries": admin.ListAuditEntriesResponse(header=header, entries=[entry("one")]),
+            "ListAuditEntries": admin.ListAuditEntriesResponse(header=header, entries=self.entries),
         }
         return answers[name]
 
     def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        taken_at_millis = int(time.time() * 1000)
+        taken_at_millis = self.now_millis or int(time.time() * 1000)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=taken_at_millis))
         chunk = pb.SnapshotChunk(live_brokers=[live(heard_at=taken_at_millis / 1000)])
         if pb.ROUTE_TABLE_TOPIC_QUEUES in request.tables:
