@@ -34,20 +34,19 @@ __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 TOPICS = topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)])
 CHUNKS = (fleet_chunk(id0="10.0.0.1:10911", id1="10.0.0.2:10911"), TOPICS)
+Pair = tuple[FakeNamesrv, FakeNamesrv]
 QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
 
 
 @pytest.fixture
-def pair(spark: SparkSession) -> Iterator[tuple[FakeNamesrv, FakeNamesrv]]:
+def pair(spark: SparkSession) -> Iterator[Pair]:
     """Two name servers with the same tables. They start after Spark: a fork under gRPC's threads can go wrong."""
     assert spark.version
     with serving(snapshot(*CHUNKS)) as first, serving(snapshot(*CHUNKS, namesrv="ns-b"), namesrv="ns-b") as second:
         yield first, second
 
 
-def test_the_schema_that_spark_sees_is_the_declared_one(
-    spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv]
-) -> None:
+def test_the_schema_that_spark_sees_is_the_declared_one(spark: SparkSession, pair: Pair) -> None:
     for table in (*schemas.ROW_COLUMNS, schemas.CHANGES):
         loaded = spark.read.format("namesrv").options(endpoints=str(pair[0].endpoint), table=table).load()
         assert loaded.schema.names == arrow_schema(table).names
@@ -57,9 +56,7 @@ def test_the_schema_that_spark_sees_is_the_declared_one(
     assert not brokers.schema["broker_id"].nullable
 
 
-def test_two_actions_on_the_rows_of_all_name_servers_read_one_pinned_revision(
-    spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv]
-) -> None:
+def test_two_actions_on_the_rows_of_all_name_servers_read_one_pinned_revision(spark: SparkSession, pair: Pair) -> None:
     endpoints = ";".join(str(fake.endpoint) for fake in pair)
     routes = spark.read.format("namesrv").option("ENDPOINTS", endpoints).load()
 
@@ -99,7 +96,7 @@ def read_of(place: Place) -> list[tuple[int, str, int]]:
 
 
 def test_threads_and_spark_go_on_with_one_log_and_an_old_checkpoint_is_refused(
-    spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv], tmp_path: Path
+    spark: SparkSession, pair: Pair, tmp_path: Path
 ) -> None:
     fake, place = pair[0], Place(str(tmp_path / "log"))
     stream_to(spark, fake, place, tmp_path / "checkpoint")
@@ -128,7 +125,7 @@ def test_threads_and_spark_go_on_with_one_log_and_an_old_checkpoint_is_refused(
 
 
 def test_a_batch_that_spark_hands_over_again_is_in_the_log_once(
-    spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv], tmp_path: Path
+    spark: SparkSession, pair: Pair, tmp_path: Path
 ) -> None:
     fake, place = pair[0], Place(str(tmp_path / "log"))
     stream_to(spark, fake, place, tmp_path / "checkpoint")
@@ -146,7 +143,7 @@ def test_a_batch_that_spark_hands_over_again_is_in_the_log_once(
     ],
 )
 def test_a_stream_that_cannot_be_a_log_is_refused_in_its_first_line(
-    spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv], tmp_path: Path, change: dict[str, str], problem: str
+    spark: SparkSession, pair: Pair, tmp_path: Path, change: dict[str, str], problem: str
 ) -> None:
     source = spark.readStream.format("namesrv").options(endpoints=str(pair[0].endpoint), table="changes")
     changes = (source.schema(change["schema"]) if "schema" in change else source).load()
@@ -157,9 +154,7 @@ def test_a_stream_that_cannot_be_a_log_is_refused_in_its_first_line(
     assert problem in str(caught.value)
 
 
-def test_the_views_give_the_same_rows_in_spark_and_in_duckdb(
-    spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv], tmp_path: Path
-) -> None:
+def test_the_views_give_the_same_rows_in_spark_and_in_duckdb(spark: SparkSession, pair: Pair, tmp_path: Path) -> None:
     place = Place(str(tmp_path / "log"))
     log, fake = RouteLog(place), pair[0]
     ingester = Ingester(ingest_options([one.endpoint for one in pair], QUICK), log)

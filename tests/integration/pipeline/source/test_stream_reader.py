@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import grpc
@@ -29,18 +28,17 @@ SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))
 # Not UNAVAILABLE, which gRPC would try again for seconds.
 DEAD = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late", reason="X", domain="namesrv.dev")
 
-
-@pytest.fixture
-def fakes() -> Iterator[tuple[FakeNamesrv, FakeNamesrv]]:
-    with ExitStack() as stack:
-        yield (
-            stack.enter_context(serving(SNAPSHOT)),
-            stack.enter_context(serving(snapshot(namesrv="ns-b"), namesrv="ns-b")),
-        )
+Pair = tuple[FakeNamesrv, FakeNamesrv]
 
 
 @pytest.fixture
-def fake(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> FakeNamesrv:
+def fakes() -> Iterator[Pair]:
+    with serving(SNAPSHOT) as first, serving(snapshot(namesrv="ns-b"), namesrv="ns-b") as second:
+        yield first, second
+
+
+@pytest.fixture
+def fake(fakes: Pair) -> FakeNamesrv:
     return fakes[0]
 
 
@@ -76,7 +74,7 @@ def latest(reader: NamesrvStreamReader, start: dict[str, Any]) -> dict[str, Any]
     return reader.latestOffset(start, ReadAllAvailable())
 
 
-def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: Pair) -> None:
     reader = reader_of(*fakes)
     start = reader.initialOffset()
     end = latest(reader, start)
@@ -93,7 +91,7 @@ def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: tuple[FakeName
     assert reader.partitions(end, end) == []
 
 
-def test_the_pins_of_a_batch_are_released_when_it_is_done(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+def test_the_pins_of_a_batch_are_released_when_it_is_done(fakes: Pair) -> None:
     reader = reader_of(*fakes)
     start = reader.initialOffset()
     end = latest(reader, start)
@@ -175,9 +173,7 @@ def test_compacted_changes_fail_the_query_or_are_replaced_by_a_snapshot(fake: Fa
     assert kinds(reader.partitions(offset(fake, 5), latest(reader, offset(fake, 5)))) == [SnapshotPart]
 
 
-def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_a_row(
-    fakes: tuple[FakeNamesrv, FakeNamesrv],
-) -> None:
+def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_a_row(fakes: Pair) -> None:
     reader = reader_of(*fakes)
     start = latest(reader, reader.initialOffset())
     fakes[1].refusal = DEAD
@@ -193,9 +189,7 @@ def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_
     assert latest(reader, end) == end, "it is told once"
 
 
-def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
-    fakes: tuple[FakeNamesrv, FakeNamesrv],
-) -> None:
+def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(fakes: Pair) -> None:
     reader = reader_of(*fakes)
     start = {"version": 2, "namesrvs": offset(fakes[0], 5)["namesrvs"] | offset(fakes[1], 5)["namesrvs"]}
     planned = latest(reader, start)
@@ -215,9 +209,7 @@ def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
     assert latest(reader, filled) == filled
 
 
-def test_available_now_comes_to_its_end_though_a_name_server_is_lost_in_the_middle(
-    fakes: tuple[FakeNamesrv, FakeNamesrv],
-) -> None:
+def test_available_now_comes_to_its_end_though_a_name_server_is_lost_in_the_middle(fakes: Pair) -> None:
     reader = reader_of(*fakes)
     reader.prepareForTriggerAvailableNow()
     fakes[1].refusal = DEAD
@@ -229,7 +221,7 @@ def test_available_now_comes_to_its_end_though_a_name_server_is_lost_in_the_midd
     assert start["namesrvs"][str(fakes[1].endpoint)]["state"] == "hole"
 
 
-def test_nobody_answering_is_an_error_and_a_refusal_is_no_loss(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+def test_nobody_answering_is_an_error_and_a_refusal_is_no_loss(fakes: Pair) -> None:
     for fake in fakes:
         fake.refusal = DEAD
     reader = reader_of(*fakes)
@@ -258,7 +250,7 @@ def test_a_change_of_a_kind_that_is_not_known_is_kept_and_put_aside_in_the_log(f
     assert problems.to_pylist() == ["table_name is none of ours", None, None]
 
 
-def test_an_address_that_was_added_waits_for_the_next_batch(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+def test_an_address_that_was_added_waits_for_the_next_batch(fakes: Pair) -> None:
     reader = reader_of(*fakes)
     parts = reader.partitions(offset(fakes[0], 5), offset(fakes[0], 7))
     assert [part.value for part in parts] == [changes_part(fakes[0], 5, 7)]
