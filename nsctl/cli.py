@@ -9,7 +9,6 @@ import typer
 
 from namesrv_common.process.command_line import version_option
 from nsctl.commands import agents, backup, change, history, show
-from nsctl.commands.brokers import broker, brokers
 from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
 from nsctl.commands.drained import drained
@@ -49,8 +48,8 @@ def _program(
 _SHOWS: dict[str, Callable[..., None]] = {
     "status": show.status,
     "cluster": show.cluster,
-    "brokers": brokers,
-    "broker": broker,
+    "brokers": show.brokers,
+    "broker": show.broker,
     "topics": show.topics,
     "route": show.route,
     "watchers": show.watchers,

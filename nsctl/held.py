@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv_common.client.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
 from namesrv_common.grpc_errors import CallError
-from nsctl.health import INTENT_WORDS
 from nsctl.output import PERMISSIONS, iso, row
 from nsctl.writable import GroupKey
 
@@ -166,6 +166,18 @@ def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
 
 
 # What operators made of a name server, and its journal.
+
+INTENT_WORDS: Mapping[int, str] = {
+    admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM: "drain",
+    admin_service_pb2.Intent.KIND_ADD_WRITE_PERM: "write permission given",
+    admin_service_pb2.Intent.KIND_TOPIC_HOLD: "topic hold",
+}
+"""Kinds of intent in words for people."""
+
+
+def caller_of(caller: str) -> str:
+    """A caller without the port of its connection, which differs at each name server."""
+    return re.sub(r"\Aipv[46]:(.+):[0-9]+\Z", r"\1", caller)
 
 
 def all_intents(server: NamesrvClient) -> list[admin_service_pb2.Intent]:

@@ -14,8 +14,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import REPLY_SUFFIX, is_application
 from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, groups_of, registered
-from nsctl.health import INTENT_WORDS, caller_of
-from nsctl.held import all_intents, kv_configs
+from nsctl.held import INTENT_WORDS, all_intents, caller_of, kv_configs
 from nsctl.output import For, Format, Row, millis_from_now, row
 from nsctl.session import REFUSED, Session
 

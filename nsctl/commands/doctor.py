@@ -20,8 +20,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.commands.findings import Code, Finding, Severity, merged, named
-from nsctl.health import INVOLUNTARY, LATE_SHARE, caller_of
-from nsctl.held import BrokerKey, Clock, Held, disagreements, intent_key, read, reason_of
+from nsctl.held import BrokerKey, Clock, Held, caller_of, disagreements, intent_key, read, reason_of
 from nsctl.output import Format, iso
 from nsctl.probe import Silence, served_until, why_silent
 from nsctl.session import FOUND, WARNED, Session
@@ -148,6 +147,9 @@ def _subject(intent: Intent) -> tuple[str, str]:
 
 # What the tables of one name server tell: brokers, their groups, topics.
 
+LATE_SHARE = 0.5
+"""A broker that has used up this share of its timeout is late: its agent has missed registrations."""
+
 
 def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float) -> Iterator[Finding]:
     """Brokers that are late, that nobody watches or that clients cannot reach, and groups of slaves only.
@@ -229,6 +231,15 @@ def _lacking(topics: Sequence[str]) -> str:
 
 # What the journal tells: brokers that left against their will, and brokers that take an id from each other.
 
+INVOLUNTARY = frozenset(
+    {
+        route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED,
+        route_data_pb2.REMOVAL_REASON_EXPIRED,
+        route_data_pb2.REMOVAL_REASON_BROKER_DOWN,
+        route_data_pb2.REMOVAL_REASON_LOSS_CONFIRMED,
+    }
+)
+"""Reasons of removals that neither the broker nor an operator asked for at that moment."""
 SHOWN_LOSSES = 10
 """Losses of brokers with a finding each, the newest first."""
 MOST_ENTRIES = 5_000

@@ -12,11 +12,10 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import kind_of, listing_order
-from nsctl.commands.doctor import disagreeing, together
+from nsctl.commands.doctor import LATE_SHARE, disagreeing, together
 from nsctl.commands.findings import Code, Finding, Severity, merged
 from nsctl.console.observer import Observation
-from nsctl.health import LATE_SHARE, caller_of
-from nsctl.held import BrokerKey, Difference, disagreements, intent_key
+from nsctl.held import BrokerKey, Difference, caller_of, disagreements, intent_key
 from nsctl.writable import GroupKey, drains
 
 SETTLED_SECONDS = 5.0

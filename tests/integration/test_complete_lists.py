@@ -31,7 +31,7 @@ from namesrv.storage.data_dir import LOCK_FILE
 from namesrv.storage.database import KV_CONFIG_FILE
 from namesrv.storage.tables import TABLES
 from nsctl.commands import backup, doctor
-from nsctl.health import INTENT_WORDS
+from nsctl.held import INTENT_WORDS
 from route_client import route
 from route_pipeline.schemas import CHANGE_COLUMNS
 from tests.faults.owned_files import CONTENTS, OWNED

@@ -15,6 +15,7 @@ from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsResponse
 from nsctl.commands.doctor import (
     CONTEST_SECONDS,
     FORGOTTEN_MILLIS,
+    INVOLUNTARY,
     LAG_MILLIS,
     LOSS_SECONDS,
     REFUSED_MILLIS,
@@ -31,7 +32,6 @@ from nsctl.commands.doctor import (
     together,
 )
 from nsctl.commands.findings import Code, Finding, Severity, merged
-from nsctl.health import INVOLUNTARY
 from nsctl.held import Clock
 from nsctl.output import seconds
 from nsctl.writable import lacks_writable_queue

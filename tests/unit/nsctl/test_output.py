@@ -9,7 +9,7 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1.route_data_pb2 import BrokerLiveInfo
 from rich.console import Console
 
-from nsctl.commands.brokers import LIVE
+from nsctl.commands.show import LIVE
 from nsctl.output import Format, row, show, table
 
 
