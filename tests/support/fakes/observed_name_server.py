@@ -49,7 +49,7 @@ class FakeStream:
 
 
 class FakeNameServer(NamesrvClient):
-    """Plays a name server: a broker, topics, a revision, and what is wrong with it."""
+    """Plays a name server: a broker, a topic, a revision, and what is wrong with it."""
 
     def __init__(self, endpoint: str = "127.0.0.1:9876") -> None:
         self.route = self.admin = self.diagnostics = cast("Any", FakeStub(self.answer))
@@ -60,8 +60,6 @@ class FakeNameServer(NamesrvClient):
         self.now_millis: int | None = None
         """By its clock, or None for the time of this machine."""
         self.status: dict[str, Any] = {"warm": True}
-        self.topics = {"orders": 6}
-        """Each with its permission."""
         self.entries = [entry("one")]
         """Of the journal, the newest first."""
         self.failures: dict[str, CallError] = {}
@@ -96,9 +94,8 @@ class FakeNameServer(NamesrvClient):
         if pb.ROUTE_TABLE_TOPIC_QUEUES in request.tables:
             addrs = [route_data_pb2.BrokerAddr(broker_id=0, broker_addr=BROKER.addr)]
             chunk.broker_datas.add(cluster_name="east", broker_name="broker-a", broker_addrs=addrs)
-            for topic, perm in self.topics.items():
-                of_topic = chunk.topics.add(topic=topic)
-                of_topic.queue_datas.add(cluster_name="east", broker_name="broker-a", write_queue_nums=4, perm=perm)
+            of_topic = chunk.topics.add(topic="orders")
+            of_topic.queue_datas.add(cluster_name="east", broker_name="broker-a", write_queue_nums=4, perm=6)
         yield pb.StreamRouteSnapshotResponse(chunk=chunk)
 
 

@@ -1,4 +1,4 @@
-"""What the views show of fleets in several states, and that each command they show is one of nsctl."""
+"""The console: what its views show of fleets in several states, that its commands exist, and what an observer reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from namesrv_api.v1 import route_data_pb2
 
 from nsctl.cli import app
 from nsctl.commands.findings import Code, Finding
-from nsctl.console import rows
-from nsctl.console.observer import Observation
+from nsctl.console import observer, rows
+from nsctl.console.observer import Observation, Observer
 from nsctl.held import BrokerKey
-from tests.support.fakes.observed_name_server import BROKER, NOW, drain, entry, live, seen
+from tests.support.fakes.observed_name_server import BROKER, NOW, FakeNameServer, drain, entry, live, seen
 
 SLAVE = BROKER._replace(id=1, addr="10.0.0.2:10911")
 LOST = route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
@@ -65,19 +65,6 @@ def test_a_group_says_how_it_is_and_which_command_helps(views: list[Observation]
 def test_groups_with_something_to_do_come_first() -> None:
     other = BrokerKey("west", "broker-b", 1, "10.0.0.9:10911")
     assert [row["key"].broker for row in rows.group_rows([seen(live(), live(other))], NOW)] == ["broker-b", "broker-a"]
-
-
-def test_what_was_seen_last_counts_only_while_none_answers() -> None:
-    gone = unreachable(seen(live(heard_at=NOW - 100)))
-    assert words(gone) == [("silent", "nsctl drain --cluster=east broker-a")]
-    assert rows.group_rows([gone, seen(name="ns-b")], NOW) == []
-
-
-def test_a_fleet_that_nobody_can_write_is_red_also_if_that_was_planned() -> None:
-    view = seen(live(), intents=(drain(),), perm=4)
-    assert found(view) == [("TOPICS_DRAINED", "bad"), ("INTENT_IN_FORCE", "idle")]
-    told = rows.summary(rows.findings([view]), [view], 1)
-    assert (told.text, told.tone) == ("1 name server, 1 broker: 1 problem", "bad")
 
 
 def test_findings_are_the_doctors_and_each_is_told_once() -> None:
@@ -175,3 +162,53 @@ def parsed(command: str) -> dict[str, Any]:
 @pytest.mark.parametrize("code", list(Code))
 def test_the_command_of_each_finding_is_one_of_nsctl(code: Code) -> None:
     assert parsed(rows.finding_row(Finding(code, "", ""))["more"]) is not None
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic time, which stands unless a test moves it."""
+    now = [1_000.0]
+    monkeypatch.setattr("nsctl.console.observer.time.monotonic", lambda: now[0])
+    return now
+
+
+def observed(watched: Observer) -> Observer:
+    """After one more question."""
+    watched.seen = watched.observed()
+    return watched
+
+
+def topics(watched: Observer) -> set[str]:
+    return set() if watched.seen.held is None else set(watched.seen.held.tables.routes)
+
+
+def test_tables_are_read_after_a_change_at_most_every_two_seconds(clock: list[float]) -> None:
+    server = FakeNameServer()
+    watched = observed(Observer(server))
+    server.revision = 2
+    server.calls.clear()
+    observed(watched)
+    assert server.calls == ["GetNamesrvStatus"]
+    clock[0] += observer.READ_SECONDS
+    observed(watched)
+    assert "GetRouteDigest" in server.calls
+    assert watched.seen.held is not None
+    assert watched.seen.held.status.header.revision == 2
+
+
+def test_without_a_change_only_brokers_are_read_again(clock: list[float]) -> None:
+    server = FakeNameServer()
+    watched = observed(Observer(server))
+    server.calls.clear()
+    clock[0] += observer.RENEW_SECONDS
+    observed(watched)
+    assert server.calls == [*["GetNamesrvStatus"] * 2, "GetDiagnostics", "StreamRouteSnapshot"]
+    assert topics(watched) == {"orders"}
+
+
+def test_a_name_server_whose_times_make_no_sense_is_unreachable() -> None:
+    server = FakeNameServer()
+    server.status = {"guard_tripped": True, "guard_ends_at_millis": 1 << 62}
+    watched = observed(Observer(server))
+    assert watched.seen.silence is not None
+    assert "out of range" in watched.seen.silence.what
