@@ -19,7 +19,7 @@ from route_pipeline.log.route_log import RouteLog
 from route_pipeline.spark_errors import one_line
 from tests.properties import examples
 from tests.support.programs.processes import BIN
-from tests.support.routes.log_rows import append, cluster, read, staged
+from tests.support.routes.log_rows import append, append_rows, cluster, read
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 
@@ -35,43 +35,34 @@ def assert_refused(result: Result, problem: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_bad_list_of_name_servers_is_refused(tmp_path: Path) -> None:
-    assert_refused(run("ingest", "--namesrv", "a:1,,b:2", "--out", tmp_path / "out"), "--namesrv: ")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "problem"),
-    [
-        ("onCompacted", "is not NAME=VALUE"),
-        ("onCompacted=resink", "option 'onCompacted' is 'resink': Input should be 'fail' or 'resync'"),
-        ("ONCOMPACTED=resink", "option 'onCompacted' is 'resink'"),
-        ("onCompact=fail", "did you mean 'onCompacted'?"),
-        ("table=brokers", "the log is of everything"),
-    ],
-)
-def test_a_bad_option_is_refused_before_anything_is_made(tmp_path: Path, option: str, problem: str) -> None:
-    result = run("ingest", "--namesrv", "a:1", "--out", tmp_path / "out", "--option", option)
-    assert_refused(result, problem)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("place", ["ftp://host/log", "s3://", "hdfs://host:8020/log"])
-def test_a_place_that_cannot_be_is_refused(place: str) -> None:
-    assert_refused(run("ingest", "--namesrv", "a:1", "--out", place), place)
+INGEST = ["ingest", "--namesrv", "a:1", "--out"]
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        ([*INGEST, "NEW", "--namesrv", "a:1,,b:2"], "--namesrv: "),
+        ([*INGEST, "NEW", "--option", "onCompacted"], "is not NAME=VALUE"),
+        (
+            [*INGEST, "NEW", "--option", "onCompacted=resink"],
+            "option 'onCompacted' is 'resink': Input should be 'fail' or 'resync'",
+        ),
+        ([*INGEST, "NEW", "--option", "ONCOMPACTED=resink"], "option 'onCompacted' is 'resink'"),
+        ([*INGEST, "NEW", "--option", "onCompact=fail"], "did you mean 'onCompacted'?"),
+        ([*INGEST, "NEW", "--option", "table=brokers"], "the log is of everything"),
+        ([*INGEST, "ftp://host/log"], "ftp://host/log"),
+        ([*INGEST, "s3://"], "s3://"),
+        ([*INGEST, "hdfs://host:8020/log"], "hdfs://host:8020/log"),
         (["as-of", "LOG", "yesterday", "TopicTest"], "TIME 'yesterday' is not a time"),
-        (["report", "LOG/none"], "has no route log"),
+        (["report", "NEW"], "has no route log"),
         (["report", "LOG"], "has no batch yet"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(tmp_path: Path, words: list[str], problem: str) -> None:
-    RouteLog(Place(str(tmp_path)))
-    assert_refused(run(*(word.replace("LOG", str(tmp_path)) for word in words)), problem)
+def test_what_makes_no_sense_is_refused_and_nothing_is_made(tmp_path: Path, words: list[str], problem: str) -> None:
+    places = {"LOG": tmp_path / "log", "NEW": tmp_path / "new"}
+    RouteLog(Place(str(places["LOG"])))
+    assert_refused(run(*(places.get(word, word) for word in words)), problem)
+    assert not places["NEW"].exists()
 
 
 @pytest.mark.parametrize("library", ["deltalake", "duckdb", "pyarrow", "rich"])
@@ -107,9 +98,7 @@ def test_the_answers_are_a_route_no_route_and_not_known(tmp_path: Path) -> None:
     log = RouteLog(Place(str(tmp_path / "log")))
     queues = {"table_name": "topic_queues", "key": "T/c/b", "topic": "T", "cluster_name": "c", "broker_name": "b"}
     numbers = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, "from_snapshot": True}
-    put = cluster(1) | queues | numbers
-    rows = staged(log.place, put, read(1, "snapshot"))
-    log.append(rows.files, rows.reads)
+    append_rows(log, cluster(1) | queues | numbers, read(1, "snapshot"))
 
     def said(at: str, topic: str) -> str:
         result = run("as-of", log.place.url, at, topic)

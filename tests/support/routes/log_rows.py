@@ -45,8 +45,13 @@ def staged(place: Place, *rows: dict[str, Any], at: datetime = NOON) -> BatchRow
 
 def append(log: RouteLog, *revisions: int, op: str = "changes") -> int:
     """Appends a batch with a row for each revision; its number."""
-    rows = staged(log.place, *(cluster(one) for one in revisions), read(max(revisions), op))
-    return log.append(rows.files, rows.reads)
+    return append_rows(log, *(cluster(one) for one in revisions), read(max(revisions), op))
+
+
+def append_rows(log: RouteLog, *rows: dict[str, Any], at: datetime = NOON) -> int:
+    """Appends a batch with these rows; its number."""
+    batch = staged(log.place, *rows, at=at)
+    return log.append(batch.files, batch.reads)
 
 
 def die_at(step: str) -> None:

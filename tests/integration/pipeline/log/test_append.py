@@ -26,7 +26,9 @@ from route_pipeline.log.data_files import statistics_of
 from route_pipeline.log.place import STATISTICS, LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.questions import questions
-from tests.support.routes.log_rows import NOON, append, cluster, read, revisions_of, staged
+from tests.support.programs.s3_proxy import s3_proxy
+from tests.support.programs.s3_server import s3_client
+from tests.support.routes.log_rows import NOON, append, append_rows, cluster, read, revisions_of, staged
 
 COMMIT = "create_write_transaction"
 
@@ -50,10 +52,9 @@ def test_of_writers_of_one_batch_one_wins_and_the_others_end_in_one_line(place: 
         logs, barrier = [RouteLog(place) for _ in range(3)], Barrier(3)
 
         def race(log: RouteLog, barrier: Barrier = barrier, revision: int = number + 1) -> str:
-            rows = staged(log.place, cluster(revision), read(revision))
             barrier.wait(30)
             try:
-                log.append(rows.files, rows.reads)
+                append_rows(log, cluster(revision), read(revision))
             except ConflictError as error:
                 return str(error)
             return "won"
@@ -194,8 +195,7 @@ def test_a_stream_that_was_planned_without_the_log_may_not_repeat_a_snapshot(pla
 def test_statistics_are_those_of_the_file(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "log"))
     log = RouteLog(place)
-    rows = staged(place, *(cluster(number, name=f"c{number:03}") for number in range(300)), read(300))
-    log.append(rows.files, rows.reads)
+    append_rows(log, *(cluster(number, name=f"c{number:03}") for number in range(300)), read(300))
     (path,) = (uri for uri in log.table.file_uris() if "kind=changes" in uri)
     table, told = pq.read_table(path), json.loads(statistics_of(pq.read_metadata(path)))
     assert told["numRecords"] == 300
@@ -221,8 +221,7 @@ def test_the_position_is_of_a_name_server_and_not_of_its_address(place: Place) -
         [read(7, namesrv="ns-b", key="other:2")],
         [read(9, "snapshot", namesrv="ns-c", key="h:1", snapshot=2)],
     ):
-        rows = staged(place, *reads)
-        log.append(rows.files, rows.reads)
+        append_rows(log, *reads)
     assert log.reads == RouteLog(place).reads
     told = {name: (one.address, one.position.revision) for name, one in log.reads.items()}
     assert told == {"ns-a": ("", 1), "ns-b": ("other:2", 7), "ns-c": ("h:1", 9)}
@@ -230,12 +229,10 @@ def test_the_position_is_of_a_name_server_and_not_of_its_address(place: Place) -
 
 def test_a_quiet_name_server_is_known_for_longer_and_a_lost_one_is_not(place: Place) -> None:
     log = RouteLog(place, now=lambda: NOON + timedelta(hours=3))
-    rows = staged(place, read(1, "snapshot"), read(1, "snapshot", namesrv="ns-b", key="h:2"))
-    log.append(rows.files, rows.reads)
-    rows = staged(place, read(1, "lost", namesrv="ns-b", key="h:2", at=NOON + timedelta(hours=1)))
+    append_rows(log, read(1, "snapshot"), read(1, "snapshot", namesrv="ns-b", key="h:2"))
+    append_rows(log, read(1, "lost", namesrv="ns-b", key="h:2", at=NOON + timedelta(hours=1)))
     later = NOON + timedelta(hours=2)
     quiet = {name: int(later.timestamp() * 1e6) for name in ("ns-a", "ns-b")}
-    log.append(rows.files, rows.reads)
     log.append([], [], quiet=quiet)
     again = RouteLog(place)
     assert {name: one.known_until for name, one in again.reads.items()} == {"ns-a": later, "ns-b": NOON}
@@ -259,19 +256,13 @@ def test_maintenance_replaces_files_by_fewer_and_changes_no_row(place: Place) ->
 
 def test_days_are_dropped_only_if_each_name_server_has_a_snapshot_since(place: Place) -> None:
     today = NOON
-
-    def now() -> datetime:
-        return today
-
-    log = RouteLog(place, now=now)
+    log = RouteLog(place, now=lambda: today)
     append(log, 1, op="snapshot")
     today = NOON + timedelta(days=10)
-    rows = staged(place, cluster(2), read(2), at=today)
-    log.append(rows.files, rows.reads)
+    append_rows(log, cluster(2), read(2), at=today)
     with pytest.raises(LogError, match="ns-a: no snapshot since 2026-01-07, so nothing would be known"):
         log.maintain(5, timedelta(hours=1))
-    rows = staged(place, cluster(3, snapshot=2), read(3, "snapshot", snapshot=2), at=today)
-    log.append(rows.files, rows.reads)
+    append_rows(log, cluster(3, snapshot=2), read(3, "snapshot", snapshot=2), at=today)
     log.maintain(5, timedelta(hours=1))
     assert revisions_of(place) == [2, 3]
     assert RouteLog(place).reads["ns-a"].position.revision == 3
@@ -320,3 +311,23 @@ def test_a_disk_full_at_any_point_of_a_batch_is_told_and_costs_nothing(small_dis
     assert len(told) > 2
     assert [text for text in told if "\n" in text or "No space left on device" not in text] == []
     assert revisions_of(place) == [1]
+
+
+@pytest.mark.slow
+def test_a_batch_is_there_once_although_answers_of_its_commit_are_lost(s3_server: str, bucket: str) -> None:
+    with s3_proxy(s3_server) as endpoint:
+        log = RouteLog(Place(f"s3://{bucket}/log", {"AWS_ENDPOINT_URL": endpoint}))
+        assert [append(log, revision) for revision in range(1, 7)] == [0, 1, 2, 3, 4, 5]
+    assert revisions_of(Place(f"s3://{bucket}/log")) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.slow
+def test_a_writer_ends_whose_commit_the_bucket_let_another_overwrite(s3_server: str, bucket: str) -> None:
+    log, other = (RouteLog(Place(f"s3://{bucket}/{name}")) for name in ("log", "other"))
+    append(log, 1)
+    append(other, 2)
+    commit = f"changes/_delta_log/{log.table.version():020}.json"
+    store = s3_client(s3_server)
+    store.copy_object(Bucket=bucket, Key=f"log/{commit}", CopySource=f"{bucket}/other/{commit}")
+    with pytest.raises(ConflictError, match=r"the bucket must refuse that \(If-None-Match\)$"):
+        append(log, 3)
