@@ -18,8 +18,12 @@ from tests.support.registrations import register
 UNKNOWN = '{"format": 1, "calls": [{"call": "ConfirmBrokerLoss", "request": {}}]}'
 
 
-def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tmp_path: Path) -> None:
-    file = tmp_path / "kept.json"
+def kept_intents(*here: str) -> list[tuple[object, ...]]:
+    return [tuple(row.get(key) for key in ("kind", "topic", "ends_at", "comment")) for row in rows("intents", *here)]
+
+
+def test_a_backup_is_made_so_at_another_name_server_and_at_an_empty_one(tmp_path: Path) -> None:
+    file = str(tmp_path / "kept.json")
     with (
         NamesrvProcess("--data-dir", str(tmp_path / "a")) as first,
         NamesrvProcess("--data-dir", str(tmp_path / "b")) as second,
@@ -32,22 +36,33 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
         run("delete-topic", "Other", "--force", "--hold", "--why", "legal", *here)
         run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", *here)
         run("config", "set", "scanNotActiveBrokerInterval=30000", *here)
-        run("backup", "save", str(file), *here)
-        assert file.stat().st_mode & 0o777 == 0o600
-        assert "File exists" in run("backup", "save", str(file), *here, exit_code=USAGE).output
+        output = run("backup", "save", file, *here).output
+        assert "left out: the journal, topics deleted without --hold, and what brokers report" in output
+        assert "listen" in json.loads(Path(file).read_bytes())["left_out"]["settings"]
+        assert Path(file).stat().st_mode & 0o777 == 0o600
+        assert "File exists" in run("backup", "save", file, *here, exit_code=USAGE).output
+        kept = kept_intents(*here)
 
-        run("backup", "restore", str(file), "--dry-run", *there)
-        assert rows("intents", *there) == []
-        refused = run("backup", "restore", str(file), *there, exit_code=REFUSED).output
+        run("backup", "restore", file, "--dry-run", *there)
+        assert kept_intents(*there) == []
+        refused = run("backup", "restore", file, *there, exit_code=REFUSED).output
         assert refused.count("failed: TOPICS_IN_USE") == 2
         assert "repeat with --force" in refused
-        run("backup", "restore", str(file), "--force", *there)
-        kept = [(row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows("intents", *here)]
-        assert [
-            (row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows("intents", *there)
-        ] == kept
+        run("backup", "restore", file, "--force", *there)
+        assert kept_intents(*there) == kept
         assert [row["value"] for row in rows("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest", *there)] == ["broker-a:4"]
         assert [row["value"] for row in rows("config", "show", "scanNotActiveBrokerInterval", *there)] == ["30000"]
+    with NamesrvProcess("--data-dir", str(tmp_path / "c")) as empty, empty.connect() as client:
+        there = ("--namesrv", str(empty.endpoint))
+        for dry_run, result in ((("--dry-run",), "would be done"), ((), "done")):
+            output = run("backup", "restore", file, *dry_run, *there).output
+            assert output.count(f"{result}, awaits registration") == 2
+            assert "warning: 2 intents about what nobody has registered yet" in output
+        assert [row["awaits_registration"] for row in rows("intents", *there)] == [True, True]
+        assert kept_intents(*there) == kept
+        register(client, "TopicTest", "Other")
+        assert rows("route", "TopicTest", *there)[0]["permission"] == "R--", "in force from the first registration"
+        assert client.route("Other") is None
 
 
 def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(tmp_path: Path) -> None:
@@ -79,35 +94,6 @@ def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(
     with NamesrvProcess("--data-dir", str(file.parent)) as again:
         kept = rows("kv", "list", "ORDER_TOPIC_CONFIG", "--namesrv", str(again.endpoint))
         assert [row["key"] for row in kept] == ["%RETRY%x"]
-
-
-def test_a_backup_is_restored_on_an_empty_name_server_and_in_force_from_the_first_word(tmp_path: Path) -> None:
-    file = tmp_path / "kept.json"
-    with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv, namesrv.connect() as client:
-        here = ("--namesrv", str(namesrv.endpoint))
-        register(client, "TopicTest", "Other")
-        run("drain", "broker-a", "--force", "--for", "2h", "--why", "new disks", *here)
-        run("delete-topic", "Other", "--force", "--hold", *here)
-        output = run("backup", "save", str(file), *here).output
-        assert "left out: the journal, topics deleted without --hold, and what brokers report" in output
-        assert "listen" in json.loads(file.read_bytes())["left_out"]["settings"]
-        kept = rows("intents", *here)
-        namesrv.kill()
-    with NamesrvProcess("--data-dir", str(tmp_path / "b")) as empty, empty.connect() as client:
-        here = ("--namesrv", str(empty.endpoint))
-        for dry_run, result in ((("--dry-run",), "would be done"), ((), "done")):
-            output = run("backup", "restore", str(file), *dry_run, *here).output
-            assert output.count(f"{result}, awaits registration") == 2
-            assert "warning: 2 intents about what nobody has registered yet" in output
-        restored = rows("intents", *here)
-        assert [row["awaits_registration"] for row in restored] == [True, True]
-        for row in (*kept, *restored):
-            for field in ("endpoint", "since", "caller", "awaits_registration"):
-                del row[field]
-        assert restored == kept
-        register(client, "TopicTest", "Other")
-        assert rows("route", "TopicTest", *here)[0]["permission"] == "R--"
-        assert client.route("Other") is None
 
 
 def test_an_intent_of_an_unknown_kind_is_named_and_the_rest_is_saved(
