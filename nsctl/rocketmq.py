@@ -57,10 +57,6 @@ class RocketmqError(CallError):
     """A program of RocketMQ answered with an error, or did not answer."""
 
 
-class _NotFound(Exception):
-    """It has no such topic or namespace."""
-
-
 class _Connection:
     """A connection to a name server or a broker."""
 
@@ -95,7 +91,14 @@ class _Connection:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def _ask(self, code: int, fields: Mapping[str, str], read: Callable[[Any], ReadT]) -> ReadT:
+    def _ask(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        read: Callable[[Any], ReadT],
+        absent: Callable[[], ReadT] | None = None,
+    ) -> ReadT:
+        """Makes a call, and reads its answer; ``absent`` makes it if there is no such topic or namespace."""
         values = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": _VERSION}
         header = json.dumps(values).encode()
         try:
@@ -111,8 +114,8 @@ class _Connection:
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             problem = f"answered something else than RocketMQ's protocol: {error!r}"
             raise self._failed(problem) from error
-        if code in _NOT_FOUND and answer.get("code") == _NOT_FOUND[code]:
-            raise _NotFound
+        if absent is not None and answer.get("code") == _NOT_FOUND[code]:
+            return absent()
         raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}"[:MAX_REMARK_CHARACTERS])
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
@@ -168,17 +171,11 @@ class RocketmqNamesrv(_Connection):
     def route(self, topic: str) -> route_data_pb2.TopicRouteData | None:
         """A topic's route; None if there is none. Raises CallError."""
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        try:
-            return self._ask(_ROUTE, fields, _route)
-        except _NotFound:
-            return None
+        return self._ask(_ROUTE, fields, _route, lambda: None)
 
     def kv(self, namespace: str) -> dict[str, str]:
         """The keys of a namespace of the KV configuration with their values. Raises CallError."""
-        try:
-            return self._ask(_KV_LIST, {"namespace": namespace}, lambda told: dict(told["table"]))
-        except _NotFound:
-            return {}
+        return self._ask(_KV_LIST, {"namespace": namespace}, lambda told: dict(told["table"]), dict)
 
     def settings(self) -> dict[str, str]:
         """All settings (mqadmin getNamesrvConfig). Raises CallError."""
