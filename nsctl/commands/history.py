@@ -6,9 +6,9 @@ import heapq
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from namesrv_api.v1 import admin_service_pb2
@@ -122,13 +122,23 @@ def newest_rows(server: NamesrvClient, wanted: Wanted) -> list[Row]:
     """The newest entries of one name server, oldest first."""
     # The journal's times are by the clock of its name server.
     since = None if wanted.since is None else int((clock_of(server).theirs - wanted.since) * 1000)
+    return _rows(server, wanted, wanted.limit, from_millis=since)
+
+
+def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> list[Row]:
+    """At most so many of the newest entries of one name server within bounds, oldest first."""
+    size = PAGE if wanted.causes else min(most, PAGE)
     request = admin_service_pb2.ListAuditEntriesRequest(
-        topic=wanted.topic,
-        broker_name=wanted.broker,
-        from_millis=since,
-        page_size=PAGE if wanted.causes else min(wanted.limit, PAGE),
+        topic=wanted.topic, broker_name=wanted.broker, page_size=size, **bounds
     )
-    return _rows(server, islice(_of_causes(entries(server, request), wanted.causes), wanted.limit))
+    causes = set(wanted.causes)
+    found = (
+        one
+        for one in entries(server, request)
+        if not causes or causes.intersection((_plain(one.cause), _plain(reason_of(one))))
+    )
+    rows: list[Row] = [{"endpoint": str(server.endpoint), **row(entry)} for entry in islice(found, most)]
+    return rows[::-1]
 
 
 def in_order(journals: Iterable[Iterable[Row]]) -> list[Row]:
@@ -197,30 +207,11 @@ class _Followed:
     def _rows_after(self, after: Position, now: Position) -> list[Row]:
         if after == now:
             return []
-        request = admin_service_pb2.ListAuditEntriesRequest(
-            topic=self._wanted.topic,
-            broker_name=self._wanted.broker,
-            after_epoch=after.epoch,
-            after_revision=after.revision,
-            page_size=PAGE,
-        )
-        new = _of_causes(entries(self._server, request), self._wanted.causes)
-        rows = _rows(self._server, islice(new, MOST_NEW_ENTRIES + 1))
+        bounds = {"after_epoch": after.epoch, "after_revision": after.revision}
+        rows = _rows(self._server, self._wanted, MOST_NEW_ENTRIES + 1, **bounds)
         if len(rows) > MOST_NEW_ENTRIES:
             self._note(f"{self._server.endpoint}: more than {MOST_NEW_ENTRIES:,} new entries: the oldest are left out")
         return rows[-MOST_NEW_ENTRIES:]
-
-
-def _rows(server: NamesrvClient, found: Iterable[admin_service_pb2.AuditEntry]) -> list[Row]:
-    """Entries as rows, the other way round."""
-    rows: list[Row] = [{"endpoint": str(server.endpoint), **row(entry)} for entry in found]
-    return rows[::-1]
-
-
-def _of_causes(
-    found: Iterable[admin_service_pb2.AuditEntry], causes: Sequence[str]
-) -> Iterator[admin_service_pb2.AuditEntry]:
-    return (entry for entry in found if not causes or {_plain(entry.cause), _plain(reason_of(entry))} & set(causes))
 
 
 def _plain(cause: str) -> str:
