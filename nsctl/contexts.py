@@ -67,7 +67,9 @@ def name_servers(flag: str | None, context: str | None, environment: Mapping[str
     if text := environment.get(NAMESRV_VARIABLE):
         return _parsed(NAMESRV_VARIABLE, text)
     if text := environment.get(LISTENER_VARIABLE):
-        return tuple(map(_reachable, _parsed(LISTENER_VARIABLE, text)))
+        # Nobody can call the address of all interfaces.
+        listeners = _parsed(LISTENER_VARIABLE, text)
+        return tuple(Endpoint(_LOOPBACK_OF.get(one.host, one.host), one.port) for one in listeners)
     raise ContextError(
         f"which name servers? Give --namesrv 'host:port;host:port', set {NAMESRV_VARIABLE}, or write {file}"
     )
@@ -129,11 +131,6 @@ def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, o
         there = ", ".join(sorted(contexts)) if isinstance(contexts, dict) and contexts else "none"
         raise ContextError(f"{file}: there is no context {name!r:.100}; there are: {there:.1000}")
     return f"{file}: contexts.{name:.100}", contexts[name]
-
-
-def _reachable(listener: Endpoint) -> Endpoint:
-    """The address at which a listener answers its own machine: nobody can call the address of all interfaces."""
-    return Endpoint(_LOOPBACK_OF.get(listener.host, listener.host), listener.port)
 
 
 def _parsed(where: str, text: str | Sequence[str]) -> tuple[Endpoint, ...]:

@@ -67,10 +67,11 @@ def save(session: Session, file: File) -> None:
 def bring_back(session: Session, file: File, force: Force = False, dry_run: DryRun = False) -> None:
     """Applies a file of ``backup save`` to all name servers. Removes nothing."""
     try:
-        requests = [_request(one, force=force, dry_run=dry_run) for one in read_file(file, FORMAT)["calls"]]
+        requests = [_request(one, force=force, dry_run=dry_run) for one in read_file(file)["calls"]]
     except (KeyError, TypeError, ValueError, ParseError) as error:
         raise typer.BadParameter(f"{file} is no file of `nsctl backup save`: {error!r}") from error
-    in_force = [request for request in requests if not _has_ended(request)]
+    now = _now()
+    in_force = [request for request in requests if not 0 < getattr(request, "ends_at_millis", 0) <= now]
     rows: list[Row] = []
     for endpoint, answer in session.servers.each(lambda server: list(_made_so(server, in_force))):
         awaiting = 0
@@ -116,7 +117,7 @@ def write_new(file: Path, content: object) -> None:
         raise typer.BadParameter(f"{file}: {error.strerror}") from error
 
 
-def read_file(file: Path, wanted_format: int) -> dict[str, Any]:
+def read_file(file: Path) -> dict[str, Any]:
     """Reads what ``write_new`` wrote. Raises typer.BadParameter if it is something else."""
     try:
         if not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:
@@ -126,8 +127,8 @@ def read_file(file: Path, wanted_format: int) -> dict[str, Any]:
         raise typer.BadParameter(f"{file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != wanted_format:
-        raise typer.BadParameter(f"{file} has no format {wanted_format}, which this nsctl knows")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise typer.BadParameter(f"{file} has no format {FORMAT}, which this nsctl knows")
     return content
 
 
@@ -179,10 +180,6 @@ def _request(one: dict[str, Any], *, force: bool, dry_run: bool) -> Any:
     if isinstance(request, pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest):
         request.force = force
     return request
-
-
-def _has_ended(request: Any) -> bool:
-    return "ends_at_millis" in request.DESCRIPTOR.fields_by_name and 0 < request.ends_at_millis <= _now()
 
 
 def _made_so(server: NamesrvClient, requests: list[Any]) -> Iterator[tuple[str, str, CallError | None]]:

@@ -172,20 +172,15 @@ def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float)
         if not live.has_channel and not live.unconfirmed:
             what = f"{who} has no channel: its death shows only after its timeout"
             yield Finding(Code.BROKER_WITHOUT_CHANNEL, what, "run the broker agent beside it")
-    yield from _unreachable(lives)
-    for (cluster, name), members in groups.items():
-        if all(live.broker_id != 0 for live in members):
-            what = f"group {name} of {cluster} has no master: {counted(len(members), 'slave')}"
-            yield Finding(Code.GROUP_WITHOUT_MASTER, what, "start the master, or promote a slave")
-
-
-def _unreachable(lives: Collection[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:
-    """Brokers at addresses that other machines cannot call."""
     unreachable = set(unreachable_addresses(one.broker_addr for one in lives))
     if odd := [one for one in lives if one.broker_addr in unreachable]:
         who = named([f"{one.broker_name} ({one.broker_addr})" for one in odd])
         what = f"{counted(len(odd), 'broker')} registered an address that other machines cannot call: {who}"
         yield Finding(Code.BROKER_ADDRESS_LOCAL, what, "set the address that clients call (RocketMQ: brokerIP1)")
+    for (cluster, name), members in groups.items():
+        if all(live.broker_id != 0 for live in members):
+            what = f"group {name} of {cluster} has no master: {counted(len(members), 'slave')}"
+            yield Finding(Code.GROUP_WITHOUT_MASTER, what, "start the master, or promote a slave")
 
 
 def check_names(groups: Iterable[GroupKey]) -> Iterator[Finding]:

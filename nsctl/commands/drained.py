@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
@@ -94,16 +93,12 @@ def _show(session: Session, held: Held, named: Named, address: Endpoint) -> None
     elif held.load.written_per_second:
         rate = f"{held.load.written_per_second:,.1f} messages per second"
         session.note(f"{who} was written to during the last 10 s: {rate}")
-    _note_where_not_drained(session, named)
-    if held.messages:
-        session.found(FOUND)
-
-
-def _note_where_not_drained(session: Session, named: Named) -> None:
-    """Says where producers get the broker as writable. Name servers that hide their intents are left out."""
+    # Producers get it as writable there. Name servers that hide their intents are left out.
     for endpoint, groups in session.servers.each(lambda server: drains(all_intents(server))):
         if not isinstance(groups, CallError) and not any(_is_of(named, *group) for group in groups):
             session.note(f"{endpoint}: {named.broker} is not drained there")
+    if held.messages:
+        session.found(FOUND)
 
 
 def _is_of(named: Named, cluster: str, broker: str) -> bool:
@@ -120,8 +115,14 @@ def _address(session: Session, named: Named, given: str | None, *, yes: bool) ->
             return Endpoint.parse(given)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    answers = session.each(lambda server: _masters(server, named))
-    found = sorted(set().union(*answers.values()))
+    found = sorted(
+        {
+            live.broker_addr
+            for lives in session.each(live_brokers).values()
+            for live in lives
+            if live.broker_id == MASTER_ID and _is_of(named, live.cluster_name, live.broker_name)
+        }
+    )
     if len(found) != 1:
         told = f"has several: {', '.join(found)}" if found else "has none that is registered"
         session.note(f"{named.broker} is asked at its master, and {told}; name it with --broker-addr HOST:PORT")
@@ -147,11 +148,3 @@ def pause(seconds: float) -> None:
 def at_terminal() -> bool:
     """Whether somebody can answer a question."""
     return sys.stdin.isatty()
-
-
-def _masters(server: NamesrvClient, named: Named) -> set[str]:
-    return {
-        live.broker_addr
-        for live in live_brokers(server)
-        if live.broker_id == MASTER_ID and _is_of(named, live.cluster_name, live.broker_name)
-    }

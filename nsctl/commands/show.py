@@ -30,16 +30,17 @@ GROUP = (
 )
 QUEUES = ("read_queues=read_queue_nums", "write_queues=write_queue_nums", "permission")
 
-SILENT: Row = {"state": "unreachable"}
-
 
 def status(session: Session) -> None:
     """Shows the state of each name server: warm-up, guard, revision, counts."""
     rows: list[Row] = []
     found = session.each(lambda server: server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest()))
     for endpoint in (str(server.endpoint) for server in session.servers.all):
-        told = {"state": _state(found[endpoint]), **row(found[endpoint])} if endpoint in found else SILENT
-        rows.append({"endpoint": endpoint, **told})
+        if (told := found.get(endpoint)) is None:
+            rows.append({"endpoint": endpoint, "state": "unreachable"})
+        else:
+            state = f"{'ready' if told.warm else 'warming'}{', guard holds brokers' if told.guard_tripped else ''}"
+            rows.append({"endpoint": endpoint, "state": state, **row(told)})
     columns = (
         "endpoint",
         "name=header.namesrv_name",
@@ -52,12 +53,6 @@ def status(session: Session) -> None:
         "started_at",
     )
     session.show(rows, columns)
-
-
-def _state(status: pb.GetNamesrvStatusResponse) -> str:
-    """The state in words."""
-    guard = ", guard holds brokers" if status.guard_tripped else ""
-    return f"{'ready' if status.warm else 'warming'}{guard}"
 
 
 def cluster(session: Session) -> None:
