@@ -162,7 +162,7 @@ class RocketmqNamesrv(_Connection):
 
     def groups(self) -> list[route_data_pb2.BrokerData]:
         """All broker groups that it shows. Raises CallError."""
-        return self._ask(_CLUSTER_INFO, {}, _groups)
+        return self._ask(_CLUSTER_INFO, {}, lambda told: [*map(_group, told.get("brokerAddrTable", {}).values())])
 
     def topics(self) -> list[str]:
         """All topics. Raises CallError."""
@@ -245,10 +245,6 @@ def _load(table: Mapping[str, str]) -> Load:
     # StoreStatsService writes the rates of 10, 60 and 600 s with spaces between. It leaves out what it cannot know yet.
     last_ten_seconds = table.get("putTps", "").partition(" ")[0]
     return Load(delayed, timed, float(last_ten_seconds) if last_ten_seconds else None)
-
-
-def _groups(told: Mapping[str, Any]) -> list[route_data_pb2.BrokerData]:
-    return [_group(row) for row in told.get("brokerAddrTable", {}).values()]
 
 
 def _route(told: Mapping[str, Any]) -> route_data_pb2.TopicRouteData:

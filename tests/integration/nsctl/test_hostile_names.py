@@ -96,16 +96,12 @@ def rocketmq(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_what_a_name_server_of_rocketmq_says_is_shown_and_not_obeyed(rocketmq: str, form: str) -> None:
+@pytest.mark.parametrize("command", [("compare-rocketmq",), ("drained", "b", "--broker-addr")], ids=" ".join)
+def test_what_a_program_of_rocketmq_says_is_shown_and_not_obeyed(
+    rocketmq: str, command: tuple[str, ...], form: str
+) -> None:
     with hostile_server(filled) as namesrv:
-        shown_and_not_obeyed(["compare-rocketmq", rocketmq, "--namesrv", str(namesrv), "-o", form], form)
-
-
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_what_a_broker_of_rocketmq_says_is_shown_and_not_obeyed(rocketmq: str, form: str) -> None:
-    with hostile_server(filled) as namesrv:
-        command = ["drained", "b", "--broker-addr", rocketmq, "--namesrv", str(namesrv), "-o", form]
-        shown_and_not_obeyed(command, form)
+        shown_and_not_obeyed([*command, rocketmq, "--namesrv", str(namesrv), "-o", form], form)
 
 
 @pytest.mark.parametrize("form", ["table", "json"])

@@ -27,7 +27,10 @@ from route_pipeline.name_server import ColdError, NamesrvError
 from route_pipeline.questions import Questions, Row, questions, store_history
 from route_pipeline.report_data import collect_charts, collect_report
 from tests.support.fakes.snapshot_name_server import (
+    CHUNKS,
+    QUICK,
     FakeNamesrv,
+    Pair,
     Response,
     fleet_chunk,
     gone,
@@ -37,16 +40,13 @@ from tests.support.fakes.snapshot_name_server import (
     serving,
     snapshot,
     topics_chunk,
+    two_alike,
 )
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 
-TOPICS = topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)])
-CHUNKS = (fleet_chunk(id0="10.0.0.1:10911", id1="10.0.0.2:10911"), TOPICS)
-QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 NOT_YET = datetime.max.replace(tzinfo=UTC)
-Pair = tuple[FakeNamesrv, FakeNamesrv]
 
 
 @pytest.fixture
@@ -56,9 +56,8 @@ def log(tmp_path: Path) -> RouteLog:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Two name servers with the same tables."""
-    with serving(snapshot(*CHUNKS)) as first, serving(snapshot(*CHUNKS, namesrv="ns-b"), namesrv="ns-b") as second:
-        yield first, second
+    with two_alike() as fakes:
+        yield fakes
 
 
 def ingest(log: RouteLog, *fakes: FakeNamesrv, **more: Any) -> list[Appended]:
@@ -109,7 +108,7 @@ def test_a_snapshot_that_breaks_off_leaves_no_batch_and_is_read_again(log: Route
 
     def broken(context: grpc.ServicerContext) -> Iterator[Response]:
         yield header("ns-b")
-        yield Response(chunk=TOPICS)
+        yield Response(chunk=CHUNKS[1])
         context.abort(grpc.StatusCode.INTERNAL, "killed")
 
     pair[1].script = broken

@@ -16,34 +16,20 @@ from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions, views_of
 from route_pipeline.spark_errors import one_line
-from tests.support.fakes.snapshot_name_server import (
-    FakeNamesrv,
-    fleet_chunk,
-    gone,
-    put,
-    queue,
-    serving,
-    snapshot,
-    topics_chunk,
-)
+from tests.support.fakes.snapshot_name_server import QUICK, FakeNamesrv, Pair, gone, put, queue, two_alike
 from tests.support.spark_session import spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
-TOPICS = topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)])
-CHUNKS = (fleet_chunk(id0="10.0.0.1:10911", id1="10.0.0.2:10911"), TOPICS)
-Pair = tuple[FakeNamesrv, FakeNamesrv]
-QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
-
 
 @pytest.fixture
 def pair(spark: SparkSession) -> Iterator[Pair]:
     """Two name servers with the same tables. They start after Spark: a fork under gRPC's threads can go wrong."""
     assert spark.version
-    with serving(snapshot(*CHUNKS)) as first, serving(snapshot(*CHUNKS, namesrv="ns-b"), namesrv="ns-b") as second:
-        yield first, second
+    with two_alike() as fakes:
+        yield fakes
 
 
 def test_the_schema_that_spark_sees_is_the_declared_one(spark: SparkSession, pair: Pair) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import grpc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
@@ -179,3 +180,20 @@ def gone(topic: str) -> route_service_pb2.RouteChange:
             reason=route_data_pb2.REMOVAL_REASON_NOT_IN_REGISTRATION,
         )
     )
+
+
+CHUNKS = (
+    fleet_chunk(id0="10.0.0.1:10911", id1="10.0.0.2:10911"),
+    topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)]),
+)
+"""Two brokers of a group, and two topics."""
+QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
+"""Options of a reader of fakes."""
+Pair = tuple[FakeNamesrv, FakeNamesrv]
+
+
+@contextmanager
+def two_alike() -> Iterator[Pair]:
+    """Two name servers with the same tables."""
+    with serving(snapshot(*CHUNKS)) as first, serving(snapshot(*CHUNKS, namesrv="ns-b"), namesrv="ns-b") as second:
+        yield first, second
