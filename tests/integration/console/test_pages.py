@@ -21,7 +21,7 @@ from nsctl.console.pages import Pages
 from tests.support.hostile.server import Answer, filled, hostile_server, refused
 from tests.support.patience import TIMEOUT
 from tests.support.programs.console_process import ConsoleProcess
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, OpenedChannel, ended, eventually
 from tests.support.registrations import identity, registration
 from tests.support.secured.fleet import Place, connected
 
@@ -42,19 +42,14 @@ class ShownFleet:
         self.channels: list[OpenedChannel] = []
 
     def register(self, at: int, broker: str = "broker-a", topics: tuple[str, ...] = ("orders",)) -> OpenedChannel:
-        channel = register(self.clients[at], broker, topics)
+        channel = self.clients[at].open_channel()
+        request = registration(topics, identity(f"{broker}:10911", 0, broker), channel_id=channel.id)
+        self.clients[at].registration.RegisterBroker(request, timeout=20)
         self.channels.append(channel)  # a stream that nobody holds ends
         return channel
 
     def shows(self, path: str, *texts: str) -> str:
         return eventually(lambda: self.console.read(path), lambda page: all(text in page for text in texts))
-
-
-def register(client: Client, broker: str, topics: tuple[str, ...]) -> OpenedChannel:
-    channel = client.open_channel()
-    request = registration(topics, identity(f"{broker}:10911", 0, broker), channel_id=channel.id)
-    client.registration.RegisterBroker(request, timeout=20)
-    return channel
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from namesrv_common.endpoints import Endpoint
 from route_client import AioRouteClient, KnownRoute, RouteClient, RouteClientError
 from tests.support.programs.agents import Agent, asking_all_the_time, joined, topics_of
-from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -45,14 +43,9 @@ class UpgradedFleet:
 
 
 def is_ready(endpoint: Endpoint) -> bool:
-    """What a readiness probe of Kubernetes asks."""
-    with grpc.insecure_channel(str(endpoint), [("grpc.use_local_subchannel_pool", 1)]) as connection:
-        request = health_pb2.HealthCheckRequest(service=ROUTE_SERVICE)
-        try:
-            answer = health_pb2_grpc.HealthStub(connection).Check(request, timeout=5)
-        except grpc.RpcError:
-            return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+    """Asks what a readiness probe asks."""
+    command = [str(BIN / "namesrv"), "healthcheck", "--namesrv", str(endpoint), "--service", ROUTE_SERVICE]
+    return ended(command).returncode == 0
 
 
 def answer_of(lookup: Callable[[], KnownRoute]) -> object:
@@ -61,16 +54,7 @@ def answer_of(lookup: Callable[[], KnownRoute]) -> object:
         known = lookup()
     except RouteClientError as error:
         return repr(error)
-    return brokers_of(known)
-
-
-def brokers_of(known: KnownRoute) -> list[dict[int, str]]:
     return [dict(group.broker_addrs) for group in known.route.broker_datas] if known.route else []
-
-
-def wait_for_ten_more(answers: list[object]) -> None:
-    count = len(answers)
-    eventually(lambda: len(answers), lambda now: now > count + 10)
 
 
 async def ask_anew(names: str) -> KnownRoute:
@@ -105,7 +89,8 @@ def test_name_servers_are_upgraded_one_by_one_and_no_lookup_fails_or_lacks_a_bro
         kept = clients.enter_context(asking_all_the_time(lambda: answer_of(lambda: lasting.route(TOPIC))))
         for number in range(3):
             fleet.upgrade(number)
-            wait_for_ten_more(new)
+            count = len(new)
+            eventually(lambda: len(new), lambda now: now > count + 10)  # noqa: B023 - called at once
             with fleet.servers[number].connect() as client:
                 assert topics_of(client) == topics, "what it serves once it is ready"
                 assert client.addrs() == {0: MASTER, 1: SLAVE}
