@@ -196,10 +196,7 @@ class BrokerController:
             The answers that arrived in time, in the order of their arrival.
         """
         results = self._outer_api.register_broker_all(
-            self._current.registration(),
-            force=force,
-            after_others=after_others,
-            timeout_seconds=self._register_seconds,
+            self._current.registration(), force=force, after_others=after_others, timeout_seconds=self._register_seconds
         )
         _log.debug("round_of_registrations", accepted=len(results))
         self._results.take(results, check_order_config=check_order_config)
@@ -259,11 +256,7 @@ class BrokerController:
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
-            [
-                (AGENT_SERVICE, operated),
-                (TOPIC_SERVICE, topics),
-                (CLIENT_SERVICE, ClientQueries(self._clients)),
-            ],
+            [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
             self._security.listener,
             admission=self._security.admission,
             observers=self._observation.observers,
@@ -341,9 +334,7 @@ class BrokerController:
 
     def _broker_down(self) -> None:
         self._outer_api.unregister_broker_all(
-            route_data_pb2.REMOVAL_REASON_BROKER_DOWN,
-            timeout_seconds=self._unregister_seconds,
-            wait=False,
+            route_data_pb2.REMOVAL_REASON_BROKER_DOWN, timeout_seconds=self._unregister_seconds, wait=False
         )
 
     def _broker_up(self) -> None:

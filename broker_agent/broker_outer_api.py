@@ -116,12 +116,7 @@ class BrokerOuterAPI:
             _log.info("name_servers_changed", **{how: [str(t.endpoint) for t in ts] for how, ts in named.items()})
 
     def register_broker_all(
-        self,
-        registration: Registration,
-        *,
-        force: bool,
-        timeout_seconds: float,
-        after_others: bool = False,
+        self, registration: Registration, *, force: bool, timeout_seconds: float, after_others: bool = False
     ) -> Results:
         """Registers the broker with every name server that needs it (RocketMQ: registerBrokerAll).
 
@@ -280,11 +275,7 @@ class Master:
 class RegistrationResults:
     """Takes the answers of a round (RocketMQ: handleRegisterBrokerResult)."""
 
-    def __init__(
-        self,
-        is_slave: Callable[[], bool],
-        update_order_topics: Callable[[Collection[str]], None],
-    ) -> None:
+    def __init__(self, is_slave: Callable[[], bool], update_order_topics: Callable[[Collection[str]], None]) -> None:
         self._is_slave = is_slave
         self._update_order_topics = update_order_topics
         # A thread of its own: it writes to the disk, and no registration may wait for a disk that hangs.

@@ -49,11 +49,7 @@ class BrokerProbe:
     """
 
     def __init__(
-        self,
-        check: Check | None,
-        timing: Timing,
-        failures: int = FAILURES,
-        wait: Wait = threading.Event.wait,
+        self, check: Check | None, timing: Timing, failures: int = FAILURES, wait: Wait = threading.Event.wait
     ) -> None:
         """Creates it; the broker is not looked at before ``start``.
 

@@ -112,12 +112,7 @@ def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManage
         return TopicConfigManager.own(settings.topics, built_in, timing=timing)
     # The version that a broker has before its first change; the file's version will be newer.
     without_file = TopicConfigTable(DataVersion(0, 0), built_in) if settings.topics_missing == "wait" else None
-    return TopicConfigManager.follow(
-        settings.topics,
-        without_file=without_file,
-        built_in=built_in,
-        timing=timing,
-    )
+    return TopicConfigManager.follow(settings.topics, without_file=without_file, built_in=built_in, timing=timing)
 
 
 add_command(app, "serve", AgentSettings, serve)

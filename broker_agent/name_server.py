@@ -11,12 +11,7 @@ import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import (
-    registration_service_pb2_grpc,
-    route_data_pb2,
-    route_service_pb2,
-    route_service_pb2_grpc,
-)
+from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 
 from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError

@@ -73,11 +73,7 @@ class CallRetries:
             return self._stopping.is_set() or self._timing.clock() + state.upcoming_sleep >= deadline
 
         retrying = Retrying(
-            retry=retry_if_exception(is_retryable),
-            wait=self._wait,
-            stop=out_of_time,
-            sleep=self._sleep,
-            reraise=True,
+            retry=retry_if_exception(is_retryable), wait=self._wait, stop=out_of_time, sleep=self._sleep, reraise=True
         )
         return retrying(call)
 

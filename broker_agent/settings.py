@@ -130,8 +130,7 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     )
     permits_file: Path | None = Field(None, description="TOML or JSON file of what each caller may do, watched.")
     listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
-        None,
-        description="Listener for clients, host:port; on loopback, 9 above the broker's port by default.",
+        None, description="Listener for clients, host:port; on loopback, 9 above the broker's port by default."
     )
     fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None,

@@ -75,10 +75,7 @@ def decoded(content: bytes, read: Callable[[str], ContentT]) -> ContentT:
 def parsed(text: str) -> object:
     """The value of a JSON text whose keys are unique. Raises ValueError."""
     return json.loads(
-        text,
-        object_pairs_hook=_object_without_duplicates,
-        parse_constant=_no_number,
-        parse_float=_finite,
+        text, object_pairs_hook=_object_without_duplicates, parse_constant=_no_number, parse_float=_finite
     )
 
 

@@ -6,11 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from namesrv_common.topic_names import (
-    AUTO_CREATE_TOPIC,
-    SYNC_MEMBER_TOPIC_PREFIX,
-    is_system_name,
-)
+from namesrv_common.topic_names import AUTO_CREATE_TOPIC, SYNC_MEMBER_TOPIC_PREFIX, is_system_name
 
 # The mapping of a static topic: which of the topic's queues a broker has now.
 

@@ -28,16 +28,7 @@ LOGGED_TOPICS = 20
 _ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
 _VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
 _TOPIC_FIELDS = frozenset(
-    {
-        "attributes",
-        "order",
-        "perm",
-        "readQueueNums",
-        "topicFilterType",
-        "topicName",
-        "topicSysFlag",
-        "writeQueueNums",
-    }
+    {"attributes", "order", "perm", "readQueueNums", "topicFilterType", "topicName", "topicSysFlag", "writeQueueNums"}
 )
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

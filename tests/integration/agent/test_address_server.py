@@ -190,11 +190,7 @@ def test_an_answer_that_is_cut_anywhere_changes_nothing(
     ],
 )
 def test_an_answer_of_no_certain_length_changes_nothing(
-    server: HttpServer,
-    ask: Callable[[str], Asking],
-    headers: list[tuple[str, str]],
-    body: bytes | None,
-    problem: str,
+    server: HttpServer, ask: Callable[[str], Asking], headers: list[tuple[str, str]], body: bytes | None, problem: str
 ) -> None:
     server.headers, server.body = headers or [("X-Nothing", "")], body or WHOLE
     asking = ask(server.url)

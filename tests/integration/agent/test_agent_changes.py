@@ -205,10 +205,7 @@ def test_filter_servers_of_clients_are_in_the_registration_as_they_come_and_go(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
     server = name_server()
-    with (
-        agent(server) as running,
-        grpc.insecure_channel(str(running.controller.listening_on)) as connection,
-    ):
+    with agent(server) as running, grpc.insecure_channel(str(running.controller.listening_on)) as connection:
         stub = client_service_pb2_grpc.ClientServiceStub(connection)
         request = client_service_pb2.OpenClientChannelRequest()
         channel: Any = stub.OpenClientChannel(request, timeout=TIMEOUT)

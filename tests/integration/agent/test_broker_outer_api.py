@@ -43,10 +43,7 @@ class _Stubborn(NamesrvTarget):
     let_go = threading.Event()
 
     def register(
-        self,
-        registration: Registration,
-        deadline: float,
-        since: Registration | None = None,
+        self, registration: Registration, deadline: float, since: Registration | None = None
     ) -> RegisterBrokerResult:
         assert self.let_go.wait(TIMEOUT)
         return super().register(registration, self._timing.clock() + TIMEOUT, since)

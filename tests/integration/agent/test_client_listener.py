@@ -15,15 +15,7 @@ from broker_agent.clients import limits
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
 from namesrv_common.grpc_errors import RichError
-from tests.integration.agent.client_listener import (
-    BROKER,
-    GROUP,
-    Channel,
-    Listener,
-    listener,
-    listening,
-    stub,
-)
+from tests.integration.agent.client_listener import BROKER, GROUP, Channel, Listener, listener, listening, stub
 from tests.support.fakes.agent_clients import consumer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Process, eventually

@@ -28,11 +28,7 @@ def samples(agent: Agent) -> dict[tuple[str, ...], float]:
 
 
 def test_each_name_server_has_its_series() -> None:
-    with (
-        name_servers(1) as [(server, _)],
-        free_port() as nobody,
-        Agent(joined(server, nobody), *METRICS) as agent,
-    ):
+    with name_servers(1) as [(server, _)], free_port() as nobody, Agent(joined(server, nobody), *METRICS) as agent:
         good, bad = str(server.endpoint), str(nobody)
         eventually(lambda: samples(agent), lambda seen: seen["registered", good] == 1)
         seen = eventually(lambda: samples(agent), lambda seen: ("registrations_total", bad, "full", "failed") in seen)

@@ -11,14 +11,7 @@ import grpc
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.registering_name_server import FakeNameServer
-from tests.support.programs.agents import (
-    NEVER_SCAN,
-    Agent,
-    AgentClient,
-    free_port,
-    joined,
-    name_servers,
-)
+from tests.support.programs.agents import NEVER_SCAN, Agent, AgentClient, free_port, joined, name_servers
 from tests.support.programs.processes import NamesrvProcess, eventually
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")

@@ -95,10 +95,7 @@ def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     error = NameServerError(RichError(grpc.StatusCode.UNAVAILABLE, "away"))
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
-    assert status.counts == {
-        (pb.REGISTRATION_KIND_FULL, "accepted"): 2,
-        (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2,
-    }
+    assert status.counts == {(pb.REGISTRATION_KIND_FULL, "accepted"): 2, (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2}
 
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")

@@ -66,8 +66,7 @@ def test_as_many_name_servers_as_allowed_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a:1;b:2", "a:1;b:2;", "a:1\nb:2\n", "# ours\r\na:1, # first\r\n\r\n  b:2 ;\r\n", " a:1 b:2 "],
+    "text", ["a:1;b:2", "a:1;b:2;", "a:1\nb:2\n", "# ours\r\na:1, # first\r\n\r\n  b:2 ;\r\n", " a:1 b:2 "]
 )
 def test_a_list_in_a_file_or_an_answer_may_have_lines_comments_and_a_separator_at_the_end(text: str) -> None:
     assert parse_list(text) == endpoints("a:1 b:2")
