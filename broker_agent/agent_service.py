@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
-from broker_agent.broker_outer_api import BrokerOuterAPI, Master
+from broker_agent.broker_outer_api import BrokerOuterAPI, RegistrationResults
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.name_server import NamesrvTarget
-from broker_agent.registration import Registration
+from broker_agent.registration import CurrentBroker
+from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.topic_service import version_message
 from namesrv_common.errors import invalid_field
 from namesrv_common.topic_names import MAX_PERM
@@ -17,22 +19,63 @@ from namesrv_common.version import __version__
 
 _MAX_INT64 = 2**63 - 1
 
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
 
 class BrokerAgentServicer:
-    """Checks requests, has them done, answers."""
+    """Checks requests, changes the broker and registers it at once, answers."""
 
     def __init__(
         self,
-        status: Callable[[], pb.GetAgentStatusResponse],
-        change_broker_role: Callable[[int, int | None], tuple[int, int, int]],
-        update_broker_permission: Callable[[int], tuple[int, int]],
+        current: CurrentBroker,
+        topic_configs: TopicConfigManager,
+        outer_api: BrokerOuterAPI,
+        results: RegistrationResults,
+        *,
+        probe: BrokerProbe | None,
+        register_change: Callable[[], int],
     ) -> None:
-        self._status = status
-        self._change_broker_role = change_broker_role
-        self._update_broker_permission = update_broker_permission
+        """Takes what it shows and changes.
+
+        Args:
+            probe: None if nothing probes the broker.
+            register_change: Registers the broker; returns how many name servers have accepted in time.
+        """
+        self._current = current
+        self._topic_configs = topic_configs
+        self._outer_api = outer_api
+        self._results = results
+        self._probe = probe
+        self._register_change = register_change
+
+    def status(self) -> pb.GetAgentStatusResponse:
+        """What would be registered now, and how the name servers are."""
+        registration, master, probed = self._current.registration(), self._results.master, self._probe
+        broker = registration.broker
+        state = pb.BROKER_PROBE_STATE_UNSPECIFIED
+        if probed is not None:
+            state = pb.BROKER_PROBE_STATE_UP if probed.is_up else pb.BROKER_PROBE_STATE_DOWN
+        return pb.GetAgentStatusResponse(
+            version=__version__,
+            cluster_name=broker.cluster_name,
+            broker_name=broker.broker_name,
+            broker_id=broker.broker_id,
+            broker_addr=broker.broker_addr,
+            ha_server_addr=broker.ha_server_addr,
+            topic_count=len(registration.table.topics),
+            data_version=version_message(registration.version),
+            broker_permission=broker.permission,
+            filter_servers=broker.filter_servers or (),
+            master_addr=master.addr if master else None,
+            master_ha_server_addr=master.ha_server_addr if master else None,
+            broker_probe=state,
+            topics_problem=self._topic_configs.problem,
+            labels=dict(broker.labels),
+            targets=[self._target_status(target) for target in self._outer_api.targets],
+        )
 
     def GetAgentStatus(self, _request: pb.GetAgentStatusRequest, _context: object) -> pb.GetAgentStatusResponse:
-        return self._status()
+        return self.status()
 
     def ChangeBrokerRole(self, request: pb.ChangeBrokerRoleRequest, _context: object) -> pb.ChangeBrokerRoleResponse:
         if not request.HasField("broker_id"):
@@ -41,58 +84,31 @@ class BrokerAgentServicer:
             raise invalid_field("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
         wanted = request.state_version if request.HasField("state_version") else None
         try:
-            state_version, accepted, targets = self._change_broker_role(request.broker_id, wanted)
+            in_force = self._current.change_role(request.broker_id, wanted)
         except ValueError as error:
             raise invalid_field("state_version", str(error)) from error
-        return pb.ChangeBrokerRoleResponse(state_version=state_version, accepted_count=accepted, target_count=targets)
+        self._results.forget_master()
+        _log.info("broker_role_changed", broker_id=request.broker_id, state_version=in_force)
+        targets = self._outer_api.targets
+        for target in targets:
+            target.state.claim_id()
+        accepted = self._register_change()
+        return pb.ChangeBrokerRoleResponse(state_version=in_force, accepted_count=accepted, target_count=len(targets))
 
     def UpdateBrokerPermission(
         self, request: pb.UpdateBrokerPermissionRequest, _context: object
     ) -> pb.UpdateBrokerPermissionResponse:
+        permission = request.broker_permission
         if not request.HasField("broker_permission"):
             raise invalid_field("broker_permission", f"is missing; write the permission bits, 0 to {MAX_PERM}")
-        if not 0 <= request.broker_permission <= MAX_PERM:
-            raise invalid_field("broker_permission", f"is {request.broker_permission}, must be 0 to {MAX_PERM}")
-        accepted, targets = self._update_broker_permission(request.broker_permission)
-        return pb.UpdateBrokerPermissionResponse(accepted_count=accepted, target_count=targets)
+        if not 0 <= permission <= MAX_PERM:
+            raise invalid_field("broker_permission", f"is {permission}, must be 0 to {MAX_PERM}")
+        self._current.change_permission(permission)
+        _log.info("broker_permission_changed", permission=permission)
+        targets = len(self._outer_api.targets)
+        return pb.UpdateBrokerPermissionResponse(accepted_count=self._register_change(), target_count=targets)
 
-
-# The answer to GetAgentStatus.
-
-
-def agent_status(
-    registration: Registration,
-    *,
-    master: Master | None,
-    outer_api: BrokerOuterAPI,
-    probe: BrokerProbe | None,
-    topics_problem: str | None,
-) -> pb.GetAgentStatusResponse:
-    """What would be registered now, and how the name servers are."""
-    broker = registration.broker
-    state = pb.BROKER_PROBE_STATE_UNSPECIFIED
-    if probe is not None:
-        state = pb.BROKER_PROBE_STATE_UP if probe.is_up else pb.BROKER_PROBE_STATE_DOWN
-    return pb.GetAgentStatusResponse(
-        version=__version__,
-        cluster_name=broker.cluster_name,
-        broker_name=broker.broker_name,
-        broker_id=broker.broker_id,
-        broker_addr=broker.broker_addr,
-        ha_server_addr=broker.ha_server_addr,
-        topic_count=len(registration.table.topics),
-        data_version=version_message(registration.version),
-        broker_permission=broker.permission,
-        filter_servers=broker.filter_servers or (),
-        master_addr=master.addr if master else None,
-        master_ha_server_addr=master.ha_server_addr if master else None,
-        broker_probe=state,
-        topics_problem=topics_problem,
-        targets=[_target_status(target, outer_api) for target in outer_api.targets],
-    )
-
-
-def _target_status(target: NamesrvTarget, outer_api: BrokerOuterAPI) -> pb.NamesrvTargetStatus:
-    status = target.status()
-    status.in_flight = outer_api.in_flight(target)
-    return status
+    def _target_status(self, target: NamesrvTarget) -> pb.NamesrvTargetStatus:
+        status = target.status()
+        status.in_flight = self._outer_api.in_flight(target)
+        return status

@@ -11,10 +11,11 @@ from broker_agent_api.v1 import broker_agent_service_pb2
 from namesrv_api.v1 import route_data_pb2
 from prometheus_client import CollectorRegistry
 
-from broker_agent.agent_service import BrokerAgentServicer, agent_status
+from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
 from broker_agent.broker_outer_api import BrokerOuterAPI, Master, RegistrationResults, Results
 from broker_agent.broker_probe import BrokerProbe
+from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.client_service import ClientQueries
 from broker_agent.clients.managers import ClientManagers
@@ -212,51 +213,22 @@ class BrokerController:
         )
 
     def status(self) -> broker_agent_service_pb2.GetAgentStatusResponse:
-        return agent_status(
-            self._current.registration(),
-            master=self.master,
-            outer_api=self._outer_api,
-            probe=None if self._settings.probe == "none" else self._probe,
-            topics_problem=self._topic_configs.problem,
-        )
-
-    def change_broker_role(self, broker_id: int, state_version: int | None = None) -> tuple[int, int, int]:
-        """Makes the broker a master or a slave, and registers it at once.
-
-        Args:
-            broker_id: 0 for the master.
-            state_version: That of the new role; one above the one in force by default.
-
-        Returns:
-            The state version in force, how many name servers have accepted in time, and how many there are.
-
-        Raises:
-            ValueError: The state version is below the one in force.
-            Refused: The version could not be made durable.
-        """
-        in_force = self._current.change_role(broker_id, state_version)
-        self._results.forget_master()
-        _log.info("broker_role_changed", broker_id=broker_id, state_version=in_force)
-        for target in self._outer_api.targets:
-            target.state.claim_id()
-        return in_force, *self._register_change()
-
-    def update_broker_permission(self, permission: int) -> tuple[int, int]:
-        """Changes what the broker allows, and registers it at once.
-
-        Returns:
-            How many name servers have accepted in time, and how many there are.
-        """
-        self._current.change_permission(permission)
-        _log.info("broker_permission_changed", permission=permission)
-        return self._register_change()
+        """What would be registered now, and how the name servers are."""
+        return self._operated.status()
 
     def _listen(self) -> None:
-        operated = BrokerAgentServicer(self.status, self.change_broker_role, self.update_broker_permission)
+        self._operated = BrokerAgentServicer(
+            self._current,
+            self._topic_configs,
+            self._outer_api,
+            self._results,
+            probe=None if self._settings.probe == "none" else self._probe,
+            register_change=self._register_change,
+        )
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
-            [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
+            [(AGENT_SERVICE, self._operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
             self._security.listener,
             admission=self._security.admission,
             observers=self._observation.observers,
@@ -299,7 +271,11 @@ class BrokerController:
     def _target(self, endpoint: Endpoint) -> NamesrvTarget:
         settings = self._settings
         holder = f"broker-agent {settings.broker_name}-{settings.broker_id}"
-        options = settings.connection_options
+        options = ConnectionOptions(
+            keepalive_time_millis=settings.keepalive_time_millis,
+            compressed_register=settings.compressed_register,
+            longest_wait_seconds=min(LONGEST_WAIT_SECONDS, settings.period_seconds),
+        )
         return NamesrvTarget(
             endpoint,
             holder,
@@ -322,11 +298,10 @@ class BrokerController:
         for target in self._outer_api.targets:
             self._register_with(target)
 
-    def _register_change(self) -> tuple[int, int]:
-        targets = len(self._outer_api.targets)
+    def _register_change(self) -> int:
         if not self._probe.is_up:
-            return 0, targets
-        return len(self.register_broker_all(check_order_config=False, force=False, after_others=True)), targets
+            return 0
+        return len(self.register_broker_all(check_order_config=False, force=False, after_others=True))
 
     def _take_filter_servers(self) -> None:
         if self._current.change_filter_servers(self._clients.filter_servers.addresses):

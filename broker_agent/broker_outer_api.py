@@ -17,7 +17,7 @@ from broker_agent.fan_out import Lane, call_all
 from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
-from broker_agent.registration_sync import CallRetries, RegistrationSync
+from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
@@ -72,7 +72,6 @@ class BrokerOuterAPI:
         self._forget = forget
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
-        self._registering = RegistrationSync(timing, self._retries)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="broker-agent-outer")
         self._lock = threading.Lock()  # guards all below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, Lane] = {}
@@ -137,7 +136,7 @@ class BrokerOuterAPI:
         def task(target: NamesrvTarget) -> RegisterBrokerResult | None:
             if not self._may_register():
                 return None
-            return self._registering.run(target, registration, deadline, force=force)
+            return target.synchronize(registration, deadline, self._retries, force=force)
 
         return call_all(self._lanes, task, timeout_seconds, after_others=after_others)
 
@@ -166,7 +165,7 @@ class BrokerOuterAPI:
             if is_held or not self._may_register():
                 return
             deadline = self._timing.clock() + timeout_seconds
-            result = self._registering.run(target, current, deadline, force=False)
+            result = target.synchronize(current, deadline, self._retries)
             if result is not None:
                 on_results((result,))
 

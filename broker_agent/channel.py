@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import grpc
 import structlog
+from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvEvent
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc
 
 from broker_agent.errors import NameServerError
+from broker_agent.name_server_status import NameServerStatus
 from broker_agent.timing import Timing
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ConnectionSettings, Options
-from namesrv_common.endpoints import Endpoint
+from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
 from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
+from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 # The pause before a channel that ended is opened again.
 
@@ -88,22 +90,6 @@ class Pace:
         return self._second_began + 1.0 - now
 
 
-class ChannelListener(Protocol):
-    """A listener to what happens on a channel. Called from its reader thread; must not block."""
-
-    def channel_opened(self) -> None:
-        """A channel is open; nothing is registered over it yet. Called with the channel's condition held."""
-
-    def channel_ready(self) -> None:
-        """The same, called without the condition."""
-
-    def channel_ended(self, why: str, *, was_open: bool) -> None:
-        """It ended, or could not be opened."""
-
-    def channel_event(self, event: pb.OpenChannelResponse) -> None:
-        """The name server sent an event."""
-
-
 class NamesrvChannel:
     """Opens a channel, reads its events, and opens another one when it ends."""
 
@@ -112,20 +98,24 @@ class NamesrvChannel:
         endpoint: Endpoint,
         stub: registration_service_pb2_grpc.RegistrationServiceStub,
         holder: str,
-        listener: ChannelListener,
+        status: NameServerStatus,
+        on_open: Callable[[], None],
         *,
         reopening: Reopening,
         timing: Timing,
-        changed: threading.Condition,
         observers: Sequence[ClientCallObserver] = (),
     ) -> None:
-        """Creates it; opens nothing yet. ``changed`` guards the channel's id and is notified when it changes."""
+        """Creates it; opens nothing yet. The reader thread calls ``on_open`` for each channel; it must not block.
+
+        The condition of the status guards the channel's id and is notified when that changes.
+        """
         self._stub = stub
         self._holder = holder
-        self._listener = listener
+        self._status = status
+        self._on_open = on_open
         self._reopening = reopening
         self._timing = timing
-        self._changed = changed
+        self._changed = status.changed
         self._observers = observers
         self._log = _log.bind(endpoint=str(endpoint))
         self._reader = threading.Thread(target=self._keep_open, name=f"broker-agent-channel-{endpoint}")
@@ -171,7 +161,7 @@ class NamesrvChannel:
             try:
                 ended_because, shutting_down, was_open = self._read()
                 if not self._closed.is_set():
-                    self._listener.channel_ended(ended_because, was_open=was_open)
+                    self._status.channel_ended(ended_because, was_open=was_open)
             except Exception:  # noqa: BLE001 - logged, and another channel is opened
                 # Without a channel this name server would drop the broker for good.
                 self._log.exception("channel_failed")
@@ -207,7 +197,7 @@ class NamesrvChannel:
                         was_open = True
                         self._opened(response.opened.channel_id)
                     else:
-                        self._listener.channel_event(response)
+                        self._take(response)
         except grpc.RpcError as error:
             return str(NameServerError.of_call(error)), False, was_open
         finally:
@@ -220,10 +210,25 @@ class NamesrvChannel:
     def _opened(self, channel_id: str) -> None:
         with self._changed:
             self.id = channel_id
-            self._listener.channel_opened()
+            self._status.channel_opened()
             self._changed.notify_all()
         self._log.info("channel_opened")
-        self._listener.channel_ready()
+        self._status.event(NamesrvEvent.KIND_CHANNEL_OPENED)
+        self._on_open()
+
+    def _take(self, response: pb.OpenChannelResponse) -> None:
+        """Takes an event of the name server; unknown events are ignored."""
+        kind = response.WhichOneof("event")
+        if kind == "order_topic_config_changed":
+            self._status.news()
+        elif kind == "min_broker_id_changed":
+            lowest = response.min_broker_id_changed
+            name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]
+            detail = f"{name}: {lowest.min_broker_id} at {addr}"
+            self._status.event(NamesrvEvent.KIND_MIN_BROKER_ID_CHANGED, detail)
+            self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
+        else:
+            self._log.debug("channel_event_passed_over", channel_event=kind)
 
     def _cancel(self) -> None:
         if self._stream is not None:

@@ -15,14 +15,17 @@ from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_
 
 from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
-from broker_agent.name_server_status import NameServerStatus
+from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
+from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.client.channels import ClientSecurity, open_channel
-from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
+from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
-from namesrv_common.topic_names import MAX_NAME_LENGTH
+
+HOLDER_SECONDS = 1.0
+"""Time to ask who holds the broker id. It is short, because the answer only warns of two agents with one id."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -47,7 +50,7 @@ class RegisterBrokerResult:
 class NamesrvTarget:
     """Holds a channel to one name server open, in a thread of its own, and makes the calls to it.
 
-    The calls may come from any thread. None of them retries: callers do that.
+    The calls may come from any thread. Only ``synchronize`` tries again.
     """
 
     def __init__(
@@ -76,7 +79,6 @@ class NamesrvTarget:
         """The agent's knowledge of the name server."""
         self._connect_seconds = options.connect_timeout_millis / 1000
         self._compression = grpc.Compression.Gzip if options.compressed_register else None
-        self._on_wanted = on_wanted
         self._on_accepted = on_accepted
         self._timing = timing
         self._connection = open_channel(endpoint, options.as_grpc(), security)
@@ -87,10 +89,10 @@ class NamesrvTarget:
             endpoint,
             self._stub,
             holder,
-            self,
+            self.state,
+            lambda: on_wanted(self),
             reopening=Reopening(options.longest_wait_seconds, timing),
             timing=timing,
-            changed=self.state.changed,
             observers=observers,
         )
         self._log = _log.bind(endpoint=str(endpoint))
@@ -108,6 +110,24 @@ class NamesrvTarget:
         """Ends the channel and all calls in flight, and joins the reader thread."""
         self._channel.close()
         self._connection.close()
+
+    def synchronize(
+        self, wanted: Registration, deadline: float, retries: CallRetries, *, force: bool = False
+    ) -> RegisterBrokerResult | None:
+        """Brings the name server up to date: registers the broker if that is needed.
+
+        Args:
+            deadline: By the injected clock.
+            force: Send the whole table without a version query.
+
+        Returns:
+            The answer; None if the name server holds this already, refuses it, or failed.
+        """
+        try:
+            return self._synchronize(wanted, deadline, retries, force=force)
+        except NameServerError as error:
+            self._log.debug("register_failed", error=str(error))
+            return None
 
     def register(
         self, registration: Registration, deadline: float, since: Registration | None = None
@@ -162,41 +182,6 @@ class NamesrvTarget:
             dict(response.order_topic_config),
         )
 
-    def need_register(self, registration: Registration, deadline: float) -> bool:
-        """Asks whether the name server holds another version of the topic table (RocketMQ: needRegister).
-
-        Args:
-            deadline: By the injected clock.
-
-        Raises:
-            NameServerError: There was no answer.
-        """
-        request = registration.query()
-        try:
-            response = self._call(self._stub.QueryDataVersion, request, deadline)
-        except NameServerError:
-            self.state.version_not_answered()
-            raise
-        holds_any = response.HasField("data_version")
-        changed = response.changed or (holds_any and response.data_version != request.data_version)
-        self.state.version_answered(response.header.namesrv_name, changed=changed, holds_any=holds_any)
-        return changed
-
-    def holder_of_id(self, broker: route_data_pb2.BrokerIdentity, deadline: float) -> str | None:
-        """The address that holds the broker's id at this name server; None if none does.
-
-        Args:
-            deadline: By the injected clock.
-
-        Raises:
-            NameServerError: There was no answer.
-        """
-        request = route_service_pb2.GetBrokerMemberGroupRequest(
-            cluster_name=broker.cluster_name, broker_name=broker.broker_name
-        )
-        group = self._call(self._routes.GetBrokerMemberGroup, request, deadline).broker_data
-        return next((addr.broker_addr for addr in group.broker_addrs if addr.broker_id == broker.broker_id), None)
-
     def unregister(
         self, broker: route_data_pb2.BrokerIdentity, reason: route_data_pb2.RemovalReason, deadline: float
     ) -> None:
@@ -232,33 +217,68 @@ class NamesrvTarget:
         """Ends the channel and what is registered over it, and opens another one."""
         self._channel.gone(self._channel.id)
 
-    # Events of the channel
+    def _synchronize(
+        self, wanted: Registration, deadline: float, retries: CallRetries, *, force: bool
+    ) -> RegisterBrokerResult | None:
+        def following() -> Call:
+            return next_call(self.state.known, wanted, self._timing.clock(), force=force)
 
-    def channel_opened(self) -> None:
-        """Nothing is registered over a new channel."""
-        self.state.channel_opened()
+        call = following()
+        if call is Call.QUERY_VERSION:
+            if not self._need_register(wanted, deadline):
+                return None
+            call = following()
+        if call is Call.SEND_CHANGES:
+            held = self.state.known.held
+            try:
+                return retries.run(lambda: self.register(wanted, deadline, held), deadline)
+            except NameServerError as error:
+                if error.rich.reason != "NEED_FULL_REGISTRATION":
+                    raise
+            call = following()
+        if call is Call.NONE or (call is Call.FIND_HOLDER and not self._may_take_id(wanted, deadline)):
+            return None
+        return retries.run(lambda: self.register(wanted, deadline), deadline)
 
-    def channel_ready(self) -> None:
-        """Asks for the registration."""
-        self.state.event(agent_pb.NamesrvEvent.KIND_CHANNEL_OPENED)
-        self._on_wanted(self)
+    def _need_register(self, wanted: Registration, deadline: float) -> bool:
+        """Whether the name server holds another version, or did not answer (RocketMQ: needRegister)."""
+        request, now = wanted.query(), self._timing.clock()
+        try:
+            # Half of the time, so that enough is left for the registration itself if the answer never comes.
+            response = self._call(self._stub.QueryDataVersion, request, now + (deadline - now) / 2)
+        except NameServerError as error:
+            self.state.version_not_answered()
+            self._log.debug("query_data_version_failed", error=str(error))
+            return True
+        holds_any = response.HasField("data_version")
+        changed = response.changed or (holds_any and response.data_version != request.data_version)
+        self.state.version_answered(response.header.namesrv_name, changed=changed, holds_any=holds_any)
+        return changed
 
-    def channel_ended(self, why: str, *, was_open: bool) -> None:
-        self.state.channel_ended(why, was_open=was_open)
+    def _may_take_id(self, wanted: Registration, deadline: float) -> bool:
+        """Whether the broker id is free, or this registration may take it from another address.
 
-    def channel_event(self, event: pb.OpenChannelResponse) -> None:
-        """Takes an event of the name server; unknown events are ignored."""
-        kind = event.WhichOneof("event")
-        if kind == "order_topic_config_changed":
-            self.state.news()
-        elif kind == "min_broker_id_changed":
-            lowest = event.min_broker_id_changed
-            name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]
-            detail = f"{name}: {lowest.min_broker_id} at {addr}"
-            self.state.event(agent_pb.NamesrvEvent.KIND_MIN_BROKER_ID_CHANGED, detail)
-            self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
+        An agent that starts, changes its role or opens a channel takes the id. A periodic round leaves it to the other
+        agent and logs that.
+        """
+        broker, claims = wanted.broker, self.state.known.claims_id
+        request = route_service_pb2.GetBrokerMemberGroupRequest(
+            cluster_name=broker.cluster_name, broker_name=broker.broker_name
+        )
+        try:
+            limit = min(deadline, self._timing.clock() + HOLDER_SECONDS)
+            group = self._call(self._routes.GetBrokerMemberGroup, request, limit).broker_data
+        except NameServerError as error:
+            self._log.debug("holder_not_known", error=str(error))
+            return True
+        holder = next((addr.broker_addr for addr in group.broker_addrs if addr.broker_id == broker.broker_id), None)
+        if holder is None or holder == broker.broker_addr:
+            return True
+        if claims:
+            self.state.broker_id_replaced(holder)
         else:
-            self._log.debug("channel_event_passed_over", channel_event=kind)
+            self.state.broker_id_taken(holder)
+        return claims
 
     def _take_channel(self, deadline: float) -> str:
         """Waits for the channel and counts the registration that is about to be made over it as no longer wanted."""

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from broker_agent.broker_probe import FAILURES, ProbeKind
-from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.labels import parse_labels, shown_labels
@@ -157,14 +156,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         if self.master_token_file is not None and (self.tls_ca is None or self.tls_cert is None):
             raise ValueError("master_token_file is set, but not tls_ca and tls_cert: it is for calls over TLS")
         return self
-
-    @property
-    def connection_options(self) -> ConnectionOptions:
-        return ConnectionOptions(
-            keepalive_time_millis=self.keepalive_time_millis,
-            compressed_register=self.compressed_register,
-            longest_wait_seconds=min(LONGEST_WAIT_SECONDS, self.period_seconds),
-        )
 
     @property
     def probe_endpoint(self) -> Endpoint | None:

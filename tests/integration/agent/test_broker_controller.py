@@ -126,7 +126,7 @@ def test_the_status_shows_the_broker_its_table_and_each_name_server(
     down.stop()
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
     with (
-        running(settings(up, down, broker_id=1, **IMPATIENT)) as controller,
+        running(settings(up, down, broker_id=1, label=["rack=r1"], **IMPATIENT)) as controller,
         grpc.insecure_channel(str(controller.fast_listening_on)) as connection,
     ):
         stub = broker_agent_service_pb2_grpc.BrokerAgentServiceStub(connection)
@@ -135,6 +135,7 @@ def test_the_status_shows_the_broker_its_table_and_each_name_server(
     assert (status.topic_count, status.data_version.counter) == (11, 3)
     assert status.data_version.timestamp_millis == 1651398321850
     assert not status.HasField("ha_server_addr")
+    assert dict(status.labels) == {"rack": "r1"}
     assert (status.master_addr, status.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
     assert [(target.namesrv_name, target.registered) for target in status.targets] == [("up", True), ("", False)]
     assert "Connection refused" in status.targets[1].last_error

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
 from opentelemetry.trace import NoOpTracer
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
@@ -17,7 +18,7 @@ from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
-from tests.support.agents.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
+from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, FanOut, Listener, registration, target_of
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
@@ -142,14 +143,14 @@ def test_a_call_after_close_fails_as_cancelled_although_it_is_measured_and_trace
     target = target_of(Endpoint("127.0.0.1", 1), observers=observers)
     target.close()
     with pytest.raises(NameServerError, match="CANCELLED"):
-        target.need_register(registration(), Timing().clock() + TIMEOUT)
+        target.unregister(BROKER, UNREGISTERED, Timing().clock() + TIMEOUT)
 
 
 def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out, pytest.raises(NameServerError, match="DEADLINE_EXCEEDED"):
-        fan_out.targets[0].need_register(registration(), fan_out.timing.clock())
-    assert server.queries == []
+        fan_out.targets[0].unregister(BROKER, UNREGISTERED, fan_out.timing.clock())
+    assert server.unregistrations == []
 
 
 def test_a_change_of_state_is_logged_once_and_not_each_period(name_server: StartNameServer) -> None:

@@ -59,7 +59,7 @@ def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_serv
         fan_out.register(topic("A"), counter=1)
         target = fan_out.targets[0]
         server.order_topic_config = {"A": "broker-a:4"}
-        target.channel_event(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
+        target.state.news()
         (result,) = fan_out.register(topic("A"), counter=1)
         assert target.status().last_kind == agent_pb.REGISTRATION_KIND_REFRESH
         assert fan_out.register(topic("A"), counter=1) == ()

@@ -11,13 +11,14 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Pace, Reopening
+from broker_agent.name_server_status import NameServerStatus
 from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint
 from tests.support.virtual_clock import VirtualClock
 
+ENDPOINT = Endpoint("127.0.0.1", 9876)
 OPENED = pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="1"))
-EVENT = pb.OpenChannelResponse(min_broker_id_changed=pb.MinBrokerIdChanged())
 
 
 class Stream(list[pb.OpenChannelResponse]):
@@ -39,33 +40,27 @@ class Stub:
             self.again.set()
         if self._refuses and self._opened == 1:
             raise ValueError("Cannot invoke RPC on closed channel!")
-        return Stream([OPENED, EVENT])
+        return Stream([OPENED])
 
 
-class Listener:
-    """A listener that fails at events."""
+class Status(NameServerStatus):
+    """A status that fails at events."""
 
-    def channel_opened(self) -> None: ...
-
-    def channel_ready(self) -> None: ...
-
-    def channel_ended(self, why: str, *, was_open: bool) -> None: ...
-
-    def channel_event(self, event: pb.OpenChannelResponse) -> None:
-        raise KeyError(str(event))
+    def event(self, *_: object) -> None:
+        raise KeyError
 
 
 @pytest.mark.parametrize("refuses_first", [False, True])
 def test_a_defect_of_a_channel_does_not_end_its_thread(refuses_first: bool) -> None:
     stub, timing = Stub(refuses_first=refuses_first), Timing()
     channel = NamesrvChannel(
-        Endpoint.parse("127.0.0.1:9876"),
+        ENDPOINT,
         cast(Any, stub),
         "test",
-        Listener(),
+        Status(ENDPOINT, timing),
+        lambda: None,
         reopening=Reopening(LONGEST_WAIT_SECONDS, timing),
         timing=timing,
-        changed=threading.Condition(),
     )
     channel.open()
     try:

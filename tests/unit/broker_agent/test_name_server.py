@@ -12,7 +12,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
 from broker_agent.registration import Registration
-from broker_agent.registration_sync import CallRetries
+from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError

@@ -17,7 +17,7 @@ from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.name_server_status import FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
 from broker_agent.registration import Registration
-from broker_agent.registration_sync import CallRetries, RegistrationSync
+from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
@@ -125,7 +125,7 @@ class RoundsAgainstANameServer(Machine):
         self.timing = Timing(clock=self.clock)
         self.server = NameServer()
         self.target = Target(self.server, self.timing)
-        self.sync = RegistrationSync(self.timing, CallRetries(self.timing, stopping=NEVER, sleep=self.clock.advance))
+        self.retries = CallRetries(self.timing, stopping=NEVER, sleep=self.clock.advance)
         self.channels = 1
         self.topics = {"A": 4}
         self.counter = 0
@@ -170,7 +170,7 @@ class RoundsAgainstANameServer(Machine):
     @rule()
     def the_channel_ends_and_another_one_opens(self) -> None:
         self.target.has_channel(None)
-        self.target.channel_ended("it ended", was_open=True)
+        self.target.state.channel_ended("it ended", was_open=True)
         self.channels += 1
         self.server.channel_id = str(self.channels)
         if self.server.holder != OTHER:
@@ -206,7 +206,7 @@ class RoundsAgainstANameServer(Machine):
         asks = not force and held is not None and held.same_as(content) and not self.target.state.known.must_register
         may_be_left = not self.is_claiming and self.server.holder == OTHER
         refusals, is_full = self.server.refusals, self.server.is_full
-        self.sync.run(self.target, content, now + 60.0, force=force)
+        self.target.synchronize(content, now + 60.0, self.retries, force=force)
         sent = self.server.registrations - before
         if self.refused is not None and self.refused[0] == self.counter and now < self.refused_until:
             assert sent == 0, "it was refused a short while ago"
