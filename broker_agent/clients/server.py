@@ -14,7 +14,7 @@ from broker_agent.auth import AgentAdmission
 from broker_agent.clients import limits
 from broker_agent.clients.client_service import SERVICE, ClientServicer
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.loop_listener import LoopListener
+from broker_agent.listener import LoopListener
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.server.call_metrics import CallObserver

@@ -11,11 +11,10 @@ import structlog
 
 from broker_agent.errors import StartError
 from broker_agent.timing import PeriodicThread, Timing, Wait
-from broker_agent.topics.json_files import BrokenTopics, ContentT, load_file
 from broker_agent.topics.mappings_json import TopicQueueMappings, decode_mappings, log_skipped_mappings, mappings_path
 from broker_agent.topics.owned_file import copy_of, signature_of
 from broker_agent.topics.table import TopicConfigTable
-from broker_agent.topics.topics_json import decode_topics, log_skipped_topics
+from broker_agent.topics.topics_json import BrokenTopics, ContentT, decode_topics, load_file, log_skipped_topics
 from namesrv_common.files.watched_file import WatchedFile
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

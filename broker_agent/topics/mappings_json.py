@@ -11,9 +11,11 @@ from typing import Any
 
 import structlog
 
-from broker_agent.topics.json_files import (
+from broker_agent.topics.table import DataVersion, TopicConfigTable, TopicQueueMapping
+from broker_agent.topics.topics_json import (
     INT32_MAX,
     INT64_MAX,
+    LOGGED_TOPICS,
     decoded,
     integer_of,
     object_of,
@@ -21,8 +23,6 @@ from broker_agent.topics.json_files import (
     text_of,
     version_of,
 )
-from broker_agent.topics.table import DataVersion, TopicConfigTable, TopicQueueMapping
-from broker_agent.topics.topics_json import LOGGED_TOPICS
 from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_QUEUE_NUMS, check_name, check_topic
 
 _FILE_NAME = "topicQueueMapping.json"

@@ -8,9 +8,13 @@ from pathlib import Path
 import structlog
 
 from broker_agent.errors import StartError, topics_file_changed
-from broker_agent.topics.json_files import BrokenTopics, UnreadableTopics
 from broker_agent.topics.table import TopicConfigTable
-from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from broker_agent.topics.topics_json import (
+    BrokenTopics,
+    UnreadableTopics,
+    encode_topics,
+    load_topic_config_table,
+)
 from namesrv_common.errors import not_durable
 from namesrv_common.files import disk
 from namesrv_common.files.regular_files import replace_durably

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.topics import json_files
-from broker_agent.topics.json_files import BrokenTopics
+from broker_agent.topics import topics_json
 from broker_agent.topics.table import (
     DataVersion,
     TopicConfig,
@@ -17,7 +16,7 @@ from broker_agent.topics.table import (
     changed_topics,
     is_system_topic,
 )
-from broker_agent.topics.topics_json import decode_topics, load_topic_config_table, log_skipped_topics
+from broker_agent.topics.topics_json import BrokenTopics, decode_topics, load_topic_config_table, log_skipped_topics
 from tests.support.programs.processes import TOPICS
 
 GOOD = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
@@ -164,7 +163,7 @@ def test_skipped_topics_are_named_in_one_line_of_the_log_and_not_all_of_a_millio
 
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     content = TOPICS.read_bytes()
-    monkeypatch.setattr(json_files, "MAX_FILE_BYTES", len(content))
+    monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", len(content))
     assert len(decode_topics(content).topics) == 11
     with pytest.raises(BrokenTopics, match=f"the file is larger than {len(content)} bytes"):
         decode_topics(content + b" ")
