@@ -52,18 +52,18 @@ class FanOut:
                 on_accepted=lambda: self._accepted_at.append(time.perf_counter()),
             )
 
-        listed, identity = tuple(endpoints), self._state.identity
-        self._api = BrokerOuterAPI(lambda: listed, make, identity, _ROUND_SECONDS, timing)
+        listed = tuple(endpoints)
+        self._api = BrokerOuterAPI(lambda: listed, make, lambda: self._content, _ROUND_SECONDS, timing)
         self._api.follow_list()
         assert all(opened.acquire(timeout=30) for _ in range(_HEALTHY))
 
     def round_millis(self, topics: Sequence[TopicConfig], counter: int) -> float:
         """Registers; returns the milliseconds until the last healthy name server had it."""
-        content = Registration(self._state, TopicConfigTable(DataVersion(1, counter), tuple(topics)))
-        content.full()  # encoded once for all name servers, and not measured
+        self._content = Registration(self._state, TopicConfigTable(DataVersion(1, counter), tuple(topics)))
+        self._content.full()  # encoded once for all name servers, and not measured
         self._accepted_at.clear()
         began = time.perf_counter()
-        self._api.register_broker_all(content, force=True, timeout_seconds=_ROUND_SECONDS)
+        self._api.register_broker_all(force=True)
         assert len(self._accepted_at) == _HEALTHY, self._accepted_at
         return (max(self._accepted_at) - began) * 1000
 

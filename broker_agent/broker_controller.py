@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
-from broker_agent.broker_outer_api import BrokerOuterAPI, Master, RegistrationResults, Results
+from broker_agent.broker_outer_api import BrokerOuterAPI, Master, RegistrationResults
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
@@ -72,8 +72,6 @@ class BrokerController:
         self._namesrv_list = namesrv_list
         self._probe = probe
         self._timing = timing = timing or Timing()
-        self._register_seconds = min(REGISTER_BROKER_TIMEOUT_SECONDS, settings.period_seconds)
-        self._unregister_seconds = self._register_seconds / 2  # RocketMQ: 3 of 6 s
         self._schedule = schedule or RegistrationSchedule(settings.period_seconds, timing)
         self._stopping = threading.Event()
         self._clients = ClientManagers(timing)
@@ -82,9 +80,10 @@ class BrokerController:
         self._outer_api = BrokerOuterAPI(
             lambda: namesrv_list.endpoints,
             self._target,
-            self._current.identity,
-            self._unregister_seconds,
+            self._current.registration,
+            min(REGISTER_BROKER_TIMEOUT_SECONDS, settings.period_seconds),
             timing,
+            on_results=self._results.take,
             forget=self._observation.forget,
         )
         self._listen()
@@ -133,7 +132,7 @@ class BrokerController:
         self._slave_synchronize.start()
         if not self._probe.first_look():
             self._outer_api.suspend()
-        self.register_broker_all(check_order_config=True, force=True)
+        self._outer_api.register_broker_all(force=True)
         self._periodic.start()
         self._files.start()
         self._changes.start()
@@ -161,7 +160,10 @@ class BrokerController:
         run_blocking_step("probe", self._probe.stop)
         run_blocking_step("changes", self._changes.stop)
         self._outer_api.stop_registering()
-        run_blocking_step("name_servers", self._leave_name_servers, self._unregister_seconds + STEP_SECONDS)
+        leave = (
+            self._outer_api.hand_over_all if self._settings.on_stop == "keep" else self._outer_api.unregister_broker_all
+        )
+        run_blocking_step("name_servers", leave, self._outer_api.register_seconds / 2 + STEP_SECONDS)
         run_blocking_step("calls", self._outer_api.close)
         run_blocking_step("name_server_list", self._namesrv_list.stop)
         run_blocking_step("slave_synchronize", self._slave_synchronize.stop)
@@ -173,44 +175,11 @@ class BrokerController:
         run_blocking_step("telemetry", self._observation.stop, TELEMETRY_SECONDS)
         _log.info("agent_stopped")
 
-    def _leave_name_servers(self) -> None:
-        if self._settings.on_stop == "keep":
-            self._outer_api.hand_over_all(timeout_seconds=self._unregister_seconds)
-        else:
-            self._outer_api.unregister_broker_all(timeout_seconds=self._unregister_seconds)
-
     def _stop_periodic(self) -> None:
         self._files.stop()
         self._files.join(JOIN_SECONDS)
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
-
-    def register_broker_all(self, *, check_order_config: bool, force: bool, after_others: bool = False) -> Results:
-        """One round of registrations (RocketMQ: registerBrokerAll).
-
-        Args:
-            check_order_config: Take over which topics are ordered, from the answers.
-            force: Send the table without asking first whether it changed.
-            after_others: Follow calls that are in flight, instead of leaving their name servers out.
-
-        Returns:
-            The answers that arrived in time, in the order of their arrival.
-        """
-        results = self._outer_api.register_broker_all(
-            self._current.registration(), force=force, after_others=after_others, timeout_seconds=self._register_seconds
-        )
-        _log.debug("round_of_registrations", accepted=len(results))
-        self._results.take(results, check_order_config=check_order_config)
-        return results
-
-    def _register_with(self, target: NamesrvTarget) -> None:
-        """Registers with that name server as soon as it can be. Called by the target."""
-        self._outer_api.register_broker(
-            target,
-            self._current.registration,
-            timeout_seconds=self._register_seconds,
-            on_results=partial(self._results.take, check_order_config=True),
-        )
 
     def status(self) -> broker_agent_service_pb2.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""
@@ -238,7 +207,7 @@ class BrokerController:
             self._client_server = ClientServer(
                 self._settings.listen_endpoint,
                 self._clients,
-                self._current.identity,
+                lambda: self._current.state,
                 tls=self._security.listener,
                 admission=self._security.admission,
                 observers=self._observation.observers,
@@ -280,7 +249,7 @@ class BrokerController:
             endpoint,
             holder,
             options,
-            self._register_with,
+            self._outer_api.register_broker,
             self._timing,
             on_accepted=self._server.set_serving,  # from the first acceptance on
             observers=self._observation.observers_of(endpoint),
@@ -290,27 +259,25 @@ class BrokerController:
     def _register_periodically(self) -> None:
         while not self._stopping.wait(self._schedule.next_delay()):
             try:
-                self.register_broker_all(check_order_config=True, force=self._settings.force_register)
+                self._outer_api.register_broker_all(force=self._settings.force_register)
             except Exception:  # noqa: BLE001 - the boundary of a thread; the next round may work (RocketMQ logs, too)
                 _log.exception("round_of_registrations_failed")
 
     def _register_changes(self) -> None:
         for target in self._outer_api.targets:
-            self._register_with(target)
+            self._outer_api.register_broker(target)
 
     def _register_change(self) -> int:
         if not self._probe.is_up:
             return 0
-        return len(self.register_broker_all(check_order_config=False, force=False, after_others=True))
+        return len(self._outer_api.register_broker_all(force=False, after_others=True))
 
     def _take_filter_servers(self) -> None:
         if self._current.change_filter_servers(self._clients.filter_servers.addresses):
             self._changes.changed()
 
     def _broker_down(self) -> None:
-        self._outer_api.unregister_broker_all(
-            route_data_pb2.REMOVAL_REASON_BROKER_DOWN, timeout_seconds=self._unregister_seconds, wait=False
-        )
+        self._outer_api.unregister_broker_all(route_data_pb2.REMOVAL_REASON_BROKER_DOWN, wait=False)
 
     def _broker_up(self) -> None:
         self._outer_api.resume()

@@ -49,10 +49,11 @@ class BrokerOuterAPI:
         self,
         endpoints: Callable[[], tuple[Endpoint, ...]],
         make: Callable[[Endpoint], NamesrvTarget],
-        identity: Callable[[], route_data_pb2.BrokerIdentity],
-        unregister_seconds: float,
+        registration: Callable[[], Registration],
+        register_seconds: float,
         timing: Timing,
         *,
+        on_results: Callable[[Results], None] = lambda _: None,
         forget: Callable[[Endpoint], None] = lambda _: None,
     ) -> None:
         """Starts without name servers; ``follow_list`` takes those of the list.
@@ -60,15 +61,17 @@ class BrokerOuterAPI:
         Args:
             endpoints: The name servers that are on the list now.
             make: Makes the target of a name server.
-            identity: The broker as every call names it now.
-            unregister_seconds: Time to unregister from a name server that has left the list.
+            registration: What name servers should hold now.
+            on_results: Takes the answers of each round, and of each registration with one name server.
             forget: Called with each name server that has left the list.
         """
         self._endpoints = endpoints
         self._make = make
-        self._identity = identity
-        self._unregister_seconds = unregister_seconds
+        self._registration = registration
+        self.register_seconds = register_seconds
+        """Longest time of a round of registrations. To unregister, or to hand over, takes half of it at most."""
         self._timing = timing
+        self._on_results = on_results
         self._forget = forget
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
@@ -114,60 +117,50 @@ class BrokerOuterAPI:
             named = {"come": come, "gone": gone}
             _log.info("name_servers_changed", **{how: [str(t.endpoint) for t in ts] for how, ts in named.items()})
 
-    def register_broker_all(
-        self, registration: Registration, *, force: bool, timeout_seconds: float, after_others: bool = False
-    ) -> Results:
+    def register_broker_all(self, *, force: bool, after_others: bool = False) -> Results:
         """Registers the broker with every name server that needs it (RocketMQ: registerBrokerAll).
 
         A name server whose last call has not ended yet is left out, unless this is to follow it.
 
         Args:
             force: Send the whole table without asking first whether it changed.
-            timeout_seconds: When to return at the latest, and when the last call ends.
             after_others: Follow a call that is in flight, instead of leaving its name server out.
 
         Returns:
-            The answers in the order in which they came. Of name servers that failed, or hold the table already: none.
+            The answers that arrived in time, in the order of their arrival. Of name servers that failed, or hold the
+            table already: none.
         """
+        registration = self._registration()
         if force:
             registration.full()  # encoding a large table takes a second, which must not count as the name servers' time
-        deadline = self._timing.clock() + timeout_seconds
+        deadline = self._timing.clock() + self.register_seconds
 
         def task(target: NamesrvTarget) -> RegisterBrokerResult | None:
             if not self._may_register():
                 return None
             return target.synchronize(registration, deadline, self._retries, force=force)
 
-        return call_all(self._lanes, task, timeout_seconds, after_others=after_others)
+        results = call_all(self._lanes, task, self.register_seconds, after_others=after_others)
+        _log.debug("round_of_registrations", accepted=len(results))
+        self._on_results(results)
+        return results
 
-    def register_broker(
-        self,
-        target: NamesrvTarget,
-        registration: Callable[[], Registration],
-        *,
-        timeout_seconds: float,
-        on_results: Callable[[Results], None],
-    ) -> None:
+    def register_broker(self, target: NamesrvTarget) -> None:
         """Registers the broker with one name server that wants it, in the background and as soon as it can be.
 
         If a call to it is in flight, this follows it, and does nothing if that call was the registration wanted.
-
-        Args:
-            registration: What to register, asked for when it begins.
-            timeout_seconds: Time for the registration, from its beginning.
-            on_results: Gets the answer, in a thread of the pool. Not called if it failed.
         """
 
         def work() -> None:
-            current = registration()
+            current = self._registration()
             known = target.state.known
             is_held = not known.must_register and current.same_as(known.held)
             if is_held or not self._may_register():
                 return
-            deadline = self._timing.clock() + timeout_seconds
+            deadline = self._timing.clock() + self.register_seconds
             result = target.synchronize(current, deadline, self._retries)
             if result is not None:
-                on_results((result,))
+                self._on_results((result,))
 
         lane = self._lanes.get(target)
         if lane is not None and self._may_register():
@@ -177,7 +170,6 @@ class BrokerOuterAPI:
         self,
         reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED,
         *,
-        timeout_seconds: float,
         wait: bool = True,
     ) -> None:
         """Removes the broker from every name server, and registers nothing until ``resume`` (unregisterBrokerAll).
@@ -191,13 +183,8 @@ class BrokerOuterAPI:
         """
         with self._lock:
             self._suspended = True
-        deadline = self._timing.clock() + timeout_seconds
-        call_all(
-            self._lanes,
-            lambda target: self._unregister(target, reason, deadline),
-            timeout_seconds if wait else 0.0,
-            after_others=True,
-        )
+        deadline, seconds = self._leave_deadline(), self.register_seconds / 2 if wait else 0.0
+        call_all(self._lanes, lambda target: self._unregister(target, reason, deadline), seconds, after_others=True)
 
     def suspend(self) -> None:
         """Registers nothing until ``resume``, because the broker is not there."""
@@ -209,9 +196,9 @@ class BrokerOuterAPI:
         with self._lock:
             self._suspended = False
 
-    def hand_over_all(self, *, timeout_seconds: float) -> None:
+    def hand_over_all(self) -> None:
         """Tells every name server that another agent will take the broker over; call it before the channels end."""
-        deadline = self._timing.clock() + timeout_seconds
+        deadline = self._leave_deadline()
 
         def task(target: NamesrvTarget) -> None:
             try:
@@ -219,7 +206,7 @@ class BrokerOuterAPI:
             except NameServerError as error:
                 _log.warning("hand_over_failed", endpoint=str(target.endpoint), error=str(error))
 
-        call_all(self._lanes, task, timeout_seconds, after_others=True)
+        call_all(self._lanes, task, self.register_seconds / 2, after_others=True)
 
     def stop_registering(self) -> None:
         """Ends all waits between two attempts; nothing is registered from now on."""
@@ -244,13 +231,15 @@ class BrokerOuterAPI:
         with self._lock:
             return not (self._suspended or self._stopping.is_set())
 
+    def _leave_deadline(self) -> float:
+        return self._timing.clock() + self.register_seconds / 2  # RocketMQ: 3 of 6 s
+
     def _leave(self, target: NamesrvTarget) -> None:
-        deadline = self._timing.clock() + self._unregister_seconds
-        self._unregister(target, route_data_pb2.REMOVAL_REASON_UNREGISTERED, deadline)
+        self._unregister(target, route_data_pb2.REMOVAL_REASON_UNREGISTERED, self._leave_deadline())
         target.close()
 
     def _unregister(self, target: NamesrvTarget, reason: route_data_pb2.RemovalReason, deadline: float) -> None:
-        broker = self._identity()
+        broker = self._registration().broker.identity()
         try:
             self._retries.run(lambda: target.unregister(broker, reason, deadline), deadline)
         except NameServerError as error:
@@ -288,12 +277,12 @@ class RegistrationResults:
         """The master, of a slave that has learnt it."""
         return self._master if self._is_slave() else None
 
-    def take(self, results: Results, *, check_order_config: bool) -> None:
-        """Takes the answers of a round."""
+    def take(self, results: Results) -> None:
+        """Takes the answers of a round, or of one name server."""
         if self._is_slave():
             self._learn_master(results)
         ordered = next((result.order_topic_config for result in results if result.order_topic_config), None)
-        if check_order_config and ordered:
+        if ordered:
             self._order_topics.submit(partial(self._update, ordered.keys()))
 
     def forget_master(self) -> None:

@@ -218,10 +218,6 @@ class CurrentBroker:
         """The broker without its topics."""
         return self._state
 
-    def identity(self) -> route_data_pb2.BrokerIdentity:
-        """The broker as every call names it now."""
-        return self._state.identity()
-
     def registration(self) -> Registration:
         """What name servers should hold now. While a new role is made durable, that is the registration before it."""
         with self._lock:

@@ -12,13 +12,13 @@ from urllib.parse import unquote
 from broker_agent_api.v1 import client_service_pb2 as pb
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
-from namesrv_api.v1 import route_data_pb2
 
 from broker_agent import errors
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
 from broker_agent.clients.managers import ClientManagers
+from broker_agent.registration import BrokerState
 from namesrv_common import topic_names
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import FieldProblems, invalid_field, limit_exceeded
@@ -160,9 +160,9 @@ class ClientQueries:
 class ClientServicer:
     """The calls of clients (RocketMQ: ClientManageProcessor). Runs in the event loop of ``ClientServer``."""
 
-    def __init__(self, managers: ClientManagers, identity: Callable[[], route_data_pb2.BrokerIdentity]) -> None:
+    def __init__(self, managers: ClientManagers, broker: Callable[[], BrokerState]) -> None:
         self._managers = managers
-        self._identity = identity
+        self._broker = broker
         queries = ClientQueries(managers)
         for method in methods_of(SERVICE, (queries,)):
             setattr(self, method.name, _awaitable(getattr(queries, method.name)))
@@ -198,8 +198,8 @@ class ClientServicer:
     ) -> pb.RegisterFilterServerResponse:
         _by_rule("filter_server_addr", partial(Endpoint.parse, request.filter_server_addr))
         self._managers.register_filter_server(request, _remote_addr(context))
-        identity = self._identity()
-        return pb.RegisterFilterServerResponse(broker_name=identity.broker_name, broker_id=identity.broker_id)
+        broker = self._broker()
+        return pb.RegisterFilterServerResponse(broker_name=broker.broker_name, broker_id=broker.broker_id)
 
     async def _messages(self, channel: StreamChannel) -> AsyncIterator[pb.OpenClientChannelResponse]:
         """The messages to a channel's holder, to the end of the stream. Raises SLOW_READER."""

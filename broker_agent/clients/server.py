@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 from grpc_health.v1 import health_pb2
-from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.auth import AgentAdmission
 from broker_agent.clients import limits
 from broker_agent.clients.client_service import SERVICE, ClientServicer
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.listener import LoopListener
+from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.server.call_metrics import CallObserver
@@ -31,7 +31,7 @@ class ClientServer(LoopListener):
         self,
         listen: Endpoint,
         managers: ClientManagers,
-        identity: Callable[[], route_data_pb2.BrokerIdentity],
+        broker: Callable[[], BrokerState],
         tls: ListenerTls | None = None,
         *,
         admission: AgentAdmission | None = None,
@@ -39,13 +39,13 @@ class ClientServer(LoopListener):
         keepalive_seconds: float = limits.KEEPALIVE_SECONDS,
         slow_reader_seconds: float = limits.SLOW_READER_SECONDS,
     ) -> None:
-        """Takes the port; answers only once started. Raises StartError. The event loop calls ``identity``."""
+        """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
         self._managers = managers
         keepalive_millis = round(keepalive_seconds * 1000)
         super().__init__(
             "listen",
             listen,
-            [(SERVICE, ClientServicer(managers, identity))],
+            [(SERVICE, ClientServicer(managers, broker))],
             thread="broker-agent-clients",
             options=listener_options(
                 max_connections=min(limits.MAX_CONNECTIONS, descriptors_of_listener()),

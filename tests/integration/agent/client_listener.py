@@ -11,24 +11,18 @@ import grpc
 import pytest
 from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
-from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.clients.limits import KEEPALIVE_SECONDS, SLOW_READER_SECONDS
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
+from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.agent_clients import consumer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
-
-
-BROKER = route_data_pb2.BrokerIdentity(
-    cluster_name="C", broker_name="broker-a", broker_id=1, broker_addr="127.0.0.1:10911"
-)
-
-
+BROKER = BrokerState("C", "broker-a", 1, "127.0.0.1:10911", None, 6)
 GROUP = "consumers"
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 
 import grpc
 from structlog.testing import capture_logs
 
-from broker_agent.broker_outer_api import Results
 from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.registration import Registration
 from namesrv_common.grpc_errors import RichError
@@ -96,11 +94,10 @@ def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_i
         first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
         first_round.start()
         server.wait_until(lambda: len(server.registrations) == 1)
-        results: list[Results] = []
-        fan_out.api.register_broker(target, registration, timeout_seconds=TIMEOUT, on_results=results.append)
+        fan_out.api.register_broker(target)
         server.answer_again()
         first_round.join(TIMEOUT)
-    assert results == []
+    assert len(fan_out.results) == 1
     assert len(server.registrations) == 1
 
 
@@ -111,7 +108,8 @@ def test_a_name_server_that_does_not_take_an_unregistration_loses_the_channel_th
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
         server.hang()
-        fan_out.api.unregister_broker_all(timeout_seconds=0.5)
+        fan_out.api.register_seconds = 1.0
+        fan_out.api.unregister_broker_all()
         server.wait_until(lambda: server.channels_opened == 2)
         assert not fan_out.targets[0].status().registered
         server.answer_again()
@@ -124,7 +122,7 @@ def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: Sta
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
         server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
-        fan_out.api.unregister_broker_all(timeout_seconds=TIMEOUT)
+        fan_out.api.unregister_broker_all()
     assert len(server.unregistrations) == 2
     assert server.channels_opened == 1
 
@@ -137,8 +135,8 @@ def test_a_registration_that_waits_for_its_turn_is_not_made_once_the_broker_is_u
     with FanOut(server) as fan_out:
         (target,) = fan_out.targets
         for counter in (1, 2):
-            content = partial(registration, counter)
-            fan_out.api.register_broker(target, content, timeout_seconds=TIMEOUT, on_results=lambda _: None)
+            fan_out.content = registration(counter)
+            fan_out.api.register_broker(target)
             server.wait_until(lambda: len(server.registrations) == 1)
         fan_out.api.suspend()
         server.answer_again()
@@ -153,7 +151,8 @@ def test_unregistering_reaches_all_in_parallel_and_names_the_registration_it_mea
     with FanOut(hanging, first, second) as fan_out:
         fan_out.register(force=True)
         hanging.hang()
-        fan_out.api.unregister_broker_all(timeout_seconds=2.0)
+        fan_out.api.register_seconds = 4.0
+        fan_out.api.unregister_broker_all()
         assert fan_out.register(force=True) == ()
     for server in (first, second):
         assert [(r.broker, r.generation) for r in server.unregistrations] == [(BROKER, 1)]

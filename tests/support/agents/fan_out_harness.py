@@ -90,7 +90,11 @@ class FanOut:
             return target_class(endpoint, "test", options, wanted, self.timing, on_accepted=accepted, **more)
 
         self.listed = tuple(server.endpoint for server in servers)
-        self.api = BrokerOuterAPI(lambda: self.listed, make, lambda: BROKER, TIMEOUT, self.timing)
+        self.content = registration()
+        self.results: list[Results] = []
+        self.api = BrokerOuterAPI(
+            lambda: self.listed, make, lambda: self.content, TIMEOUT, self.timing, on_results=self.results.append
+        )
         self.api.follow_list(open_now=False)
         self.targets = self.api.targets
         self._stack = ExitStack()
@@ -118,4 +122,5 @@ class FanOut:
         return self.register_all(registration(counter, *topics, state=state), force=force, seconds=timeout_seconds)
 
     def register_all(self, content: Registration, *, force: bool = False, seconds: float = TIMEOUT) -> Results:
-        return self.api.register_broker_all(content, force=force, timeout_seconds=seconds)
+        self.content, self.api.register_seconds = content, seconds
+        return self.api.register_broker_all(force=force)

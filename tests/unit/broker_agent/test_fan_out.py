@@ -140,11 +140,11 @@ def test_the_first_named_master_wins_and_silence_takes_nothing_back() -> None:
     second = RegisterBrokerResult(Endpoint("c", 1), "10.0.0.8:10911", "10.0.0.8:10912")
     learnt = []
     for results in [(nobody,), (nobody, first, second), (nobody,), ()]:
-        slave.take(results, check_order_config=False)
+        slave.take(results)
         learnt.append(slave.master)
     assert learnt == [None, *[Master("10.0.0.9:10911", None)] * 3]
     master = RegistrationResults(lambda: False, lambda _topics: pytest.fail("no topic is ordered"))
-    master.take((first,), check_order_config=False)
+    master.take((first,))
     assert master.master is None
 
 
@@ -160,10 +160,10 @@ def test_order_topics_on_a_hanging_disk_delay_no_answers() -> None:
             both_written.set()
 
     results = RegistrationResults(lambda: False, write)
-    results.take(ordered("First"), check_order_config=True)
+    results.take(ordered("First"))
     assert writing.wait(PATIENCE_SECONDS)
     for topic in ("Second", "Third"):  # come back while the first write hangs; the last answer is the one to keep
-        results.take(ordered(topic), check_order_config=True)
+        results.take(ordered(topic))
     works_again.set()
     assert both_written.wait(PATIENCE_SECONDS)
     results.stop()

@@ -69,7 +69,7 @@ def test_each_role_has_a_higher_state_version_than_the_one_before() -> None:
     assert broker.change_role(0, 9) == 9
     assert broker.registration().version.state_version == 9
     assert broker.change_role(1) == 10
-    assert broker.identity().broker_id == 1
+    assert broker.state.broker_id == 1
 
 
 def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
@@ -92,7 +92,7 @@ def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
     saved.set()
     change.join(20)
     assert broker.registration().version.state_version == 4
-    assert broker.identity().broker_id == 1
+    assert broker.state.broker_id == 1
 
 
 def test_a_state_version_without_room_for_the_next_role_is_refused_and_the_role_stays() -> None:
