@@ -131,17 +131,13 @@ class AgentAdmission:
             self._log.refused(name, call.peer(), error)
             raise
 
-    def gate_of(self, method: MethodDescriptor, open_calls: OpenCalls) -> MethodGate:
-        """The gate of one call of a listener, which has the open calls of that listener."""
-        return MethodGate(self, method.full_name, open_calls)
-
 
 class MethodGate(Gate):
     """The gate of one call of a listener."""
 
-    def __init__(self, admission: AgentAdmission, name: str, open_calls: OpenCalls) -> None:
+    def __init__(self, admission: AgentAdmission, method: MethodDescriptor, open_calls: OpenCalls) -> None:
         self._admission = admission
-        self._name = name
+        self._name = method.full_name
         self._open_calls = open_calls
 
     def enter(self, context: Call) -> None:

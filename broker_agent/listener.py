@@ -14,7 +14,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from broker_agent.auth import AgentAdmission
+from broker_agent.auth import AgentAdmission, MethodGate
 from broker_agent.errors import FAILURES, StartError
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener, return_freed_memory
@@ -76,7 +76,7 @@ class LoopListener:
         self._health = HealthService()
         health_gate = ShareGate(Shares("open calls of health", most_health_calls))
         health_handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=lambda _: health_gate)
-        gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
+        gate_of = partial(MethodGate, admission or AgentAdmission(), open_calls=self._open_calls)
         handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
 
         async def bind() -> int:

@@ -77,14 +77,20 @@ def split_address_server(url: str) -> SplitResult:
     return parts
 
 
-def parse_list(text: str) -> tuple[Endpoint, ...]:
-    """Parses the text of a file or the answer of an address server.
+def parse_list(content: bytes) -> tuple[Endpoint, ...]:
+    """Parses the content of a file or the answer of an address server.
 
     One line or several, with any separator, also at the end, as address servers write it; ``#`` starts a comment.
 
     Raises:
-        ValueError: It is not a list of at most ``MAX_NAME_SERVERS`` addresses.
+        ValueError: It is too long, no text, or not a list of at most ``MAX_NAME_SERVERS`` addresses.
     """
+    if len(content) > MAX_LIST_BYTES:
+        raise ValueError(f"the list has more than {MAX_LIST_BYTES} bytes")
+    try:
+        text = content.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the list has byte {content[error.start]:#04x}, which is not ASCII") from error
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return _bounded(parse_endpoints(line.rstrip(";, ") for line in lines if line))
 
@@ -93,22 +99,11 @@ def read_list_file(path: Path) -> tuple[Endpoint, ...]:
     """Reads a file that holds the list. Raises ValueError, which names the file, if it is unreadable or no list."""
     try:
         with open_regular(path) as file:
-            content = file.read(MAX_LIST_BYTES + 1)
-        return parse_list(decode_list(content))
+            return parse_list(file.read(MAX_LIST_BYTES + 1))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def decode_list(content: bytes) -> str:
-    """The text of a list. Raises ValueError if it is too long or no text."""
-    if len(content) > MAX_LIST_BYTES:
-        raise ValueError(f"the list has more than {MAX_LIST_BYTES} bytes")
-    try:
-        return content.decode("ascii")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the list has byte {content[error.start]:#04x}, which is not ASCII") from error
 
 
 def _bounded(names: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
@@ -128,7 +123,6 @@ FETCH_JITTER = 0.1
 FETCH_TIMEOUT_SECONDS = 3.0
 """Time to connect to the address server, and for each read of its answer (RocketMQ: 3 s). A server that sends a byte
 now and then holds the thread that asks, and nothing else: the list stays as it is."""
-OnNames = Callable[[tuple[Endpoint, ...]], None]
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -157,7 +151,7 @@ class ListSource(PeriodicThread):
         super().__init__("broker-agent-namesrv-list", self._read, first_delay=first_delay, wait=wait)
         self.names = names
         """The last good list."""
-        self.on_names: OnNames = lambda _names: None
+        self.on_names: Callable[[tuple[Endpoint, ...]], None] = lambda _names: None
         """Called in the thread with each list that differs from the one before."""
         self._source = source
         self._read_list = read
@@ -220,7 +214,7 @@ def _fetched(url: SplitResult) -> tuple[Endpoint, ...]:
         response = connection.getresponse()
         if response.status != http.client.OK:
             raise ValueError(f"the address server answered {response.status}, not 200")
-        return parse_list(decode_list(_whole_body(response)))
+        return parse_list(_whole_body(response))
 
 
 def _whole_body(response: http.client.HTTPResponse) -> bytes:
@@ -337,8 +331,6 @@ FIRST_LOOKUP_SECONDS = 5.0
 JOIN_SECONDS = 2.0
 """Time for all threads together to end."""
 
-Listener = Callable[[tuple[Endpoint, ...]], None]
-
 
 def namesrv_list_of(namesrv: Sequence[str], *, timing: Timing) -> NamesrvList:
     """The list that settings describe.
@@ -381,8 +373,9 @@ class NamesrvList:
         self._timing = timing
         self._resolve = resolve
         self._wait = wait
-        self._listeners: tuple[Listener, ...] = ()
-        self._lock = threading.RLock()  # guards all below; held while listeners are notified, to keep their order
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change of the list since ``start`` returned, one call at a time; it must return quickly."""
+        self._lock = threading.RLock()  # guards all below; held while the listener is called, to keep the order
         self._names: tuple[Endpoint, ...] = ()
         self._resolved: dict[Endpoint, ResolvedName] = {}  # of those that are no addresses
         self._endpoints: tuple[Endpoint, ...] = ()
@@ -393,13 +386,6 @@ class NamesrvList:
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The name servers in force, in the order of the names; each address once."""
         return self._endpoints
-
-    def on_change(self, listener: Listener) -> None:
-        """Calls the listener with the new list after each change, one call at a time; it must return quickly.
-
-        There is no call for the list that is in force when ``start`` returns.
-        """
-        self._listeners = (*self._listeners, listener)
 
     def start(self) -> None:
         """Looks the names up, waits for the first answers, at most 5 s, and follows changes from now on.
@@ -412,7 +398,7 @@ class NamesrvList:
             self._source.start()
 
     def stop(self) -> None:
-        """Stops calling listeners and ends all threads, in 2 s at most."""
+        """Stops calling the listener and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
             ending: list[PeriodicThread] = [*self._resolved.values()]
@@ -458,8 +444,8 @@ class NamesrvList:
                 return
             self._endpoints = found
             _log.info("namesrv_list", endpoints=[str(endpoint) for endpoint in found])
-            for listener in self._listeners if told else ():
-                listener(found)
+            if told:
+                self.on_change()
 
     def _bounded(self, found: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         if len(found) <= MAX_NAME_SERVERS:

@@ -1,4 +1,4 @@
-"""The manager of the broker's topic table, with listeners for its changes (RocketMQ: TopicConfigManager)."""
+"""The manager of the broker's topic table, with a listener for its changes (RocketMQ: TopicConfigManager)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 from broker_agent.topics.topics_json import log_skipped_topics
 from namesrv_common.errors import Refused, limit_exceeded
-
-Listener = Callable[[TopicConfigTable], None]
-"""Called with each new table, in order, in the thread that made it. Must return quickly and change no topics itself."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -62,7 +59,8 @@ class TopicConfigManager:
         self._built_in = frozenset(topic.topic_name for topic in built_in)
         self._version_read = table.data_version
         self._state_version = 0
-        self._listeners: tuple[Listener, ...] = ()
+        self.on_change: Callable[[TopicConfigTable], None] = lambda _table: None
+        """Called with each new table, in order, in the thread that made it. Must return quickly, change no topics."""
         self._changing = threading.Lock()
         """Held by one change at a time, from the version before it to the file after it. A disk that hangs delays other
         changes only: readers and registrations take ``table`` without it."""
@@ -137,11 +135,6 @@ class TopicConfigManager:
     def problem(self) -> str | None:
         """The problem of a followed file, or of the first topic that is left out; None if there is none."""
         return (self._followed.problem if self._followed else None) or self._table.unknown.problem
-
-    def on_change(self, listener: Listener) -> None:
-        """Adds a listener, which hears of every table from now on."""
-        with self._changing:
-            self._listeners = (*self._listeners, listener)
 
     def start(self) -> None:
         """Starts to watch the file, if it is followed."""
@@ -270,11 +263,10 @@ class TopicConfigManager:
         self._table = table
         version = table.data_version
         _log.info("topics_changed", topics=len(table.topics), counter=version.counter, state=version.state_version)
-        for listener in self._listeners:
-            try:
-                listener(table)
-            except Exception:  # noqa: BLE001 - the change is made, and the other listeners must hear of it
-                _log.exception("topics_listener_failed")
+        try:
+            self.on_change(table)
+        except Exception:  # noqa: BLE001 - the change is made, and its caller must not take it for refused
+            _log.exception("topics_listener_failed")
 
 
 def _millis(timing: Timing) -> int:

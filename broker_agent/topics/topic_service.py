@@ -145,12 +145,7 @@ ATTRIBUTES: Mapping[str, Attribute] = {
 
 
 def altered_attributes(
-    current: Mapping[str, str] | None,
-    to_set: Mapping[str, str],
-    to_delete: Iterable[str],
-    *,
-    create: bool,
-    known: Mapping[str, Attribute] = ATTRIBUTES,
+    current: Mapping[str, str] | None, to_set: Mapping[str, str], to_delete: Iterable[str], *, create: bool
 ) -> Mapping[str, str] | None:
     """A topic's attributes after a change.
 
@@ -165,7 +160,7 @@ def altered_attributes(
     """
     after = dict(current or {})
     for key, value in to_set.items():
-        attribute = _alterable(f"{SET_FIELD}[{_shown(key)}]", key, known, create=create)
+        attribute = _alterable(f"{SET_FIELD}[{_shown(key)}]", key, create=create)
         if value not in attribute.values:
             rule = " or ".join(sorted(attribute.values))
             raise invalid_field(f"{SET_FIELD}[{_shown(key)}]", f"is {_shown(value)}, must be {rule}")
@@ -180,15 +175,15 @@ def altered_attributes(
             raise invalid_field(field, f"is {_shown(key)}: a new topic has nothing to take away")
         if key not in after:
             raise invalid_field(field, f"is {_shown(key)}, which the topic does not have")
-        _alterable(field, key, known, create=create)
+        _alterable(field, key, create=create)
         del after[key]
     return after if after or current is not None else None
 
 
-def _alterable(field: str, key: str, known: Mapping[str, Attribute], *, create: bool) -> Attribute:
-    attribute = known.get(key)
+def _alterable(field: str, key: str, *, create: bool) -> Attribute:
+    attribute = ATTRIBUTES.get(key)
     if attribute is None:
-        raise invalid_field(field, f"is no attribute of a topic; there are {', '.join(sorted(known))}")
+        raise invalid_field(field, f"is no attribute of a topic; there are {', '.join(sorted(ATTRIBUTES))}")
     if not create and not attribute.changeable:
         raise invalid_field(field, f"is {_shown(key)}, which cannot change once the topic is there")
     return attribute

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from broker_agent.namesrv_list import check_namesrv, decode_list, parse_list, split_address_server
+from broker_agent.namesrv_list import check_namesrv, parse_list, split_address_server
 from broker_agent.topics.mappings_json import decode_mappings
 from broker_agent.topics.topics_json import BrokenTopics, decode_topics, encode_topics
 from namesrv.core.errors import Refused
@@ -155,8 +155,8 @@ def _address_server(text: str) -> None:
 
 
 def _list_of_address_server(data: bytes, _: Path) -> None:
-    names = parse_list(decode_list(data))
-    assert parse_list("\n".join(map(str, names))) == names
+    names = parse_list(data)
+    assert parse_list("\n".join(map(str, names)).encode()) == names
 
 
 def _endpoint(text: str) -> None:

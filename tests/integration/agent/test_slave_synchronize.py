@@ -111,7 +111,7 @@ def test_topics_and_version_are_copied_whole_and_are_durable(
 def test_nothing_is_sent_or_written_while_the_versions_are_the_same(slave: Slave, master: FakeMaster) -> None:
     slave.sync.synchronize()
     heard: list[TopicConfigTable] = []
-    slave.manager.on_change(heard.append)
+    slave.manager.on_change = heard.append
     chunks: list[pb.ListTopicsResponse] = []
     master.mend = chunks.append
     assert not slave.sync.synchronize()

@@ -62,7 +62,7 @@ def test_a_follower_sees_tables_in_order_and_ends_with_exactly_the_last_of_a_hun
     file.write_text(topics_writer.table(0))
     manager = TopicConfigManager.follow(file)
     counters: list[int] = []
-    manager.on_change(lambda table: counters.append(table.data_version.counter))
+    manager.on_change = lambda table: counters.append(table.data_version.counter)
     manager.start()
     last = topics_writer.table(REWRITES)
     try:

@@ -15,7 +15,6 @@ from broker_agent_api.v1 import client_service_pb2 as clients
 from broker_agent_api.v1 import topic_config_service_pb2 as topics
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.auth import AgentAdmission, by_permits
 from broker_agent.clients import channels, limits
@@ -30,6 +29,7 @@ from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.permits import Permits, Principal, token_key
+from tests.support.agents.fan_out_harness import STATE
 from tests.support.agents.topic_agents import error_of, topic_agent
 
 SECONDS = 20.0
@@ -122,7 +122,7 @@ def with_clients(
 ) -> Iterator[tuple[Caller, ClientManagers]]:
     """An agent's listener for clients."""
     managers = ClientManagers()
-    server = ClientServer(Endpoint("127.0.0.1", 0), managers, route_data_pb2.BrokerIdentity, admission=admission)
+    server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, admission=admission)
     server.start()
     try:
         with grpc.insecure_channel(str(server.endpoint)) as connection:
