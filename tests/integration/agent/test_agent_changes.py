@@ -30,9 +30,7 @@ __all__ = ["agent"]  # pytest finds the fixture by its name in this module
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
 
-def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_a_hundred_topics_at_once_are_one_registration(name_server: StartNameServer, agent: StartAgent) -> None:
     server, clock = name_server(), VirtualClock()
     with agent(server, timing=agent_timing(clock)) as running:
         for number in range(100):
@@ -47,9 +45,7 @@ def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(
     assert server.queries == []
 
 
-def test_a_change_while_a_name_server_is_busy_follows_the_call_in_flight(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
     with agent(server) as running:
         server.hang()
@@ -60,9 +56,7 @@ def test_a_change_while_a_name_server_is_busy_follows_the_call_in_flight(
         server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
 
 
-def test_a_promoted_slave_registers_at_once_as_master_with_a_higher_state_version(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_a_promoted_slave_registers_at_once_as_master(name_server: StartNameServer, agent: StartAgent) -> None:
     servers = name_server("one"), name_server("two")
     with agent(*servers, broker_id=1) as running:
         answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
@@ -76,7 +70,7 @@ def test_a_promoted_slave_registers_at_once_as_master_with_a_higher_state_versio
         assert not master.HasField("base_version")
 
 
-def test_a_role_is_given_the_state_version_that_its_elector_says_and_never_a_lower_one(
+def test_a_role_has_its_electors_state_version_and_no_lower_one(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
     server = name_server()
@@ -119,7 +113,7 @@ def test_a_bad_change_names_its_field_and_changes_nothing(
     assert len(server.registrations) == 1
 
 
-def test_a_broker_that_becomes_read_only_registers_at_once_with_masked_topics_and_a_new_version(
+def test_a_read_only_broker_registers_at_once_with_masked_topics(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
     server = name_server()
@@ -133,9 +127,7 @@ def test_a_broker_that_becomes_read_only_registers_at_once_with_masked_topics_an
     assert after.data_version.timestamp_millis > before.data_version.timestamp_millis
 
 
-def test_a_dead_broker_is_unregistered_with_that_reason_and_not_registered_until_it_is_back(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
     with agent(server) as running:
         running.probe.die()
@@ -158,9 +150,7 @@ def test_a_dead_broker_is_unregistered_with_that_reason_and_not_registered_until
     assert max(config.perm for config in server.registrations[1].topic_configs) == 4
 
 
-def test_a_name_server_that_joins_the_list_is_registered_with_and_one_that_leaves_is_unregistered_from(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameServer, agent: StartAgent) -> None:
     first, second, third = (name_server(name) for name in ("one", "two", "three"))
     with agent(first, second) as running:
         running.list.change(second, third)
@@ -175,7 +165,7 @@ def test_a_name_server_that_joins_the_list_is_registered_with_and_one_that_leave
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 
 
-def test_a_name_server_that_hangs_can_leave_the_list_and_delays_neither_the_others_nor_the_end(
+def test_a_hanging_name_server_that_left_the_list_delays_nobody(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
     hanging, healthy = name_server("hanging"), name_server("healthy")
@@ -189,9 +179,7 @@ def test_a_name_server_that_hangs_can_leave_the_list_and_delays_neither_the_othe
     assert len(healthy.unregistrations) == 1
 
 
-def test_an_agent_that_keeps_its_broker_hands_its_channels_over_and_unregisters_nothing(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_an_agent_that_keeps_its_broker_hands_it_over(name_server: StartNameServer, agent: StartAgent) -> None:
     servers = name_server("one"), name_server("two")
     with agent(*servers, on_stop="keep"):
         pass
@@ -201,9 +189,7 @@ def test_an_agent_that_keeps_its_broker_hands_its_channels_over_and_unregisters_
         server.wait_until(lambda server=server: not server.open_channels)  # type: ignore[misc]
 
 
-def test_filter_servers_of_clients_are_in_the_registration_as_they_come_and_go(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
     with agent(server) as running, grpc.insecure_channel(str(running.controller.listening_on)) as connection:
         stub = client_service_pb2_grpc.ClientServiceStub(connection)
@@ -223,7 +209,7 @@ def test_filter_servers_of_clients_are_in_the_registration_as_they_come_and_go(
     assert all(request.HasField("filter_servers") for request in server.registrations)
 
 
-def test_topics_that_a_name_server_calls_ordered_become_so_and_are_registered(
+def test_ordered_topics_of_a_name_server_are_registered_so(
     name_server: StartNameServer, agent: StartAgent, tmp_path: Path
 ) -> None:
     server = name_server()
@@ -238,7 +224,7 @@ def test_topics_that_a_name_server_calls_ordered_become_so_and_are_registered(
     assert saved["topicConfigTable"]["T"]["order"] is True
 
 
-def test_the_fast_listener_is_two_ports_below_the_ordinary_one_unless_it_is_said(settings: MakeSettings) -> None:
+def test_the_fast_listener_is_two_ports_below_the_ordinary_one(settings: MakeSettings) -> None:
     assert settings(listen="127.0.0.1:10920").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
     assert settings(listen=None, broker_addr="10.0.0.1:10911").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
     assert settings(listen=None, broker_addr="10.0.0.1:65530").listen_endpoint == Endpoint("127.0.0.1", 10920)
@@ -255,9 +241,7 @@ def test_agents_of_brokers_on_one_host_have_their_own_ports_by_default(settings:
     assert len(set(ports)) == len(ports)
 
 
-def test_the_status_says_what_each_name_server_was_sent_and_what_it_said(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
+def test_the_status_has_calls_and_events_of_each_name_server(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
     with agent(server) as running:
         lowest = pb.MinBrokerIdChanged(broker_name="broker-a", min_broker_id=1, min_broker_addr="10.0.0.2:10911")

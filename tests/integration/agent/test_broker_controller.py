@@ -57,9 +57,7 @@ def test_force_register_sends_the_table_each_period(name_server: StartNameServer
     assert server.queries == []
 
 
-def test_a_name_server_that_comes_up_later_is_registered_with_at_once(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
+def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameServer, settings: MakeSettings) -> None:
     late = name_server("not yet")
     late.stop()
     with running(settings(late, **IMPATIENT)) as controller:
@@ -72,7 +70,7 @@ def test_a_name_server_that_comes_up_later_is_registered_with_at_once(
         assert health_of(controller, SERVICE_NAME) == SERVING
 
 
-def test_a_step_of_the_stop_that_fails_keeps_no_other_from_running(
+def test_a_step_of_the_stop_that_fails_stops_no_other(
     name_server: StartNameServer, settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_probe: BrokerProbe) -> None:
@@ -87,9 +85,7 @@ def test_a_step_of_the_stop_that_fails_keeps_no_other_from_running(
     assert lines[-1]["event"] == "agent_stopped"
 
 
-def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothing_changed(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
+def test_a_slave_learns_its_master_at_a_period(name_server: StartNameServer, settings: MakeSettings) -> None:
     without, knowing, schedule = name_server("without"), name_server("knowing"), RoundsOnDemand()
     with running(settings(without, knowing, broker_id=1), schedule) as controller:
         before = controller.master
@@ -102,9 +98,7 @@ def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothi
     assert after == Master("10.0.0.9:10911", "10.0.0.9:10912")
 
 
-def test_health_is_not_serving_before_the_broker_is_unregistered(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
+def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, settings: MakeSettings) -> None:
     server = name_server()
     with running(settings(server)) as controller:
         with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
@@ -119,9 +113,7 @@ def test_health_is_not_serving_before_the_broker_is_unregistered(
         stopping.join(TIMEOUT)
 
 
-def test_the_status_shows_the_broker_its_table_and_each_name_server(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
+def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, settings: MakeSettings) -> None:
     up, down = name_server("up"), name_server("down")
     down.stop()
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"

@@ -23,7 +23,7 @@ from tests.support.programs.processes import eventually
 StartNameServer = Callable[..., FakeNameServer]
 
 
-def test_a_query_without_an_answer_counts_as_changed_and_leaves_time_to_register(name_server: StartNameServer) -> None:
+def test_a_query_without_an_answer_leaves_time_to_register(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
@@ -86,7 +86,7 @@ def test_many_hanging_name_servers_do_not_starve_the_one_that_answers(name_serve
     assert [result.endpoint for result in results] == [healthy.endpoint]
 
 
-def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_it(name_server: StartNameServer) -> None:
+def test_a_registration_after_one_in_flight_is_left_out_if_done(name_server: StartNameServer) -> None:
     server = name_server()
     server.hang()
     with FanOut(server) as fan_out:
@@ -101,9 +101,7 @@ def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_i
     assert len(server.registrations) == 1
 
 
-def test_a_name_server_that_does_not_take_an_unregistration_loses_the_channel_that_the_broker_is_bound_to(
-    name_server: StartNameServer,
-) -> None:
+def test_an_unregistration_that_fails_ends_the_channel(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
@@ -127,9 +125,7 @@ def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: Sta
     assert server.channels_opened == 1
 
 
-def test_a_registration_that_waits_for_its_turn_is_not_made_once_the_broker_is_unregistered(
-    name_server: StartNameServer,
-) -> None:
+def test_a_waiting_registration_is_not_made_once_suspended(name_server: StartNameServer) -> None:
     server = name_server()
     server.hang()
     with FanOut(server) as fan_out:
@@ -144,9 +140,7 @@ def test_a_registration_that_waits_for_its_turn_is_not_made_once_the_broker_is_u
     assert len(server.registrations) == 1
 
 
-def test_unregistering_reaches_all_in_parallel_and_names_the_registration_it_means(
-    name_server: StartNameServer,
-) -> None:
+def test_unregistering_reaches_all_in_parallel_and_has_the_generation(name_server: StartNameServer) -> None:
     hanging, first, second = name_server("hanging"), name_server("one"), name_server("two")
     with FanOut(hanging, first, second) as fan_out:
         fan_out.register(force=True)
@@ -163,7 +157,7 @@ ROUND_SECONDS = 2.0
 """Time for a round in which somebody is too late: enough for all others, on a busy machine."""
 
 
-def test_scenario_62_every_name_server_that_says_changed_is_registered_with(name_server: StartNameServer) -> None:
+def test_scenario_62_each_name_server_that_says_changed_is_registered(name_server: StartNameServer) -> None:
     servers = [name_server(name) for name in ("one", "two", "three")]
     with FanOut(*servers) as fan_out:
         fan_out.register(force=True, counter=1)
@@ -176,9 +170,7 @@ def test_scenario_62_every_name_server_that_says_changed_is_registered_with(name
         assert len(server.registrations) == 2
 
 
-def test_scenario_63_of_changed_unchanged_and_too_late_only_the_first_is_in_the_results(
-    name_server: StartNameServer,
-) -> None:
+def test_scenario_63_only_changed_and_in_time_is_in_the_results(name_server: StartNameServer) -> None:
     changed, unchanged, late = (name_server(name) for name in ("changed", "unchanged", "late"))
     with FanOut(changed, unchanged, late) as fan_out:
         fan_out.register(force=True, counter=1)
@@ -198,9 +190,7 @@ def test_scenario_64_three_healthy_name_servers_are_three_results(name_server: S
         assert {result.endpoint for result in results} == {server.endpoint for server in servers}
 
 
-def test_scenario_65_with_one_name_server_too_late_there_are_exactly_two_results_then_and_later(
-    name_server: StartNameServer,
-) -> None:
+def test_scenario_65_a_late_name_server_never_joins_the_two_results(name_server: StartNameServer) -> None:
     one, two, late = (name_server(name) for name in ("one", "two", "late"))
     with FanOut(one, two, late) as fan_out:
         fan_out.register(force=True, counter=1)

@@ -19,9 +19,7 @@ def broker() -> Iterator[StandInBroker]:
         yield listening
 
 
-def test_a_broker_that_is_killed_leaves_every_name_server_and_is_back_when_it_listens_again(
-    broker: StandInBroker,
-) -> None:
+def test_a_killed_broker_leaves_and_is_back_when_it_listens_again(broker: StandInBroker) -> None:
     addr = str(broker.endpoint)
     with (
         name_servers(2) as servers,
@@ -47,7 +45,7 @@ def test_a_broker_that_is_killed_leaves_every_name_server_and_is_back_when_it_li
         )
 
 
-def test_a_broker_that_starts_after_its_agent_is_registered_only_when_it_is_there(broker: StandInBroker) -> None:
+def test_a_broker_that_starts_after_its_agent_is_registered_then(broker: StandInBroker) -> None:
     addr, port = str(broker.endpoint), broker.endpoint.port
     broker.kill()
     with (

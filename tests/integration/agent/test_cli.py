@@ -59,9 +59,7 @@ def serve(env: dict[str, str] | None = None, *more: str, **changes: str | None) 
         ("log_format", "xml", "setting log_format: "),
     ],
 )
-def test_a_bad_setting_ends_the_start_with_one_line_and_exit_code_2(
-    flag: str, value: str | None, expected: str
-) -> None:
+def test_a_bad_setting_is_one_line_and_exit_code_2(flag: str, value: str | None, expected: str) -> None:
     result = serve(None, **{flag: value})
     assert result.exit_code == 2
     assert result.stderr.startswith(f"broker-agent: {expected}")
@@ -70,7 +68,7 @@ def test_a_bad_setting_ends_the_start_with_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize("content", ["", TOPICS.read_text()[:300], '{"dataVersion": {}}'])
-def test_a_bad_topics_json_ends_the_start_with_one_line_and_exit_code_2(tmp_path: Path, content: str) -> None:
+def test_a_bad_topics_json_is_one_line_and_exit_code_2(tmp_path: Path, content: str) -> None:
     file = tmp_path / "topics.json"
     file.write_text(content)
     result = serve(topics=str(file))

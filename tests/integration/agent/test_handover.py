@@ -16,9 +16,7 @@ def generation(client: Client) -> int:
     return max((row.generation for message in client.snapshot() for row in message.chunk.live_brokers), default=0)
 
 
-def test_an_agent_is_upgraded_while_a_client_asks_every_10_ms_and_no_answer_lacks_the_broker(
-    namesrv: NamesrvProcess, client: Client
-) -> None:
+def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: NamesrvProcess, client: Client) -> None:
     with ExitStack() as agents:
         old = agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
         eventually(client.addrs)

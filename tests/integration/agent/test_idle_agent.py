@@ -53,7 +53,7 @@ def many_topics(folder: Path) -> Path:
     return file
 
 
-def test_an_agent_with_10_000_topics_that_is_idle_for_ten_hours_sends_the_full_table_only_at_its_start(
+def test_an_idle_agent_sends_its_table_only_at_its_start(
     name_server: Callable[..., FakeNameServer], settings: Callable[..., AgentSettings], tmp_path: Path
 ) -> None:
     server = name_server()

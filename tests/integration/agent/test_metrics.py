@@ -42,7 +42,7 @@ def test_each_name_server_has_its_series() -> None:
         assert get(agent, "/healthz") == (200, "ok\n")
 
 
-def test_calls_are_counted_by_target_and_one_that_leaves_the_list_takes_its_series_along(tmp_path: Path) -> None:
+def test_a_name_server_that_leaves_the_list_loses_its_series(tmp_path: Path) -> None:
     with name_servers(2) as [(first, _), (second, _)]:
         file = tmp_path / "name-servers"
         file.write_text(f"{first.endpoint};{second.endpoint}")
@@ -65,7 +65,7 @@ def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:
         assert get(agent, "/readyz") == (503, "no name server has accepted the registration yet\n")
 
 
-def test_clients_are_counted_and_operators_may_list_them_on_the_fast_listener() -> None:
+def test_clients_are_counted_and_listed_on_the_fast_listener() -> None:
     with name_servers(1) as [(server, _)], Agent(str(server.endpoint), *METRICS) as agent:
         listening_on = str(agent.wait_for("agent_started")["listening_on"])
         with grpc.insecure_channel(listening_on) as connection:

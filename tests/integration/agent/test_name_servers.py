@@ -22,7 +22,7 @@ def last_error(agent: AgentClient, endpoint: Endpoint) -> str:
     return agent.target(endpoint).last_error
 
 
-def test_name_servers_that_are_stopped_dead_busy_or_slow_do_not_delay_the_healthy_one() -> None:
+def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
     with (
         NamesrvProcess(*NEVER_SCAN) as healthy,
         NamesrvProcess(*NEVER_SCAN) as stopped,
@@ -47,9 +47,7 @@ def test_name_servers_that_are_stopped_dead_busy_or_slow_do_not_delay_the_health
             assert agent.terminate() == 0
 
 
-def test_the_list_in_a_file_is_followed_and_a_name_server_that_is_taken_out_is_unregistered_from(
-    tmp_path: Path,
-) -> None:
+def test_the_list_in_a_file_is_followed(tmp_path: Path) -> None:
     file = tmp_path / "name-servers"
     with name_servers(3) as [(first, of_first), (second, of_second), (third, of_third)]:
         file.write_text(f"{first.endpoint}\n{second.endpoint}\n")

@@ -26,9 +26,7 @@ from tests.support.programs.processes import eventually
 StartNameServer = Callable[..., FakeNameServer]
 
 
-def test_a_channel_that_the_name_server_ends_is_opened_again_and_wants_a_registration(
-    name_server: StartNameServer,
-) -> None:
+def test_a_channel_that_ends_is_opened_again_and_registered_over(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
@@ -70,7 +68,7 @@ def test_a_channel_that_the_name_server_opens_twice_is_opened_again(name_server:
     assert server.channels_opened == 2
 
 
-def test_a_channel_without_a_first_message_is_opened_again(
+def test_a_channel_that_stays_silent_is_opened_again(
     name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "OPENED_SECONDS", 0.1)
@@ -94,9 +92,7 @@ def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
     assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
 
 
-def test_a_channel_that_is_gone_is_opened_again_and_registered_over_in_the_same_round(
-    name_server: StartNameServer,
-) -> None:
+def test_a_channel_that_is_gone_is_replaced_in_the_same_round(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out:
         server.forget_channels()
@@ -104,7 +100,7 @@ def test_a_channel_that_is_gone_is_opened_again_and_registered_over_in_the_same_
     assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
 
 
-def test_without_a_channel_a_registration_waits_no_longer_than_the_connect_timeout() -> None:
+def test_without_a_channel_a_registration_waits_the_connect_timeout() -> None:
     listener = Listener()
     nobody = target_of(Endpoint("127.0.0.1", 1), listener, options=IMPATIENT)
     try:
@@ -138,7 +134,7 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_ser
         thread.join(TIMEOUT)
 
 
-def test_a_call_after_close_fails_as_cancelled_although_it_is_measured_and_traced() -> None:
+def test_a_call_after_close_fails_as_cancelled_with_observers() -> None:
     observers = [ClientCallMetrics(CollectorRegistry()).of("ns"), traced_calls(NoOpTracer(), "ns")]
     target = target_of(Endpoint("127.0.0.1", 1), observers=observers)
     target.close()

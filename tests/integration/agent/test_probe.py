@@ -70,9 +70,7 @@ def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker:
     assert broker.told == [("down", 1_008.0)]
 
 
-def test_a_broker_that_is_not_there_at_the_first_look_is_up_when_it_comes_and_was_never_down(
-    time: VirtualClock,
-) -> None:
+def test_a_broker_that_is_not_there_at_first_is_up_when_it_comes(time: VirtualClock) -> None:
     broker = Broker(time)
     broker.alive = False
     assert not broker.probe.first_look()

@@ -16,9 +16,7 @@ StartNameServer = Callable[..., FakeNameServer]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_unregisters_from_every_name_server_and_the_exit_code_is_0(
-    name_server: StartNameServer, number: signal.Signals
-) -> None:
+def test_a_signal_unregisters_and_the_exit_code_is_0(name_server: StartNameServer, number: signal.Signals) -> None:
     servers = [name_server("one"), name_server("two")]
     with Agent(joined(*(server.endpoint for server in servers))) as agent:
         assert [len(server.registrations) for server in servers] == [1, 1]

@@ -41,7 +41,7 @@ def test_other_filter_servers_alone_travel_without_topics(name_server: StartName
     assert list(server.registrations[-1].filter_servers.filter_servers) == ["10.0.0.7:30911"]
 
 
-def test_a_name_server_that_does_not_hold_the_base_gets_the_whole_table_at_once(name_server: StartNameServer) -> None:
+def test_a_name_server_without_the_base_gets_the_whole_table(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out:
         fan_out.register(topic("A"), counter=1)
@@ -77,7 +77,7 @@ def test_a_table_of_any_size_that_name_servers_take_is_one_message(name_server: 
     assert status.last_topic_count == 100_000
 
 
-def test_a_table_over_the_limit_of_name_servers_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
+def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
     topics = [TopicConfig(f"%RETRY%{number:0>110}", 16, 16, 6) for number in range(150_000)]
     server = name_server()
     with FanOut(server) as fan_out:
@@ -94,7 +94,7 @@ def test_every_message_has_the_crc32_of_its_topics() -> None:
     assert message.body_crc32 == zlib.crc32("A 4 8 6 1\nÜ 0 0 0 0\n".encode()) == body_crc32(message.topic_configs)
 
 
-def test_scenario_68_ten_thousand_topics_survive_encoding_plain_and_compressed(name_server: StartNameServer) -> None:
+def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: StartNameServer) -> None:
     rng = random.Random(68)
     topics = [TopicConfig(f"T{n}", rng.randrange(17), rng.randrange(17), rng.randrange(8)) for n in range(10_000)]
     content = registration(1, *topics)

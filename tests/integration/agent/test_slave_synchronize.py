@@ -99,9 +99,7 @@ def slave(tmp_path: Path, master: FakeMaster) -> Iterator[Slave]:
     slave.sync.stop()
 
 
-def test_topics_and_version_are_copied_whole_and_are_durable(
-    slave: Slave, master_topics: TopicConfigManager, tmp_path: Path
-) -> None:
+def test_copied_topics_are_whole_and_durable(slave: Slave, master_topics: TopicConfigManager, tmp_path: Path) -> None:
     assert slave.sync.synchronize()
     assert slave.manager.table.topics == master_topics.table.topics
     assert slave.manager.table.data_version == DataVersion(1_000, 7, 0)
@@ -142,7 +140,7 @@ def test_copies_are_made_after_three_seconds_and_then_every_ten_or_so(slave: Sla
     assert len(master.requests) == pytest.approx(100, abs=5)
 
 
-def test_the_last_copy_stays_while_the_master_is_away_and_that_is_said_once(
+def test_the_last_copy_stays_while_the_master_is_away(
     slave: Slave, master: FakeMaster, master_topics: TopicConfigManager
 ) -> None:
     with capture_logs() as logs:
@@ -162,9 +160,7 @@ def test_the_last_copy_stays_while_the_master_is_away_and_that_is_said_once(
     assert "topics_copied_again" in [line["event"] for line in logs]
 
 
-def test_without_a_master_nothing_happens_and_another_master_is_another_connection(
-    slave: Slave, master: FakeMaster
-) -> None:
+def test_another_master_is_another_connection(slave: Slave, master: FakeMaster) -> None:
     slave.endpoint = None
     assert not slave.sync.synchronize()
     assert slave.connected_to == []
@@ -257,9 +253,7 @@ def test_a_copy_that_the_disk_does_not_take_is_tried_again(tmp_path: Path, maste
     slave.sync.stop()
 
 
-def test_topics_come_over_a_real_connection_and_a_master_that_is_gone_is_an_error(
-    tmp_path: Path, master_topics: TopicConfigManager
-) -> None:
+def test_topics_come_over_a_real_connection(tmp_path: Path, master_topics: TopicConfigManager) -> None:
     manager = owned(tmp_path / "slave" / "topics.json", "old")
     endpoints: list[Endpoint] = []
     sync = SlaveSynchronize(manager, lambda: endpoints[0], MasterAgent)

@@ -118,9 +118,7 @@ def test_a_deleted_topic_is_gone_and_a_second_deletion_says_so(topic_owner: Agen
         (pb.TopicConfig(topic="T", attributes={"message.type": "FIFO"}), "topic_config.attributes"),
     ],
 )
-def test_a_field_that_breaks_its_rule_is_named_and_nothing_changes(
-    topic_owner: Agent, topic: pb.TopicConfig, field: str
-) -> None:
+def test_a_bad_field_is_named_and_nothing_changes(topic_owner: Agent, topic: pb.TopicConfig, field: str) -> None:
     error = error_of(lambda: topic_owner.put(topic))
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert [violation.field for violation in error.violations] == [field]
@@ -149,9 +147,7 @@ def test_an_agent_that_follows_refuses_changes_and_answers_questions(path: Path)
         assert [chunk.topic_count for chunk in stub.ListTopics(pb.ListTopicsRequest())] == [10]
 
 
-def test_all_topics_come_once_and_in_order_in_messages_of_limited_size(
-    topic_owner: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     [chunk] = topic_owner.chunks()
     assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (5, 10, 10)
     for size, lengths in ((50, [2, 2, 2, 2, 2]), (1, [1] * 10)):
@@ -250,9 +246,7 @@ def test_scenario_67_versions_are_equal_only_if_all_their_parts_are() -> None:
     assert version != DataVersion(1_000, 1, 1)
 
 
-def test_scenario_77_attributes_are_made_changed_and_deleted_and_survive_a_restart(
-    topic_owner: Agent, path: Path
-) -> None:
+def test_scenario_77_changed_attributes_survive_a_restart(topic_owner: Agent, path: Path) -> None:
     def put(to_set: Mapping[str, str], to_delete: Sequence[str] = ()) -> Mapping[str, str]:
         topic = pb.TopicConfig(topic="TopicTest")
         return topic_owner.put(topic, set_attributes=to_set, delete_attributes=to_delete).topic_config.attributes

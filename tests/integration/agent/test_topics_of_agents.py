@@ -27,7 +27,7 @@ def topics(tmp_path: Path) -> Path:
     return file
 
 
-def test_mappings_of_static_topics_are_in_the_routes_of_all_name_servers_and_change_by_themselves(topics: Path) -> None:
+def test_mappings_of_static_topics_are_in_all_routes_and_change(topics: Path) -> None:
     """The file is RocketMQ's, from the start; then another mapping comes, without a change of topics.json."""
     name = next(iter(as_registered(table(0))))
     mappings = topics.with_name("topicQueueMapping.json")
@@ -57,7 +57,7 @@ def test_mappings_of_static_topics_are_in_the_routes_of_all_name_servers_and_cha
 REWRITES = 100
 
 
-def test_a_follower_sees_tables_in_order_and_ends_with_exactly_the_last_of_a_hundred(tmp_path: Path) -> None:
+def test_a_follower_sees_tables_in_order_and_ends_with_the_last(tmp_path: Path) -> None:
     file = tmp_path / "topics.json"
     file.write_text(topics_writer.table(0))
     manager = TopicConfigManager.follow(file)

@@ -97,7 +97,7 @@ def test_a_channel_that_breaks_once_is_reopened_within_a_fifth_of_a_second() -> 
     assert all(0.1 <= reopening(seed).next_wait(shutting_down=False) <= 0.2 for seed in range(100))
 
 
-def test_the_longest_wait_doubles_up_to_five_seconds_until_a_registration_succeeds() -> None:
+def test_the_wait_doubles_up_to_5_s_until_a_registration_succeeds() -> None:
     waits = [reopening(seed) for seed in range(300)]
     for longest in (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0):
         seen = [wait.next_wait(shutting_down=False) for wait in waits]
@@ -109,16 +109,14 @@ def test_the_longest_wait_doubles_up_to_five_seconds_until_a_registration_succee
 
 @pytest.mark.parametrize("away_seconds", [2.0, 5.0, 10.0, 60.0])
 @pytest.mark.parametrize("said_so", [True, False])
-def test_a_thousand_agents_come_back_within_seconds_and_not_all_in_the_same_one(
-    away_seconds: float, said_so: bool
-) -> None:
+def test_a_thousand_agents_come_back_spread_over_seconds(away_seconds: float, said_so: bool) -> None:
     times = [came_back(seed, away_seconds, said_so=said_so) for seed in range(1_000)]
     in_each_second = Counter(int(time - away_seconds) for time in times)
     assert max(times) <= away_seconds + 5.0
     assert max(in_each_second.values()) < 600
 
 
-def test_the_agents_of_a_name_server_that_restarts_at_once_come_back_spread_if_it_said_that_it_ends() -> None:
+def test_agents_come_back_spread_after_an_announced_restart() -> None:
     in_each_second = Counter(int(came_back(seed, 0.0, said_so=True)) for seed in range(1_000))
     assert max(in_each_second.values()) < 300
 

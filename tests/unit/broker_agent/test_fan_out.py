@@ -84,7 +84,7 @@ class Held:
         self._ended.set()
 
 
-def test_a_lane_takes_no_second_work_that_does_not_wait_while_the_first_runs(lane: Lane) -> None:
+def test_a_busy_lane_takes_no_work_that_does_not_wait(lane: Lane) -> None:
     held = Held(lane)
     assert not lane.submit(pytest.fail, pytest.fail, after_others=False)
     held.wait_for_end()

@@ -81,9 +81,7 @@ def test_every_call_of_the_contract_is_some_action() -> None:
         (Caller("x", peer="ipv6:%5B::12%5D:1"), False),
     ],
 )
-def test_with_mutual_tls_and_no_permits_commands_come_from_this_machine_or_the_own_group(
-    caller: Caller, *, commands: bool
-) -> None:
+def test_without_permits_commands_come_from_this_machine_or_own_group(caller: Caller, *, commands: bool) -> None:
     for name, actions in ACTIONS.items():
         assert may(OWN, name, caller) == (commands or not COMMANDS.issuperset(actions)), name
 
@@ -139,7 +137,7 @@ async def two_threads() -> AsyncIterator[tuple[CallThreads, Blocked]]:
         threads.shutdown()
 
 
-async def test_calls_whose_callers_went_away_before_a_thread_was_free_leave_nothing_behind() -> None:
+async def test_calls_that_are_cancelled_while_they_wait_leave_nothing_behind() -> None:
     async with two_threads() as (threads, call):
         working = [asyncio.create_task(threads.run(call, number)) for number in range(2)]
         for _ in working:

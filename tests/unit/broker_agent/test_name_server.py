@@ -74,9 +74,7 @@ def accept(status: NameServerStatus, kind: pb.RegistrationKind, *, channel_is_op
     status.accepted(OLD, kind, namesrv_name="ns", topics=1, generation=1, channel_is_open=channel_is_open)
 
 
-def test_the_age_of_a_registration_starts_anew_when_it_is_accepted_or_found_unchanged_and_with_no_failure(
-    clock: VirtualClock, status: NameServerStatus
-) -> None:
+def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualClock, status: NameServerStatus) -> None:
     seen = [status.confirmed_seconds_ago]
     accept(status, pb.REGISTRATION_KIND_FULL)
     clock.advance(30)

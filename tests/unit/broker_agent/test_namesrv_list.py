@@ -67,7 +67,7 @@ def test_as_many_name_servers_as_allowed_are_taken() -> None:
 @pytest.mark.parametrize(
     "text", ["a:1;b:2", "a:1;b:2;", "a:1\nb:2\n", "# ours\r\na:1, # first\r\n\r\n  b:2 ;\r\n", " a:1 b:2 "]
 )
-def test_a_list_in_a_file_or_an_answer_may_have_lines_comments_and_a_separator_at_the_end(text: str) -> None:
+def test_a_list_may_have_lines_comments_and_a_separator_at_the_end(text: str) -> None:
     assert parse_list(text.encode()) == endpoints("a:1 b:2")
 
 
@@ -168,7 +168,7 @@ def test_a_link_that_is_turned_as_a_config_map_does_is_followed(tmp_path: Path) 
     watching.stop()
 
 
-def test_a_broken_missing_or_overlong_file_keeps_the_list_and_is_logged_once(watched_list: WatchedList) -> None:
+def test_a_broken_or_missing_file_keeps_the_list_and_is_logged_once(watched_list: WatchedList) -> None:
     source = str(watched_list.path)
     for broken in (b"b:1;;c:2\n", b"x" * 100_000, None):
         with capture_logs() as logs:
@@ -237,9 +237,7 @@ def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(watched_name: Watch
     assert watched_name.name.addresses == endpoints("10.0.0.2:9876")
 
 
-def test_a_dns_that_answers_with_one_address_in_turn_changes_nothing(
-    watched_name: Watched, one_name: NameSystem
-) -> None:
+def test_a_dns_that_takes_turns_changes_nothing(watched_name: Watched, one_name: NameSystem) -> None:
     for turn in range(20):
         asked = len(one_name.asked)
         one_name.set("ns", f"10.0.0.{1 + turn % 2}")
@@ -269,7 +267,7 @@ def test_a_lookup_that_fails_keeps_the_addresses_and_is_logged_once(one_name: Na
     assert len(watched_name.changes) == 1
 
 
-def test_a_name_that_nobody_knows_yet_is_asked_for_more_often_and_taken_when_known(one_name: NameSystem) -> None:
+def test_an_unknown_name_is_asked_for_more_often(one_name: NameSystem) -> None:
     one_name.set("ns", "")
     watched_name = Watched(one_name)
     watched_name.name.start()
@@ -363,9 +361,7 @@ def follow(system: NameSystem) -> Iterator[Callable[[str], Following]]:
         following.list.stop()
 
 
-def test_addresses_and_names_may_be_mixed_and_each_address_counts_once(
-    follow: Callable[[str], Following], system: NameSystem
-) -> None:
+def test_names_and_addresses_mix_and_each_counts_once(follow: Callable[[str], Following], system: NameSystem) -> None:
     following = follow("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
     assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
     assert sorted(system.asked) == ["ns", "other"]
@@ -375,15 +371,13 @@ def test_the_list_at_the_start_is_told_nobody(follow: Callable[[str], Following]
     assert follow("ns:1").told == []
 
 
-def test_a_new_list_is_in_force_and_told_once_its_names_have_been_looked_up(follow: Callable[[str], Following]) -> None:
+def test_a_new_list_is_told_once_its_names_have_been_looked_up(follow: Callable[[str], Following]) -> None:
     following = follow("ns:1")
     following.source.say("other:1 10.0.9.9:1")
     assert following.told == [endpoints("10.0.1.1:1 10.0.9.9:1")]
 
 
-def test_names_that_left_the_list_are_not_looked_up_any_more(
-    follow: Callable[[str], Following], system: NameSystem
-) -> None:
+def test_names_that_left_the_list_are_not_looked_up(follow: Callable[[str], Following], system: NameSystem) -> None:
     following = follow("ns:1")
     following.source.say("other:1")
     asked = system.asked.count("ns")
@@ -392,17 +386,13 @@ def test_names_that_left_the_list_are_not_looked_up_any_more(
     assert system.asked.count("other") > 5
 
 
-def test_a_name_that_stays_on_the_list_is_not_looked_up_anew(
-    follow: Callable[[str], Following], system: NameSystem
-) -> None:
+def test_a_name_that_stays_is_not_looked_up_anew(follow: Callable[[str], Following], system: NameSystem) -> None:
     following = follow("ns:1")
     following.source.say("ns:1 other:1")
     assert system.asked == ["ns", "other"]
 
 
-def test_a_list_of_names_that_nobody_knows_replaces_nothing(
-    follow: Callable[[str], Following], system: NameSystem
-) -> None:
+def test_a_list_of_unknown_names_replaces_nothing(follow: Callable[[str], Following], system: NameSystem) -> None:
     following = follow("ns:1")
     following.source.say("unknown:1")
     assert following.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
@@ -412,7 +402,7 @@ def test_a_list_of_names_that_nobody_knows_replaces_nothing(
     assert following.told == [endpoints("10.0.2.2:1")]
 
 
-def test_a_lookup_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(system: NameSystem) -> None:
+def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameSystem) -> None:
     system.hanging.add("other")
     time, waited = VirtualClock(), list[float]()
 
@@ -434,9 +424,7 @@ def test_a_lookup_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(
     namesrv.stop()
 
 
-def test_more_addresses_than_allowed_are_cut_off_and_that_is_logged_once(
-    follow: Callable[[str], Following], system: NameSystem
-) -> None:
+def test_too_many_addresses_are_cut_and_logged_once(follow: Callable[[str], Following], system: NameSystem) -> None:
     following = follow("ns:1")
     for host in range(3):
         system.set("ns", " ".join(f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)))

@@ -52,7 +52,7 @@ def test_a_changed_permission_is_a_later_version_whatever_the_clock_says(timesta
     assert {version.counter for version in versions} == {5}
 
 
-def test_a_version_of_the_table_that_is_older_than_the_permission_is_registered_as_of_the_permission() -> None:
+def test_a_table_older_than_the_permission_has_the_permissions_time() -> None:
     broker, topics = current(DataVersion(NOW_MILLIS, 5))
     broker.change_permission(4)
     of_permission = broker.registration().version
@@ -95,7 +95,7 @@ def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
     assert broker.state.broker_id == 1
 
 
-def test_a_state_version_without_room_for_the_next_role_is_refused_and_the_role_stays() -> None:
+def test_a_state_version_over_the_limit_is_refused_and_the_role_stays() -> None:
     """Before, the next role had a version that no registration can carry, and the broker left all routes."""
     broker, _ = current(DataVersion(1, 1, 3))
     with pytest.raises(ValueError, match=f"is {2**63 - 1}, above the limit of {MAX_STATE_VERSION}"):

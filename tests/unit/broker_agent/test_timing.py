@@ -13,7 +13,7 @@ from tests.support.patience import TIMEOUT
 from tests.support.virtual_clock import VirtualClock
 
 
-def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jittered_period() -> None:
+def test_registrations_begin_after_ten_seconds_and_have_jitter() -> None:
     clock = VirtualClock()
     schedule = RegistrationSchedule(30.0, Timing(clock=clock, rng=random.Random(1)))
     assert schedule.next_delay() == 10
@@ -26,7 +26,7 @@ def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jitt
     assert sum(delays) / 200 == pytest.approx(30, abs=0.5)
 
 
-def test_the_first_registration_comes_after_a_period_that_is_shorter_than_ten_seconds() -> None:
+def test_the_first_registration_waits_no_longer_than_a_period() -> None:
     assert RegistrationSchedule(2.0, Timing(clock=VirtualClock())).next_delay() == 2
 
 
@@ -65,7 +65,7 @@ def test_a_hundred_changes_within_a_second_make_one_registration(spacing: float)
     assert registrations(changes) == [pytest.approx(changes[-1] + 0.1)]
 
 
-def test_changes_that_never_end_are_registered_every_one_and_a_half_seconds() -> None:
+def test_changes_without_an_end_are_registered_every_1_5_s() -> None:
     begun = registrations([number * 0.01 for number in range(1_000)])
     assert len(begun) == 7
     assert begun[0] == pytest.approx(1.5)
@@ -75,7 +75,7 @@ def test_changes_that_follow_a_registration_wait_until_a_second_after_it() -> No
     assert registrations([0.0, 0.2, 0.4]) == [pytest.approx(0.1), pytest.approx(1.1)]
 
 
-def test_changes_that_were_made_before_the_start_are_registered_and_none_after_the_end() -> None:
+def test_changes_before_the_start_are_registered_and_none_after_the_end() -> None:
     called = threading.Semaphore(0)
     changes = ChangeThread(called.release, Timing())
     changes.changed()

@@ -41,9 +41,7 @@ def test_a_filter_by_expression_is_born_with_its_subscription(filters: Fixture) 
 
 
 @pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 2)]], ids=["no topic", "other topic", "by tags"])
-def test_a_filter_dies_once_when_its_group_reads_the_topic_no_more_or_by_tags(
-    filters: Fixture, now: list[pb.SubscriptionData]
-) -> None:
+def test_a_filter_dies_once_when_its_group_stops_to_use_it(filters: Fixture, now: list[pb.SubscriptionData]) -> None:
     filters.register(sql("T"))
     filters.register(sql("T"), group="other")
     filters.clock.advance(5)
@@ -56,9 +54,7 @@ def test_a_filter_dies_once_when_its_group_reads_the_topic_no_more_or_by_tags(
 
 
 @pytest.mark.parametrize("version", [7, 8])
-def test_the_same_filter_in_the_same_or_a_newer_version_lives_again_and_is_as_old_as_before(
-    filters: Fixture, version: int
-) -> None:
+def test_the_same_filter_lives_again_and_keeps_its_age(filters: Fixture, version: int) -> None:
     filters.register(sql("T", 7))
     born = filters.clock.wall_millis()
     filters.manager.unregister(GROUP)
@@ -70,7 +66,7 @@ def test_the_same_filter_in_the_same_or_a_newer_version_lives_again_and_is_as_ol
     assert not filters.is_dead()
 
 
-def test_an_older_version_does_not_revive_a_filter_and_a_newer_expression_is_born_anew(filters: Fixture) -> None:
+def test_an_older_version_revives_no_filter_and_a_new_expression_is_young(filters: Fixture) -> None:
     filters.register(sql("T", 7, "a > 5"))
     filters.manager.unregister(GROUP)
     filters.register(sql("T", 6, "a > 6"))
@@ -81,9 +77,7 @@ def test_an_older_version_does_not_revive_a_filter_and_a_newer_expression_is_bor
 
 
 @pytest.mark.parametrize("jump", [-10 * DAY, 0.0, 10 * DAY])
-def test_dead_filters_are_kept_for_a_day_and_living_ones_for_ever_whatever_the_wall_clock_does(
-    filters: Fixture, jump: float
-) -> None:
+def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(filters: Fixture, jump: float) -> None:
     filters.register(sql("T"))
     filters.register(sql("T"), group="living")
     filters.manager.unregister(GROUP)
@@ -107,7 +101,7 @@ def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Fixture, m
     assert filters.is_dead("one")
 
 
-def test_heartbeats_and_the_end_of_the_last_channel_drive_the_filters_of_a_group() -> None:
+def test_heartbeats_and_the_end_of_a_group_drive_its_filters() -> None:
     agent = Agent()
 
     def are_dead() -> list[bool]:

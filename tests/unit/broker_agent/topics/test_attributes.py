@@ -26,7 +26,7 @@ def test_attributes_are_added_changed_and_taken_away() -> None:
     assert altered_attributes(added, {}, ["message.type"], create=False) == current == FIXED
 
 
-def test_a_topic_without_attributes_gets_no_empty_field_and_one_with_it_keeps_it() -> None:
+def test_only_a_topic_with_the_field_has_empty_attributes() -> None:
     assert altered_attributes(None, {}, (), create=False) is None
     assert altered_attributes({}, {}, (), create=False) == {}
     assert altered_attributes({"message.type": "FIFO"}, {}, ["message.type"], create=False) == {}

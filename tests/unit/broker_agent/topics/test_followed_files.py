@@ -65,7 +65,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_changed_file_is_seen_once_whether_it_is_replaced_or_written_over(path: Path, time: Passing) -> None:
+def test_a_changed_file_is_seen_once_if_replaced_or_written_over(path: Path, time: Passing) -> None:
     followed = follower(path, time)
     assert followed.first_table() == table(1)
     assert followed.look() is None
@@ -78,9 +78,7 @@ def test_a_changed_file_is_seen_once_whether_it_is_replaced_or_written_over(path
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", content(2)[:-1], content(2) + content(1)[-9:], b"\xff", b"[]", None])
-def test_a_broken_file_is_a_fault_only_once_it_stays_broken_and_is_said_once(
-    path: Path, time: Passing, broken: bytes | None
-) -> None:
+def test_a_file_that_stays_broken_is_a_fault_and_logged_once(path: Path, time: Passing, broken: bytes | None) -> None:
     followed = follower(path, time)
     followed.first_table()
     with capture_logs() as logs:
@@ -99,9 +97,7 @@ def test_a_broken_file_is_a_fault_only_once_it_stays_broken_and_is_said_once(
     assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
 
 
-def test_more_topics_than_a_name_server_takes_are_a_fault_at_the_start_and_later(
-    path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_topics_are_a_fault(path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch) -> None:
     followed = follower(path, time)
     followed.first_table()
     monkeypatch.setattr(table_module, "MAX_TOPICS", 0)
@@ -158,7 +154,7 @@ def test_the_start_waits_a_moment_for_a_file_that_is_just_being_written(path: Pa
     assert followed.first_table() == table(2)
 
 
-def test_a_file_that_is_broken_at_the_start_is_a_clear_error_without_a_copy(path: Path, time: Passing) -> None:
+def test_a_file_broken_at_the_start_without_a_copy_is_a_clear_error(path: Path, time: Passing) -> None:
     path.write_bytes(b"{")
     with pytest.raises(StartError) as raised:
         follower(path, time).first_table()
@@ -189,9 +185,7 @@ def test_what_is_no_file_or_grows_is_a_clear_error_within_a_second(
 
 
 @pytest.mark.parametrize("broken", [b"{", None])
-def test_the_copy_stands_in_with_a_warning_at_the_start_and_nothing_is_written(
-    path: Path, time: Passing, broken: bytes | None
-) -> None:
+def test_the_copy_stands_in_at_the_start_with_a_warning(path: Path, time: Passing, broken: bytes | None) -> None:
     replace_keeping_copy(path, content(2))
     path.unlink()
     if broken is not None:
@@ -262,9 +256,7 @@ def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time:
     assert mapped(follower(path, time).first_table()) == (2, 3)  # the same version after a restart
 
 
-def test_mappings_that_are_gone_or_broken_stay_as_they_were_and_are_a_fault_after_a_while(
-    path: Path, time: Passing
-) -> None:
+def test_mappings_that_are_gone_stay_and_are_a_fault_after_a_while(path: Path, time: Passing) -> None:
     mappings = mappings_path(path)
     mappings.write_bytes(with_static(1))
     followed = follower(path, time)
@@ -284,9 +276,7 @@ def test_mappings_that_are_gone_or_broken_stay_as_they_were_and_are_a_fault_afte
     assert faults() == []
 
 
-def test_broken_mappings_end_the_start_with_the_name_of_the_file_unless_there_is_a_copy(
-    path: Path, time: Passing
-) -> None:
+def test_broken_mappings_without_a_copy_end_the_start(path: Path, time: Passing) -> None:
     mappings = mappings_path(path)
     mappings.write_bytes(b"{")
     with pytest.raises(StartError, match=r"topicQueueMapping\.json: not JSON, or cut off"):
@@ -295,7 +285,7 @@ def test_broken_mappings_end_the_start_with_the_name_of_the_file_unless_there_is
     assert mapped(follower(path, time).first_table()) == (1, 2)
 
 
-def test_a_mapping_that_breaks_a_rule_is_left_out_and_named_and_its_topic_stays(path: Path, time: Passing) -> None:
+def test_a_mapping_that_breaks_a_rule_is_left_out_and_its_topic_stays(path: Path, time: Passing) -> None:
     mappings_path(path).write_bytes(mappings_json({"topic-1": {"totalQueues": -1}}))
     with capture_logs() as logs:
         followed = follower(path, time)

@@ -54,16 +54,14 @@ def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
     return tables
 
 
-def test_a_new_broker_starts_with_the_built_in_topics_and_they_are_in_the_file(path: Path, time: VirtualClock) -> None:
+def test_a_new_broker_has_the_built_in_topics_in_its_file(path: Path, time: VirtualClock) -> None:
     manager = owner(path, time, BUILT_IN)
     assert manager.table.topics == BUILT_IN
     assert manager.table.data_version == DataVersion(NOW_MILLIS, 1)
     assert load_topic_config_table(path) == manager.table
 
 
-def test_what_the_file_says_of_a_built_in_topic_wins_and_missing_ones_come_with_a_new_version(
-    path: Path, time: VirtualClock
-) -> None:
+def test_missing_built_in_topics_come_with_a_new_version(path: Path, time: VirtualClock) -> None:
     benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
     manager = owner(written(path, benchmark, TOPIC), time, BUILT_IN)
     assert manager.table.topics[:2] == (benchmark, TOPIC)
@@ -87,9 +85,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path:
         owner(tmp_path / "file" / "topics.json", time, BUILT_IN)
 
 
-def test_every_change_is_on_disk_with_a_version_one_higher_before_listeners_hear_of_it(
-    path: Path, time: VirtualClock
-) -> None:
+def test_a_change_is_on_disk_before_the_listener_hears_of_it(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path), time)
     heard: list[TopicConfigTable] = []
     on_disk: list[TopicConfigTable] = []
@@ -132,9 +128,7 @@ def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, tim
     assert manager.table is before
 
 
-def test_one_topic_more_than_a_name_server_takes_is_refused(
-    path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_topic_too_many_is_refused(path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
     manager = owner(written(path, TOPIC), time)
     put_topic(manager, replace(TOPIC, topic_name="T2"))
@@ -143,9 +137,7 @@ def test_one_topic_more_than_a_name_server_takes_is_refused(
     put_topic(manager, replace(TOPIC, perm=2))
 
 
-def test_an_agent_does_not_start_with_more_topics_than_a_name_server_takes(
-    path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_agent_starts_with_too_many_topics(path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "MAX_TOPICS", 2)
     topics = (TOPIC, replace(TOPIC, topic_name="T2"), replace(TOPIC, topic_name="T3"))
     written(path, *topics[:1])
@@ -253,9 +245,7 @@ def following(path: Path, time: VirtualClock) -> Following:
     return Following(written(path, TOPIC), time)
 
 
-def test_nothing_can_be_changed_and_nothing_is_written_where_the_file_is_followed(
-    following: Following, path: Path
-) -> None:
+def test_a_followed_file_is_never_changed_or_written(following: Following, path: Path) -> None:
     manager, before = following.manager, path.stat()
     changes: list[Callable[[], object]] = [
         lambda: put_topic(manager, replace(TOPIC, topic_name="T2")),
@@ -275,7 +265,7 @@ def test_nothing_can_be_changed_and_nothing_is_written_where_the_file_is_followe
     )
 
 
-def test_a_table_that_the_broker_writes_is_taken_with_its_version_also_an_older_one(following: Following) -> None:
+def test_a_brokers_table_is_taken_with_its_version_even_an_older_one(following: Following) -> None:
     for version in (DataVersion(1, 6), DataVersion(2, 7, 1), DataVersion(1, 2)):
         assert following.rewrite(replace(TOPIC, perm=version.counter), version=version).data_version == version
     assert len(following.heard) == 3
@@ -295,7 +285,7 @@ def test_a_file_edited_by_hand_gets_a_version_that_no_name_server_has_seen(follo
     assert following.rewrite(TOPIC, version=DataVersion(1, 6)).data_version == DataVersion(1, 6)
 
 
-def test_a_role_change_is_put_over_what_the_file_says_until_the_file_says_more(following: Following) -> None:
+def test_a_new_role_wins_until_the_file_has_a_higher_state_version(following: Following) -> None:
     assert following.manager.next_state_version().state_version == 1
     assert following.rewrite(version=DataVersion(1, 6)).data_version == DataVersion(1, 6, 1)
     assert following.rewrite(version=DataVersion(1, 7, 9)).data_version == DataVersion(1, 7, 9)

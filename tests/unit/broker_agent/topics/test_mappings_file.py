@@ -49,7 +49,7 @@ def test_a_queue_is_where_its_history_ends() -> None:
     assert read(detail(hostedQueues=hosted)).queue_ids == ((0, 5), (3, 3))
 
 
-def test_a_broker_all_of_whose_queues_have_moved_has_a_mapping_without_queues() -> None:
+def test_a_broker_whose_queues_have_moved_has_a_mapping_without_queues() -> None:
     assert read(detail(hostedQueues={})) == TopicQueueMapping("__global__", 4, 7, is_dirty=False, queue_ids=())
 
 
@@ -90,7 +90,7 @@ def test_a_file_that_is_none_is_refused(broken: bytes) -> None:
         decode_mappings(broken)
 
 
-def test_a_table_has_the_mappings_of_its_topics_under_a_version_of_both_files() -> None:
+def test_a_table_with_mappings_has_a_version_of_both_files() -> None:
     table = TopicConfigTable(DataVersion(5_000, 8, 2), (TopicConfig("T", 4, 4, 6), TopicConfig("U", 4, 4, 6)))
     mappings = TopicQueueMappings(DataVersion(6_000, 3, 0), {"T": STATIC, "Gone": STATIC})
     both = mappings.put_into(table)

@@ -56,7 +56,7 @@ def table(counter: int = 1, **queues: int) -> TopicConfigTable:
     return TopicConfigTable(DataVersion(1_000, counter), topics)
 
 
-def test_a_file_as_upstream_writes_it_is_read_and_written_back_byte_for_byte() -> None:
+def test_a_file_of_upstream_is_written_back_byte_for_byte() -> None:
     assert encode_topics(decode_topics(UPSTREAM.encode())).decode() == UPSTREAM
 
 
@@ -73,7 +73,7 @@ def test_a_table_without_topics_is_written_as_upstream_does() -> None:
     assert text == '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":1000\n\t},\n\t"topicConfigTable":{}\n}'
 
 
-def test_fields_that_are_not_known_come_back_at_every_level_in_their_alphabetical_place() -> None:
+def test_unknown_fields_come_back_at_every_level_in_alphabetical_order() -> None:
     document = json.loads(UPSTREAM)
     document["aNew"] = {"x": [1, {"y": None}], "Ünïcode\n": "\t€"}
     document["zNew"] = [[], {}, 1.5, -3, 10**30]
@@ -128,9 +128,7 @@ def test_what_was_saved_is_loaded_and_the_table_before_is_its_copy(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", UPSTREAM[:-1].encode()])
-def test_the_copy_stands_in_with_a_warning_for_a_file_that_is_missing_or_broken(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_the_copy_stands_in_for_a_missing_or_broken_file(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "topics.json"
     copy_of(path).write_bytes(UPSTREAM.encode())
     if content is not None:
@@ -155,9 +153,7 @@ def test_the_good_copy_survives_the_first_save_after_a_broken_file(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("copy", "problem"), [(None, "No such file or directory"), (b"[]", "the file is [], must be")])
-def test_a_broken_file_without_a_good_copy_is_a_clear_error_and_stays_as_it_is(
-    tmp_path: Path, copy: bytes | None, problem: str
-) -> None:
+def test_a_broken_file_without_a_good_copy_stays_as_it_is(tmp_path: Path, copy: bytes | None, problem: str) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(b"{")
     if copy is not None:
@@ -178,9 +174,7 @@ def test_a_file_that_may_not_be_read_is_never_taken_for_a_broken_one(tmp_path: P
         TopicsFile(path).load()
 
 
-def test_a_replacement_whose_durability_is_in_doubt_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replacement_that_may_not_be_durable_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(b"before")
 
