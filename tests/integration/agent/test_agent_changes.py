@@ -17,7 +17,7 @@ from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents.controllers import MakeSettings, StartNameServer
+from tests.support.agents.fixtures import MakeSettings, StartNameServer
 from tests.support.agents.running_agent import StartAgent, agent
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually

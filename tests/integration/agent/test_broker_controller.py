@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import grpc
 import pytest
-from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc
+from broker_agent_api.v1 import broker_agent_service_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
@@ -15,32 +13,16 @@ from broker_agent.broker_outer_api import Master
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
-from broker_agent.settings import AgentSettings
-from tests.support.agents.controllers import (
-    MakeSettings,
-    RoundsOnDemand,
-    StartNameServer,
-    controller_of,
-    wait_until_idle,
-)
+from tests.support.agents.fixtures import MakeSettings, StartNameServer
+from tests.support.agents.running_agent import Agent, StartAgent, agent
 from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import TOPICS
+
+__all__ = ["agent"]  # pytest finds the fixture by its name in this module
 
 IMPATIENT = {"register_name_server_period_millis": 1_000}
 """For those that wait for a name server which is not there."""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-@contextmanager
-def running(settings: AgentSettings, schedule: RoundsOnDemand | None = None) -> Iterator[BrokerController]:
-    controller = controller_of(settings, schedule)
-    controller.start()
-    try:
-        wait_until_idle(controller)
-        yield controller
-    finally:
-        if schedule:
-            schedule.due()  # or its thread would wait for a round that never comes
-        controller.stop()
 
 
 def health_of(controller: BrokerController, service: str = "") -> int:
@@ -49,18 +31,19 @@ def health_of(controller: BrokerController, service: str = "") -> int:
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
-def test_force_register_sends_the_table_each_period(name_server: StartNameServer, settings: MakeSettings) -> None:
-    server, schedule = name_server(), RoundsOnDemand()
-    with running(settings(server, force_register=True), schedule):
-        schedule.due(2)
+def test_force_register_sends_the_table_each_period(name_server: StartNameServer, agent: StartAgent) -> None:
+    server = name_server()
+    with agent(server, force_register=True) as running:
+        running.rounds.due(2)
         server.wait_until(lambda: len(server.registrations) == 3)
     assert server.queries == []
 
 
-def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameServer, settings: MakeSettings) -> None:
+def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameServer, agent: StartAgent) -> None:
     late = name_server("not yet")
     late.stop()
-    with running(settings(late, **IMPATIENT)) as controller:
+    with agent(late, **IMPATIENT) as running:
+        controller = running.controller
         assert health_of(controller) == health_of(controller, SERVICE_NAME) == NOT_SERVING
         late = name_server("late", late.endpoint.port)
         late.wait_until(lambda: len(late.registrations) == 1)
@@ -71,58 +54,56 @@ def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameSer
 
 
 def test_a_step_of_the_stop_that_fails_stops_no_other(
-    name_server: StartNameServer, settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+    name_server: StartNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_probe: BrokerProbe) -> None:
         raise ValueError("broken")
 
     monkeypatch.setattr(BrokerProbe, "stop", fail)
     server = name_server()
-    with capture_logs() as lines, running(settings(server)):
+    with capture_logs() as lines, agent(server):
         pass
     assert len(server.unregistrations) == 1
     assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["probe"]
     assert lines[-1]["event"] == "agent_stopped"
 
 
-def test_a_slave_learns_its_master_at_a_period(name_server: StartNameServer, settings: MakeSettings) -> None:
-    without, knowing, schedule = name_server("without"), name_server("knowing"), RoundsOnDemand()
-    with running(settings(without, knowing, broker_id=1), schedule) as controller:
-        before = controller.master
+def test_a_slave_learns_its_master_at_a_period(name_server: StartNameServer, agent: StartAgent) -> None:
+    without, knowing = name_server("without"), name_server("knowing")
+    with agent(without, knowing, broker_id=1) as running:
+        before = running.controller.master
         knowing.master_addr, knowing.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
-        schedule.due(2)
+        running.rounds.due(2)
         knowing.wait_until(lambda: len(knowing.registrations) == 3)
         # The second round has begun, so the first one's results have been taken.
-        after = controller.master
+        after = running.controller.master
     assert before is None
     assert after == Master("10.0.0.9:10911", "10.0.0.9:10912")
 
 
-def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, settings: MakeSettings) -> None:
+def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
-    with running(settings(server)) as controller:
-        with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
+    with agent(server) as running:
+        with grpc.insecure_channel(str(running.controller.fast_listening_on)) as connection:
             watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
             assert next(watch).status == SERVING
             server.hang()
-            stopping = threading.Thread(target=controller.stop)
+            stopping = threading.Thread(target=running.controller.stop)
             stopping.start()
             assert next(watch).status == NOT_SERVING
             server.wait_until(lambda: len(server.unregistrations) == 1)
             server.answer_again()
+            running.rounds.due()
         stopping.join(TIMEOUT)
 
 
-def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, settings: MakeSettings) -> None:
+def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, agent: StartAgent) -> None:
     up, down = name_server("up"), name_server("down")
     down.stop()
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
-    with (
-        running(settings(up, down, broker_id=1, label=["rack=r1"], **IMPATIENT)) as controller,
-        grpc.insecure_channel(str(controller.fast_listening_on)) as connection,
-    ):
-        stub = broker_agent_service_pb2_grpc.BrokerAgentServiceStub(connection)
-        status = stub.GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=TIMEOUT)
+    followed = {"topics_mode": "follow", "topics": TOPICS}
+    with agent(up, down, broker_id=1, label=["rack=r1"], **followed, **IMPATIENT) as running:
+        status = running.calls().GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=TIMEOUT)
     assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
     assert (status.topic_count, status.data_version.counter) == (11, 3)
     assert status.data_version.timestamp_millis == 1651398321850
@@ -138,5 +119,5 @@ def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: 
     taken = name_server().endpoint
     with pytest.raises(StartError) as raised:
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
-        controller_of(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
+        Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
     assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"

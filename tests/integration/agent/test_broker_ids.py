@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from structlog.testing import capture_logs
 
 from broker_agent.name_server import NamesrvTarget
 from tests.support.agents.fan_out_harness import FanOut, topic
+from tests.support.agents.fixtures import StartNameServer
 from tests.support.fakes.registering_name_server import FakeNameServer
 
-StartNameServer = Callable[..., FakeNameServer]
 OTHER = "10.0.0.2:10911"
 Event = agent_pb.NamesrvEvent
 

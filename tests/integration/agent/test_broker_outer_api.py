@@ -7,7 +7,6 @@ one task does both at each, so an answer TRUE shows as a registration and FALSE 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import grpc
 from structlog.testing import capture_logs
@@ -16,11 +15,9 @@ from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.registration import Registration
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import BROKER, FanOut, registration
-from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.agents.fixtures import StartNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
-
-StartNameServer = Callable[..., FakeNameServer]
 
 
 def test_a_query_without_an_answer_leaves_time_to_register(name_server: StartNameServer) -> None:

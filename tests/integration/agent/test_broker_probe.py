@@ -20,14 +20,14 @@ def broker() -> Iterator[StandInBroker]:
 
 
 def test_a_killed_broker_leaves_and_is_back_when_it_listens_again(broker: StandInBroker) -> None:
-    addr = str(broker.endpoint)
+    probe = ("--probe-addr", str(broker.endpoint))
     with (
         name_servers(2) as servers,
-        Agent(joined(*(server for server, _ in servers)), broker_addr=addr, probe="tcp") as agent,
+        Agent(joined(*(server for server, _ in servers)), *probe, broker_addr=ELSEWHERE, probe="tcp") as agent,
         agent.connect() as status,
     ):
         for _, client in servers:
-            eventually(client.addrs, lambda addrs: addrs == {0: addr})
+            eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
         eventually(lambda: status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP)
         broker.kill()
         for server, client in servers:
@@ -36,7 +36,7 @@ def test_a_killed_broker_leaves_and_is_back_when_it_listens_again(broker: StandI
         assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
         with StandInBroker(broker.endpoint.port):
             for _, client in servers:
-                eventually(client.addrs, lambda addrs: addrs == {0: addr})
+                eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
         # Each change is said once, although the broker was looked at every second.
         eventually(
@@ -60,14 +60,3 @@ def test_a_broker_that_starts_after_its_agent_is_registered_then(broker: StandIn
         assert server.events("broker_registered") == []
         with StandInBroker(port):
             eventually(client.addrs, lambda addrs: addrs == {0: addr})
-
-
-def test_a_broker_is_looked_for_at_the_probes_address(broker: StandInBroker) -> None:
-    with (
-        name_servers(1) as [(server, client)],
-        Agent(str(server.endpoint), "--probe-addr", str(broker.endpoint), broker_addr=ELSEWHERE, probe="tcp"),
-    ):
-        eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
-        broker.kill()
-        eventually(client.route, lambda route: route is None)
-        assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from broker_agent.cli import app
 from namesrv_common.version import __version__
-from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.agents.fixtures import StartNameServer
 from tests.support.programs.processes import TOPICS
 
 FLAGS = {
@@ -107,7 +106,7 @@ def test_a_health_check_of_nobody_fails_with_exit_code_1() -> None:
     assert result.stderr.startswith("broker-agent: 127.0.0.1:1: UNAVAILABLE")
 
 
-def test_a_health_check_of_a_server_that_is_no_agent_fails(name_server: Callable[..., FakeNameServer]) -> None:
+def test_a_health_check_of_a_server_that_is_no_agent_fails(name_server: StartNameServer) -> None:
     endpoint = str(name_server().endpoint)
     result = run("healthcheck", env={"BROKER_AGENT_FAST_LISTEN": endpoint})
     assert result.exit_code == 1

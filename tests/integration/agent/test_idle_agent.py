@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
-from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule
-from tests.support.agents.controllers import controller_of
-from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.agents.fixtures import MakeSettings, StartNameServer
+from tests.support.agents.running_agent import Agent
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
@@ -35,16 +33,6 @@ class TenHours(RegistrationSchedule):
         return TEN_HOURS
 
 
-def ten_idle_hours(settings: AgentSettings) -> None:
-    schedule = TenHours()
-    controller = controller_of(settings, schedule)
-    controller.start()
-    try:
-        assert schedule.over.wait(100)
-    finally:
-        controller.stop()
-
-
 def many_topics(folder: Path) -> Path:
     file = folder / "topics.json"
     queues = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
@@ -54,9 +42,15 @@ def many_topics(folder: Path) -> Path:
 
 
 def test_an_idle_agent_sends_its_table_only_at_its_start(
-    name_server: Callable[..., FakeNameServer], settings: Callable[..., AgentSettings], tmp_path: Path
+    name_server: StartNameServer, settings: MakeSettings, tmp_path: Path
 ) -> None:
     server = name_server()
-    ten_idle_hours(settings(server, topics=many_topics(tmp_path)))
+    schedule = TenHours()
+    controller = Agent(settings(server, topics=many_topics(tmp_path)), server, schedule=schedule).controller
+    controller.start()
+    try:
+        assert schedule.over.wait(100)
+    finally:
+        controller.stop()
     assert [len(request.topic_configs) for request in server.registrations] == [TOPICS]
     assert 1_190 <= len(server.queries) <= 1_210  # one each 30 s

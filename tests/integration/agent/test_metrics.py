@@ -57,6 +57,10 @@ def test_a_name_server_that_leaves_the_list_loses_its_series(tmp_path: Path) -> 
             gone = str(second.endpoint)
             eventually(lambda: all(gone not in labels for labels in samples(agent)))
             assert any(str(first.endpoint) in labels for labels in samples(agent))
+            assert second.wait_for("broker_removed")["reason"] == "UNREGISTERED"
+            file.write_text("not;a;list\n")
+            agent.wait_for("namesrv_list_bad")
+            assert first.events("broker_removed") == []
 
 
 def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -19,11 +18,9 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
 from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, FanOut, Listener, registration, target_of
-from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.agents.fixtures import StartNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
-
-StartNameServer = Callable[..., FakeNameServer]
 
 
 def test_a_channel_that_ends_is_opened_again_and_registered_over(name_server: StartNameServer) -> None:

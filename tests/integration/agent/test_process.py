@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable
 
 import pytest
 
-from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.agents.fixtures import StartNameServer
 from tests.support.programs.agents import Agent, joined
-from tests.support.programs.processes import BIN, TOPICS, Process, eventually
-
-StartNameServer = Callable[..., FakeNameServer]
+from tests.support.programs.processes import BIN, eventually
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -36,15 +33,3 @@ def test_a_killed_agent_ends_its_channels_at_once(name_server: StartNameServer) 
         agent.kill()
         server.wait_until(lambda: not server.open_channels)
     assert server.unregistrations == []
-
-
-def test_a_port_in_use_is_one_line_and_exit_code_2(name_server: StartNameServer) -> None:
-    server = name_server()
-    flags = ("--broker-name=broker-a", "--broker-id=0", "--broker-addr=127.0.0.1:10911", "--log-format=json")
-    places = (f"--namesrv={server.endpoint}", f"--topics={TOPICS}", f"--listen={server.endpoint}")
-    with Process([str(BIN / "broker-agent"), "serve", *flags, *places]) as agent:
-        assert agent.wait() == 2
-    (line,) = agent.lines
-    assert (line["event"], line["program"]) == ("cannot_start", "broker-agent")
-    assert line["text"] == f"setting listen: cannot listen on {server.endpoint}: Address already in use"
-    assert server.registrations == []

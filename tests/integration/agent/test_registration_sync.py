@@ -16,9 +16,8 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.topics.table import TopicConfig
 from tests.support.agents.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
-from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.agents.fixtures import StartNameServer
 
-StartNameServer = Callable[..., FakeNameServer]
 SLAVE = replace(STATE, broker_id=1)
 
 

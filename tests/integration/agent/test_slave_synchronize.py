@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
@@ -181,29 +182,20 @@ def test_a_slave_that_becomes_master_while_it_copies_keeps_its_own_topics(slave:
     assert slave.names() == ["old"]
 
 
-def lose_version(chunk: pb.ListTopicsResponse) -> None:
-    chunk.ClearField("data_version")
+def first_topic_with(**fields: Any) -> Callable[[pb.ListTopicsResponse], None]:
+    return lambda chunk: chunk.topic_configs[0].MergeFrom(pb.TopicConfig(**fields))
 
 
-def break_topic(chunk: pb.ListTopicsResponse) -> None:
-    chunk.topic_configs[0].perm = 8
-
-
-def break_name(chunk: pb.ListTopicsResponse) -> None:
-    chunk.topic_configs[0].topic = "a\tb"
-
-
-def lose_topic(chunk: pb.ListTopicsResponse) -> None:
-    del chunk.topic_configs[0]
+BROKEN = "the master has a topic that breaks a rule:"
 
 
 @pytest.mark.parametrize(
     ("mend", "problem"),
     [
-        (lose_version, "the master's answer has no version of its table"),
-        (break_topic, "the master has a topic that breaks a rule: topic 'a'.perm: is 8, must be from 0 to 7"),
-        (break_name, "the master has a topic that breaks a rule: topic: .* has characters"),
-        (lose_topic, "the master says that it has 3 topics, and listed 2"),
+        (lambda chunk: chunk.ClearField("data_version"), "the master's answer has no version of its table"),
+        (first_topic_with(perm=8), f"{BROKEN} topic 'a'.perm: is 8, must be from 0 to 7"),
+        (first_topic_with(topic="a\tb"), f"{BROKEN} topic: .* has characters"),
+        (lambda chunk: chunk.topic_configs.pop(), "the master says that it has 3 topics, and listed 2"),
     ],
 )
 def test_a_table_that_is_not_whole_and_good_is_not_taken(

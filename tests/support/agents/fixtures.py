@@ -14,6 +14,9 @@ from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS
 
+StartNameServer = Callable[..., FakeNameServer]
+MakeSettings = Callable[..., AgentSettings]
+
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
@@ -25,14 +28,14 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def name_server() -> Iterator[Callable[..., FakeNameServer]]:
+def name_server() -> Iterator[StartNameServer]:
     """Starts fake name servers; all are stopped after the test."""
     with ExitStack() as servers:
         yield lambda *args, **kwargs: servers.enter_context(FakeNameServer(*args, **kwargs))
 
 
 @pytest.fixture
-def settings() -> Callable[..., AgentSettings]:
+def settings() -> MakeSettings:
     """Settings of a master; arguments replace fields."""
 
     def make(*name_servers: FakeNameServer, **changes: Any) -> AgentSettings:

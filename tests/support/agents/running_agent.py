@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,34 @@ from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import built_in_topics
-from tests.support.agents.controllers import MakeSettings, RoundsOnDemand, wait_until_idle
+from tests.support.agents.fixtures import MakeSettings
 from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import eventually
+
+
+class RoundsOnDemand(RegistrationSchedule):
+    """Lets the test say when a periodic round is due; the rounds follow at once."""
+
+    def __init__(self) -> None:
+        super().__init__(30.0, Timing())
+        self._rounds = threading.Semaphore(0)
+        self._asked_for = self._begun = self._over = 0
+
+    def due(self, rounds: int = 1) -> None:
+        self._asked_for += rounds
+        self._rounds.release(rounds)
+
+    def wait_until_over(self) -> None:
+        """A round that has begun has a registration of its time, however late it sends it."""
+        eventually(lambda: self._over == self._asked_for)
+
+    def next_delay(self) -> float:
+        self._over = self._begun
+        if not self._rounds.acquire(timeout=TIMEOUT):
+            return TIMEOUT
+        self._begun += 1
+        return 0.0
 
 
 class ToldProbe(BrokerProbe):
@@ -53,16 +80,27 @@ class ToldList(NamesrvList):
 class Agent:
     """A controller, and the parts of it that a test drives."""
 
-    def __init__(self, settings: AgentSettings, servers: tuple[FakeNameServer, ...], **more: Any) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *servers: FakeNameServer,
+        timing: Timing | None = None,
+        schedule: RegistrationSchedule | None = None,
+    ) -> None:
         self.rounds = RoundsOnDemand()
-        self.schedule: RegistrationSchedule = self.rounds
         self.probe, self.list = ToldProbe(), ToldList(*servers)
         if settings.topics_mode == "own":
             built_in = built_in_topics(settings.cluster, settings.broker_name)
             self.topics = TopicConfigManager.own(settings.topics, built_in)
         else:
             self.topics = TopicConfigManager.follow(settings.topics)
-        self.controller = BrokerController(settings, self.topics, self.list, self.probe, schedule=self.schedule, **more)
+        self.controller = BrokerController(
+            settings, self.topics, self.list, self.probe, timing=timing, schedule=schedule or self.rounds
+        )
+
+    def wait_until_idle(self) -> None:
+        """A periodic round leaves out who is still busy, if only with finding out that nothing is left to do."""
+        eventually(lambda: not any(target.in_flight for target in self.controller.status().targets))
 
     def calls(self) -> BrokerAgentServiceStub:
         self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
@@ -75,10 +113,10 @@ def agent(settings: MakeSettings, tmp_path: Path) -> Callable[..., Any]:
     def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Iterator[Agent]:
         own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
         (tmp_path / "own").mkdir(exist_ok=True)
-        started = Agent(settings(*servers, **(own | changes)), servers, timing=timing)
+        started = Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
         started.controller.start()
         try:
-            wait_until_idle(started.controller)
+            started.wait_until_idle()
             yield started
         finally:
             started.rounds.due()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
+from tests.support.agents.fixtures import MakeSettings
 from tests.support.topic_edits import put_topic
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
@@ -120,7 +120,7 @@ def registration_of(settings: AgentSettings, table: TopicConfigTable) -> pb.Regi
     return Registration(BrokerState.of(settings), table).full()
 
 
-def test_a_registration_carries_the_broker_and_the_whole_table(settings: Callable[..., AgentSettings]) -> None:
+def test_a_registration_carries_the_broker_and_the_whole_table(settings: MakeSettings) -> None:
     request = registration_of(settings(broker_id=2, cluster="C", ha_server_addr="10.0.0.1:10912"), TABLE)
     assert (request.broker.cluster_name, request.broker.broker_name) == ("C", "broker-a")
     assert (request.broker.broker_id, request.broker.broker_addr) == (2, "10.0.0.1:10911")
@@ -130,7 +130,7 @@ def test_a_registration_carries_the_broker_and_the_whole_table(settings: Callabl
     assert (first.perm, first.topic_sys_flag) == (6, 1)
 
 
-def test_zero_is_said_and_absence_is_kept(settings: Callable[..., AgentSettings]) -> None:
+def test_zero_is_said_and_absence_is_kept(settings: MakeSettings) -> None:
     request = registration_of(settings(), TABLE)
     assert request.broker.HasField("broker_id")
     assert request.data_version.HasField("counter")
@@ -145,14 +145,14 @@ def test_zero_is_said_and_absence_is_kept(settings: Callable[..., AgentSettings]
     [(6, [6, 4, 7]), (7, [6, 4, 7]), (4, [4, 4, 4]), (2, [2, 0, 2]), (5, [4, 4, 5]), (0, [0, 0, 0])],
 )
 def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
-    settings: Callable[..., AgentSettings], broker_permission: int, perms: list[int]
+    settings: MakeSettings, broker_permission: int, perms: list[int]
 ) -> None:
     request = registration_of(settings(broker_permission=broker_permission), TABLE)
     assert [topic.perm for topic in request.topic_configs] == perms
     assert request.topic_configs[0].topic_sys_flag == 1
 
 
-def test_a_static_topic_is_registered_with_its_mapping(settings: Callable[..., AgentSettings]) -> None:
+def test_a_static_topic_is_registered_with_its_mapping(settings: MakeSettings) -> None:
     static, ordinary = registration_of(settings(), mapped_table(5, ((0, 1), (3, 0)))).topic_configs
     assert (static.mapping.scope, static.mapping.total_queue_nums, static.mapping.epoch) == ("__global__", 4, 9)
     assert list(static.mapping.topic_queue_ids) == [0, 3]
@@ -165,3 +165,28 @@ def mapped_table(counter: int, queue_ids: tuple[tuple[int, int], ...]) -> TopicC
     mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=queue_ids)
     topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
     return TopicConfigTable(DataVersion(1_000, counter), topics)
+
+
+LABELS = ["row=7", "rack=r1"]
+
+
+def test_flags_variable_and_file_give_the_same_labels(
+    settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of_flags, file = settings(label=LABELS), tmp_path / "agent.toml"
+    monkeypatch.setenv("BROKER_AGENT_LABEL", ",".join(LABELS))
+    of_variable = settings()
+    monkeypatch.delenv("BROKER_AGENT_LABEL")
+    file.write_text(of_flags.as_toml(), encoding="utf-8")
+    assert of_flags.label == of_variable.label == AgentSettings.load(file, {}).label == ["rack=r1", "row=7"]
+    assert dict(registration_of(of_flags, TABLE).labels.labels) == {"rack": "r1", "row": "7"}
+
+
+def test_an_agent_without_labels_says_so_and_removes_earlier_ones(settings: MakeSettings) -> None:
+    request = registration_of(settings(), TABLE)
+    assert (request.HasField("labels"), dict(request.labels.labels)) == (True, {})
+
+
+def test_a_bad_label_stops_the_start_with_key_and_rule(settings: MakeSettings) -> None:
+    with pytest.raises(ValueError, match=r"label\n.*has the key 'rack', whose value has 64 characters, at most 63"):
+        settings(label=[f"rack={'v' * 64}"])
