@@ -70,49 +70,10 @@ def topic_not_found(topic: str) -> Refused:
     return Refused(Reason.TOPIC_NOT_FOUND, f"the broker has no topic {topic!r}", topic=topic)
 
 
-def system_topic(topic: str) -> Refused:
-    """The broker needs this topic itself."""
-    text = f"topic {topic!r} is a system topic: it is not changed or deleted by call"
-    return Refused(Reason.SYSTEM_TOPIC, text, topic=topic)
-
-
 def topics_followed() -> Refused:
     """The topics belong to the broker, which alone changes them."""
     text = "topics.json belongs to the broker and is only followed here: change topics at the broker"
     return Refused(Reason.TOPICS_FOLLOWED, text)
-
-
-def not_master() -> Refused:
-    """A slave's topics are its master's."""
-    text = "this broker is a slave and copies its topics: change topics at the master"
-    return Refused(Reason.NOT_MASTER, text)
-
-
-def topics_file_changed(file: str) -> Refused:
-    """Another process writes the file that the agent owns."""
-    text = (
-        f"{file} was written by another process although the agent owns it: restart the agent to read it, or let it "
-        "follow the file"
-    )
-    return Refused(Reason.TOPICS_FILE_CHANGED, text)
-
-
-def channel_gone() -> Refused:
-    """The client channel is unknown here, or its stream has ended."""
-    text = "channel_id names no open client channel of this agent: open another, send a heartbeat over it"
-    return Refused(Reason.CHANNEL_GONE, text)
-
-
-def consumer_group_not_found(group: str) -> Refused:
-    """No client is in the consumer group."""
-    text = f"no client is in the consumer group {group!r}"
-    return Refused(Reason.CONSUMER_GROUP_NOT_FOUND, text, consumer_group=group)
-
-
-def producer_group_not_found(group: str) -> Refused:
-    """No client is in the producer group."""
-    text = f"no client is in the producer group {group!r}"
-    return Refused(Reason.PRODUCER_GROUP_NOT_FOUND, text, producer_group=group)
 
 
 def slow_reader() -> Refused:

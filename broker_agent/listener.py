@@ -31,6 +31,12 @@ from namesrv_common.tls.listener_tls import ListenerTls
 
 # A gRPC listener on an event loop in a thread of its own.
 
+MAX_MESSAGE_BYTES = 1024 * 1024
+"""Largest request of either listener: parsing a heartbeat must not block others, and a topic is far smaller."""
+MAX_METADATA_BYTES = 16 * 1024
+"""Largest metadata of a request: it is in memory before the call is known."""
+MAX_CONCURRENT_STREAMS = 100
+"""Most calls open on one connection. More wait at the client."""
 STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
 
@@ -45,10 +51,13 @@ class LoopListener:
         services: Iterable[tuple[ServiceDescriptor, object]],
         *,
         thread: str,
-        options: Sequence[tuple[str, int]],
+        max_connections: int,
+        max_pending_requests: int,
+        keepalive_seconds: float,
         slow_reader_seconds: float,
         most_health_calls: int,
         most_calls: int | None = None,
+        more_options: Sequence[tuple[str, int]] = (),
         tls: ListenerTls | None = None,
         admission: AgentAdmission | None = None,
         observers: Sequence[CallObserver] = (),
@@ -60,6 +69,7 @@ class LoopListener:
             listen: Where to listen; port 0 means any free one.
             services: The object that answers each service, by asyncio.
             thread: Name of the thread.
+            keepalive_seconds: Silence after which a peer is pinged, and the time for its answer.
             slow_reader_seconds: How long a reader of a stream may take nothing.
             most_health_calls: Most open health checks and watches.
             admission: Says which callers may make which calls; None lets everybody.
@@ -79,8 +89,19 @@ class LoopListener:
         gate_of = partial(MethodGate, admission or AgentAdmission(), open_calls=self._open_calls)
         handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
 
+        keepalive_millis = round(keepalive_seconds * 1000)
+        options = listener_options(
+            max_connections=min(max_connections, descriptors_of_listener()),
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_metadata_bytes=MAX_METADATA_BYTES,
+            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
+            max_pending_requests=max_pending_requests,
+            keepalive_time_millis=keepalive_millis,
+            keepalive_timeout_millis=keepalive_millis,
+        )
+
         async def bind() -> int:
-            self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls)
+            self._server = grpc.aio.server(options=[*options, *more_options], maximum_concurrent_rpcs=most_calls)
             self._health.add_to(self._server, health_handlers)
             for service, part in services:
                 handlers.add_service(self._server, service, (part,))
@@ -160,28 +181,14 @@ class CallThreads:
 
 MAX_CONNECTIONS = 2_000
 """Most connections, or half of the file descriptors less 256. Operators and slaves connect for a while only."""
-
-MAX_MESSAGE_BYTES = 1024 * 1024
-"""Largest request: a topic with its attributes is far smaller."""
-
-MAX_METADATA_BYTES = 16 * 1024
-"""Largest metadata of a request: it is in memory before the call is known."""
-
-MAX_CONCURRENT_STREAMS = 100
-"""Most calls open on one connection. More wait at the client."""
-
 MAX_PENDING_REQUESTS = 10_000
 """Most calls that wait to be accepted. gRPC cancels more."""
-
 MAX_WAITING_CALLS = 10_000
 """Most calls that arrive, wait for a thread or run. More are refused with RESOURCE_EXHAUSTED."""
-
 KEEPALIVE_SECONDS = 20.0
 """Silence after which a peer is pinged, and the time for its answer."""
-
 MAX_CONNECTION_AGE_SECONDS = 120.0
 """Age after which a connection gets GOAWAY: gRPC has no other limit on the time of an incomplete request."""
-
 CONNECTION_AGE_GRACE_SECONDS = 30.0
 """Time for the calls of such a connection, until it is closed."""
 
@@ -234,7 +241,13 @@ class AgentServer(LoopListener):
             listen,
             [(service, _InThreads(service, part, self._threads, streams)) for service, part in services],
             thread="broker-agent-operators",
-            options=_options(),
+            max_connections=MAX_CONNECTIONS,
+            max_pending_requests=MAX_PENDING_REQUESTS,
+            keepalive_seconds=KEEPALIVE_SECONDS,
+            more_options=[
+                ("grpc.max_connection_age_ms", round(MAX_CONNECTION_AGE_SECONDS * 1000)),
+                ("grpc.max_connection_age_grace_ms", round(CONNECTION_AGE_GRACE_SECONDS * 1000)),
+            ],
             slow_reader_seconds=SLOW_READER_SECONDS,
             most_health_calls=MAX_HEALTH_CALLS,
             most_calls=MAX_WAITING_CALLS,
@@ -321,20 +334,3 @@ def _stream_in_threads(call: Callable[[Any, Any], Iterator[Message]], threads: C
 def _next_encoded(messages: Iterator[Message]) -> bytes | None:
     message = next(messages, None)
     return None if message is None else message.SerializeToString()
-
-
-def _options() -> list[tuple[str, int]]:
-    keepalive_millis = round(KEEPALIVE_SECONDS * 1000)
-    return [
-        *listener_options(
-            max_connections=min(MAX_CONNECTIONS, descriptors_of_listener()),
-            max_message_bytes=MAX_MESSAGE_BYTES,
-            max_metadata_bytes=MAX_METADATA_BYTES,
-            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
-            max_pending_requests=MAX_PENDING_REQUESTS,
-            keepalive_time_millis=keepalive_millis,
-            keepalive_timeout_millis=keepalive_millis,
-        ),
-        ("grpc.max_connection_age_ms", round(MAX_CONNECTION_AGE_SECONDS * 1000)),
-        ("grpc.max_connection_age_grace_ms", round(CONNECTION_AGE_GRACE_SECONDS * 1000)),
-    ]

@@ -11,6 +11,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent import errors
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS, MAX_CHANNELS, MAX_PENDING_NOTICES
+from namesrv_common.errors import Refused
 from namesrv_common.server.shares import MACHINE, Sharer, ShareRules, Shares
 
 
@@ -102,7 +103,8 @@ class ClientChannels:
     def heard(self, channel_id: str) -> StreamChannel:
         """Returns the channel that a client calls over, which is not idle now. Raises CHANNEL_GONE."""
         if not self.is_open(channel_id):
-            raise errors.channel_gone()
+            text = "channel_id names no open client channel of this agent: open another, send a heartbeat over it"
+            raise Refused(errors.Reason.CHANNEL_GONE, text)
         channel = self._open[channel_id]
         channel.last_heard = self._clock()
         return channel

@@ -13,15 +13,15 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
-from broker_agent import errors
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
 from broker_agent.clients.managers import ClientManagers
+from broker_agent.errors import Reason
 from broker_agent.registration import BrokerState
 from namesrv_common import topic_names
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.errors import FieldProblems, invalid_field, limit_exceeded
+from namesrv_common.errors import FieldProblems, Refused, invalid_field, limit_exceeded
 from namesrv_common.server.rpc_handlers import Context, methods_of
 from namesrv_common.server.shares import sharer_at
 
@@ -123,7 +123,9 @@ class ClientQueries:
         with self._managers.lock:
             connections = self._connections(self._managers.producers.members(request.producer_group))
         if not connections:
-            raise errors.producer_group_not_found(request.producer_group)
+            name = request.producer_group
+            text = f"no client is in the producer group {name!r}"
+            raise Refused(Reason.PRODUCER_GROUP_NOT_FOUND, text, producer_group=name)
         return pb.ListProducerConnectionsResponse(connections=connections)
 
     def ListConsumerFilters(
@@ -139,7 +141,8 @@ class ClientQueries:
         check_group("consumer_group", name)
         with self._managers.lock:
             if (info := self._managers.consumers.group(name)) is None:
-                raise errors.consumer_group_not_found(name)
+                text = f"no client is in the consumer group {name!r}"
+                raise Refused(Reason.CONSUMER_GROUP_NOT_FOUND, text, consumer_group=name)
             yield info
 
     def _connections(self, members: Iterable[ClientChannelInfo]) -> list[pb.ClientConnection]:

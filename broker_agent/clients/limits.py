@@ -4,14 +4,8 @@ from __future__ import annotations
 
 MAX_CONNECTIONS = 20_000
 """Most connections; at most half of the file descriptors less 256."""
-MAX_MESSAGE_BYTES = 1024 * 1024
-"""Largest request: parsing a heartbeat must not block other clients."""
-MAX_METADATA_BYTES = 16 * 1024
-"""Largest metadata of a request: it is in memory before the call is known."""
 KEEPALIVE_SECONDS = 5.0
 """Silence after which a client is pinged, and the time for its answer: how soon a lost client leaves."""
-MAX_CONCURRENT_STREAMS = 100
-"""Most calls open on one connection. More wait at the client."""
 MAX_PENDING_REQUESTS = 20_000
 """Most calls that wait to be accepted. gRPC cancels more."""
 MAX_CHANNELS = 10_000

@@ -16,9 +16,7 @@ from broker_agent.clients.managers import ClientManagers
 from broker_agent.listener import LoopListener
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.server.call_metrics import CallObserver
-from namesrv_common.server.grpcio_server import listener_options
 from namesrv_common.tls.listener_tls import ListenerTls
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -41,21 +39,14 @@ class ClientServer(LoopListener):
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
         self._managers = managers
-        keepalive_millis = round(keepalive_seconds * 1000)
         super().__init__(
             "listen",
             listen,
             [(SERVICE, ClientServicer(managers, broker))],
             thread="broker-agent-clients",
-            options=listener_options(
-                max_connections=min(limits.MAX_CONNECTIONS, descriptors_of_listener()),
-                max_message_bytes=limits.MAX_MESSAGE_BYTES,
-                max_metadata_bytes=limits.MAX_METADATA_BYTES,
-                max_concurrent_streams=limits.MAX_CONCURRENT_STREAMS,
-                max_pending_requests=limits.MAX_PENDING_REQUESTS,
-                keepalive_time_millis=keepalive_millis,
-                keepalive_timeout_millis=keepalive_millis,
-            ),
+            max_connections=limits.MAX_CONNECTIONS,
+            max_pending_requests=limits.MAX_PENDING_REQUESTS,
+            keepalive_seconds=keepalive_seconds,
             slow_reader_seconds=slow_reader_seconds,
             most_health_calls=limits.MAX_HEALTH_CALLS,
             tls=tls,

@@ -10,7 +10,7 @@ from typing import Self
 
 import structlog
 
-from broker_agent.errors import StartError, system_topic, topic_not_found, topics_followed
+from broker_agent.errors import Reason, StartError, topic_not_found, topics_followed
 from broker_agent.timing import Timing
 from broker_agent.topics.followed_files import FollowedTopics
 from broker_agent.topics.owned_file import TopicsFile
@@ -252,7 +252,8 @@ class TopicConfigManager:
         if self._file is None:
             raise topics_followed()
         if is_system_topic(name, self._built_in):
-            raise system_topic(name)
+            text = f"topic {name!r} is a system topic: it is not changed or deleted by call"
+            raise Refused(Reason.SYSTEM_TOPIC, text, topic=name)
 
     def _save_and_publish(self, table: TopicConfigTable) -> None:
         if self._file is not None:

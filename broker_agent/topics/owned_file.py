@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from broker_agent.errors import StartError, topics_file_changed
+from broker_agent.errors import Reason, StartError
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_json import (
     BrokenTopics,
@@ -15,7 +15,7 @@ from broker_agent.topics.topics_json import (
     encode_topics,
     load_topic_config_table,
 )
-from namesrv_common.errors import not_durable
+from namesrv_common.errors import Refused, not_durable
 from namesrv_common.files import disk
 from namesrv_common.files.regular_files import replace_durably
 
@@ -87,7 +87,11 @@ class TopicsFile:
             NOT_DURABLE: The disk did not take it; the file is as it was.
         """
         if signature_of(self._target) != self._signature:
-            raise topics_file_changed(str(self.path))
+            text = (
+                f"{self.path} was written by another process although the agent owns it: restart the agent to read it, "
+                "or let it follow the file"
+            )
+            raise Refused(Reason.TOPICS_FILE_CHANGED, text)
         try:
             self._target.parent.mkdir(parents=True, exist_ok=True)
             self._write(self._target, encode_topics(table))

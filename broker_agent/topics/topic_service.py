@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.errors import not_master, topic_not_found
+from broker_agent.errors import Reason, topic_not_found
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
-from namesrv_common.errors import FieldProblems, invalid_field
+from namesrv_common.errors import FieldProblems, Refused, invalid_field
 from namesrv_common.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 # Topics and their versions between the agent's records and the wire.
@@ -267,7 +267,8 @@ class TopicConfigServicer:
 
     def _check_master(self) -> None:
         if self._is_slave() and not self._manager.follows:  # a manager that follows a file has its own, better reason
-            raise not_master()
+            text = "this broker is a slave and copies its topics: change topics at the master"
+            raise Refused(Reason.NOT_MASTER, text)
 
 
 def _chunks(version: route_data_pb2.DataVersion, topics: Sequence[TopicConfig]) -> Iterator[pb.ListTopicsResponse]:
