@@ -88,8 +88,11 @@ def server() -> Iterator[HttpServer]:
     serving.close()
 
 
+Ask = Callable[[str], Asking]
+
+
 @pytest.fixture
-def ask() -> Iterator[Callable[[str], Asking]]:
+def ask() -> Iterator[Ask]:
     asking: list[Asking] = []
 
     def start(url: str) -> Asking:
@@ -101,9 +104,7 @@ def ask() -> Iterator[Callable[[str], Asking]]:
         item.stop()
 
 
-def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(
-    server: HttpServer, ask: Callable[[str], Asking]
-) -> None:
+def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: HttpServer, ask: Ask) -> None:
     asking = ask(server.url)
     server.time = asking.time
     asking.time.run(9.9)
@@ -116,7 +117,7 @@ def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(
     assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
 
 
-def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, ask: Callable[[str], Asking]) -> None:
+def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, ask: Ask) -> None:
     asking = ask(server.url)
     asking.time.run(3 * A_PERIOD)
     assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
@@ -140,7 +141,7 @@ def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer,
     ],
 )
 def test_a_bad_answer_keeps_the_list_and_is_logged_once(
-    server: HttpServer, ask: Callable[[str], Asking], status: int, body: bytes, problem: str
+    server: HttpServer, ask: Ask, status: int, body: bytes, problem: str
 ) -> None:
     server.status, server.body = status, body
     asking = ask(server.url)
@@ -153,7 +154,7 @@ def test_a_bad_answer_keeps_the_list_and_is_logged_once(
     assert logs[0]["kept"] == ["10.0.9.9:9876"]
 
 
-def test_a_server_that_is_not_there_changes_nothing(server: HttpServer, ask: Callable[[str], Asking]) -> None:
+def test_a_server_that_is_not_there_changes_nothing(server: HttpServer, ask: Ask) -> None:
     asking = ask("http://127.0.0.1:1/")
     with capture_logs() as logs:
         asking.time.run(A_PERIOD)
@@ -166,9 +167,7 @@ CHUNKED = ("Transfer-Encoding", "chunked")
 
 
 @pytest.mark.parametrize("sent", [0, 13, len(WHOLE) - 1])
-def test_an_answer_that_is_cut_anywhere_changes_nothing(
-    server: HttpServer, ask: Callable[[str], Asking], sent: int
-) -> None:
+def test_an_answer_that_is_cut_anywhere_changes_nothing(server: HttpServer, ask: Ask, sent: int) -> None:
     server.headers, server.body = [("Content-Length", str(len(WHOLE)))], WHOLE[:sent]
     asking = ask(server.url)
     with capture_logs() as logs:
@@ -190,7 +189,7 @@ def test_an_answer_that_is_cut_anywhere_changes_nothing(
     ],
 )
 def test_an_answer_of_no_certain_length_changes_nothing(
-    server: HttpServer, ask: Callable[[str], Asking], headers: list[tuple[str, str]], body: bytes | None, problem: str
+    server: HttpServer, ask: Ask, headers: list[tuple[str, str]], body: bytes | None, problem: str
 ) -> None:
     server.headers, server.body = headers or [("X-Nothing", "")], body or WHOLE
     asking = ask(server.url)
@@ -200,7 +199,7 @@ def test_an_answer_of_no_certain_length_changes_nothing(
     assert problem in logs[0]["error"]
 
 
-def test_an_answer_in_whole_chunks_is_taken(server: HttpServer, ask: Callable[[str], Asking]) -> None:
+def test_an_answer_in_whole_chunks_is_taken(server: HttpServer, ask: Ask) -> None:
     server.headers = [CHUNKED]
     server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
     asking = ask(server.url)

@@ -1,6 +1,10 @@
+"""An agent from its start to its end, its health and its status."""
+
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 
 import grpc
 import pytest
@@ -13,10 +17,13 @@ from broker_agent.broker_outer_api import Master
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
+from broker_agent.timing import RegistrationSchedule
 from tests.support.agents.fixtures import MakeSettings, StartNameServer
 from tests.support.agents.running_agent import Agent, StartAgent, agent
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 __all__ = ["agent"]  # pytest finds the fixture by its name in this module
 
@@ -121,3 +128,49 @@ def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: 
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
         Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
     assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"
+
+
+# What an agent sends while nothing happens: next to nothing, however many topics its broker has.
+
+MANY_TOPICS = 10_000
+TEN_HOURS = 36_000.0
+
+
+class TenHours(RegistrationSchedule):
+    """The usual schedule on virtual time, which passes as fast as rounds can be made, and stops after ten hours."""
+
+    def __init__(self) -> None:
+        self.time = VirtualClock()
+        super().__init__(30.0, agent_timing(self.time))
+        self._end = self.time.seconds + TEN_HOURS
+        self.over = threading.Event()
+
+    def next_delay(self) -> float:
+        self.time.advance(super().next_delay())
+        if self.time.seconds < self._end:
+            return 0.0
+        self.over.set()
+        return TEN_HOURS
+
+
+def many_topics(folder: Path) -> Path:
+    file = folder / "topics.json"
+    queues = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
+    topics = {f"Topic-{i:05}": queues for i in range(MANY_TOPICS)}
+    file.write_text(json.dumps({"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": topics}))
+    return file
+
+
+def test_an_idle_agent_sends_its_table_only_at_its_start(
+    name_server: StartNameServer, settings: MakeSettings, tmp_path: Path
+) -> None:
+    server = name_server()
+    schedule = TenHours()
+    controller = Agent(settings(server, topics=many_topics(tmp_path)), server, schedule=schedule).controller
+    controller.start()
+    try:
+        assert schedule.over.wait(100)
+    finally:
+        controller.stop()
+    assert [len(request.topic_configs) for request in server.registrations] == [MANY_TOPICS]
+    assert 1_190 <= len(server.queries) <= 1_210  # one each 30 s

@@ -37,11 +37,17 @@ def test_a_channel_that_ends_is_opened_again_and_registered_over(name_server: St
     assert server.queries == []
 
 
-def test_a_channel_that_the_name_server_says_is_closing_is_opened_again(name_server: StartNameServer) -> None:
+CLOSING = pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClosing.REASON_IDLE))
+OPENED = pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other"))
+
+
+@pytest.mark.parametrize("event", [CLOSING, OPENED], ids=["closing", "opened twice"])
+def test_a_channel_that_ends_or_is_opened_twice_is_opened_again(
+    name_server: StartNameServer, event: pb.OpenChannelResponse
+) -> None:
     server = name_server()
-    closing = pb.ChannelClosing(reason=pb.ChannelClosing.REASON_IDLE)
     with FanOut(server) as fan_out:
-        server.send(pb.OpenChannelResponse(closing=closing))
+        server.send(event)
         fan_out.listener.wait_until_wanted(2)
     assert server.channels_opened == 2
 
@@ -54,15 +60,6 @@ def test_an_event_that_is_not_known_is_passed_over(name_server: StartNameServer)
         server.send(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
         eventually(lambda: fan_out.targets[0].state.known.has_news)
     assert server.channels_opened == 1
-
-
-def test_a_channel_that_the_name_server_opens_twice_is_opened_again(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(force=True)
-        server.send(pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other")))
-        fan_out.listener.wait_until_wanted(2)
-    assert server.channels_opened == 2
 
 
 def test_a_channel_that_stays_silent_is_opened_again(

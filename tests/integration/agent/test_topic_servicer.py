@@ -68,11 +68,8 @@ def test_a_new_topic_has_what_was_said_and_rocketmqs_defaults_for_the_rest(topic
     expected = TopicConfig("New", 0, 16, 6, attributes={"message.type": "FIFO"})
     assert (answer.created, answer.changed, answer.data_version.counter) == (True, True, 6)
     assert answer.topic_config == topic_owner.stub.GetTopic(pb.GetTopicRequest(topic="New")).topic_config
-    assert (answer.topic_config.read_queue_nums, answer.topic_config.write_queue_nums, answer.topic_config.perm) == (
-        0,
-        16,
-        6,
-    )
+    config = answer.topic_config
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (0, 16, 6)
     assert load_topic_config_table(path).get("New") == expected
 
 
@@ -133,18 +130,6 @@ def test_a_slave_refuses_changes_and_answers_questions(topic_owner: Agent) -> No
     ):
         assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_MASTER")
     assert topic_owner.stub.GetTopic(pb.GetTopicRequest(topic="topic-3")).topic_config.perm == 6
-
-
-def test_an_agent_that_follows_refuses_changes_and_answers_questions(path: Path) -> None:
-    manager = TopicConfigManager.follow(path)
-    with topic_agent(TopicConfigServicer(manager, lambda: True)) as endpoint, stub_of(endpoint) as stub:
-        new = pb.CreateOrUpdateTopicRequest(topic_config=pb.TopicConfig(topic="New"))
-        for error in (
-            error_of(lambda: stub.CreateOrUpdateTopic(new)),
-            error_of(lambda: stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3"))),
-        ):
-            assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TOPICS_FOLLOWED")
-        assert [chunk.topic_count for chunk in stub.ListTopics(pb.ListTopicsRequest())] == [10]
 
 
 def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from structlog.testing import capture_logs
@@ -201,6 +202,15 @@ class Watched:
             Endpoint("ns", 9876), self._changed, agent_timing(self.time), one_name.resolve, self.time.wait
         )
 
+    def __enter__(self) -> Self:
+        self.name.start()
+        self.time.settle(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.name.stop()
+        self.name.join(10)
+
     def _changed(self) -> None:
         self.changes.append(self.name.addresses)
 
@@ -215,12 +225,8 @@ def one_name() -> NameSystem:
 
 @pytest.fixture
 def watched_name(one_name: NameSystem) -> Iterator[Watched]:
-    watching = Watched(one_name)
-    watching.name.start()
-    watching.time.settle(1)
-    yield watching
-    watching.name.stop()
-    watching.name.join(10)
+    with Watched(one_name) as watching:
+        yield watching
 
 
 def test_the_name_is_looked_up_again_each_period_with_jitter(watched_name: Watched, one_name: NameSystem) -> None:
@@ -247,17 +253,12 @@ def test_a_dns_that_takes_turns_changes_nothing(watched_name: Watched, one_name:
 
 
 def test_a_lookup_that_fails_keeps_the_addresses_and_is_logged_once(one_name: NameSystem) -> None:
-    watched_name = Watched(one_name)
-    with capture_logs() as logs:
-        watched_name.name.start()
-        watched_name.time.settle(1)
+    with capture_logs() as logs, Watched(one_name) as watched_name:
         one_name.set("ns", "")
         watched_name.lookup_again(20)
         assert watched_name.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
         one_name.set("ns", "10.0.0.1 10.0.0.2")
         watched_name.lookup_again(20)
-        watched_name.name.stop()
-        watched_name.name.join(10)
     assert [entry["event"] for entry in logs] == [
         "namesrv_name_resolved",
         "namesrv_name_not_resolved",
@@ -269,16 +270,13 @@ def test_a_lookup_that_fails_keeps_the_addresses_and_is_logged_once(one_name: Na
 
 def test_an_unknown_name_is_asked_for_more_often(one_name: NameSystem) -> None:
     one_name.set("ns", "")
-    watched_name = Watched(one_name)
-    watched_name.name.start()
-    watched_name.time.run(10.0)
-    assert watched_name.name.addresses == ()
-    assert 4 <= len(one_name.asked) <= 6
-    one_name.set("ns", "10.0.0.7")
-    watched_name.lookup_again()
-    assert watched_name.changes == [endpoints("10.0.0.7:9876")]
-    watched_name.name.stop()
-    watched_name.name.join(10)
+    with Watched(one_name) as watched_name:
+        watched_name.time.run(10.0)
+        assert watched_name.name.addresses == ()
+        assert 4 <= len(one_name.asked) <= 6
+        one_name.set("ns", "10.0.0.7")
+        watched_name.lookup_again()
+        assert watched_name.changes == [endpoints("10.0.0.7:9876")]
 
 
 def test_an_answer_without_addresses_is_a_failure(watched_name: Watched, one_name: NameSystem) -> None:
@@ -341,13 +339,16 @@ class Following:
         self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
 
+Follow = Callable[[str], Following]
+
+
 @pytest.fixture
 def system() -> NameSystem:
     return NameSystem(ns="10.0.0.1 10.0.0.2", other="10.0.1.1")
 
 
 @pytest.fixture
-def follow(system: NameSystem) -> Iterator[Callable[[str], Following]]:
+def follow(system: NameSystem) -> Iterator[Follow]:
     started: list[Following] = []
 
     def start(names: str) -> Following:
@@ -361,23 +362,23 @@ def follow(system: NameSystem) -> Iterator[Callable[[str], Following]]:
         following.list.stop()
 
 
-def test_names_and_addresses_mix_and_each_counts_once(follow: Callable[[str], Following], system: NameSystem) -> None:
+def test_names_and_addresses_mix_and_each_counts_once(follow: Follow, system: NameSystem) -> None:
     following = follow("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
     assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
     assert sorted(system.asked) == ["ns", "other"]
 
 
-def test_the_list_at_the_start_is_told_nobody(follow: Callable[[str], Following]) -> None:
+def test_the_list_at_the_start_is_told_nobody(follow: Follow) -> None:
     assert follow("ns:1").told == []
 
 
-def test_a_new_list_is_told_once_its_names_have_been_looked_up(follow: Callable[[str], Following]) -> None:
+def test_a_new_list_is_told_once_its_names_have_been_looked_up(follow: Follow) -> None:
     following = follow("ns:1")
     following.source.say("other:1 10.0.9.9:1")
     assert following.told == [endpoints("10.0.1.1:1 10.0.9.9:1")]
 
 
-def test_names_that_left_the_list_are_not_looked_up(follow: Callable[[str], Following], system: NameSystem) -> None:
+def test_names_that_left_the_list_are_not_looked_up(follow: Follow, system: NameSystem) -> None:
     following = follow("ns:1")
     following.source.say("other:1")
     asked = system.asked.count("ns")
@@ -386,13 +387,13 @@ def test_names_that_left_the_list_are_not_looked_up(follow: Callable[[str], Foll
     assert system.asked.count("other") > 5
 
 
-def test_a_name_that_stays_is_not_looked_up_anew(follow: Callable[[str], Following], system: NameSystem) -> None:
+def test_a_name_that_stays_is_not_looked_up_anew(follow: Follow, system: NameSystem) -> None:
     following = follow("ns:1")
     following.source.say("ns:1 other:1")
     assert system.asked == ["ns", "other"]
 
 
-def test_a_list_of_unknown_names_replaces_nothing(follow: Callable[[str], Following], system: NameSystem) -> None:
+def test_a_list_of_unknown_names_replaces_nothing(follow: Follow, system: NameSystem) -> None:
     following = follow("ns:1")
     following.source.say("unknown:1")
     assert following.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
@@ -424,7 +425,7 @@ def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameS
     namesrv.stop()
 
 
-def test_too_many_addresses_are_cut_and_logged_once(follow: Callable[[str], Following], system: NameSystem) -> None:
+def test_too_many_addresses_are_cut_and_logged_once(follow: Follow, system: NameSystem) -> None:
     following = follow("ns:1")
     for host in range(3):
         system.set("ns", " ".join(f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)))
@@ -434,7 +435,7 @@ def test_too_many_addresses_are_cut_and_logged_once(follow: Callable[[str], Foll
         assert [entry["event"] for entry in logs].count("namesrv_list_cut") == (1 if host == 0 else 0)
 
 
-def test_after_stop_nobody_is_told_anything(follow: Callable[[str], Following]) -> None:
+def test_after_stop_nobody_is_told_anything(follow: Follow) -> None:
     following = follow("ns:1")
     following.list.stop()
     following.source.say("other:1")

@@ -277,32 +277,6 @@ def test_a_client_with_two_channels_is_listed_once(agent: Agent) -> None:
     assert agent.managers.consumers.group(GROUP) is None
 
 
-def test_unregistering_tells_the_rest_and_the_last_ends_the_group(agent: Agent) -> None:
-    stays, leaves = agent.open(), agent.open()
-    for channel in (stays, leaves):
-        agent.beat(channel, channel.channel_id, consumers=[consumer()])
-    stays.take()
-    assert agent.leave(leaves, consumer_group=GROUP)
-    assert told(stays) == [GROUP]
-    assert not agent.leave(leaves, consumer_group=GROUP)
-    assert told(stays) == []
-    assert agent.leave(stays, consumer_group=GROUP)
-    assert agent.groups() == (set(), set())
-
-
-def test_many_that_go_in_one_scan_are_one_notice_of_their_group(agent: Agent) -> None:
-    for number in range(50):
-        agent.beat(agent.open(), f"silent-{number}", consumers=[consumer()])
-    agent.clock.advance(SILENCE)
-    alive = agent.open()
-    agent.beat(alive, "alive", consumers=[consumer()])
-    alive.take()
-    agent.clock.advance(1)
-    assert agent.managers.consumers.scan_not_active_channel() == 50
-    assert told(alive) == [GROUP]
-    assert agent.ids() == ["alive"]
-
-
 def test_scenario_75_a_broadcasting_group_comes_and_goes_without_a_notice(agent: Agent) -> None:
     data = consumer(message_model=pb.MESSAGE_MODEL_BROADCASTING)
     channels = [agent.open() for _ in range(3)]

@@ -1,0 +1,255 @@
+"""Agents as processes, with name servers and brokers that start, hang, die and come back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
+
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
+from tests.support.agents.fixtures import StartNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import (
+    NEVER_SCAN,
+    Agent,
+    AgentClient,
+    StandInBroker,
+    asking_all_the_time,
+    free_port,
+    held_port,
+    joined,
+    name_servers,
+)
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
+
+# The agent as a process of its own: start, signals, exit codes.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_unregisters_and_the_exit_code_is_0(name_server: StartNameServer, number: signal.Signals) -> None:
+    servers = [name_server("one"), name_server("two")]
+    with Agent(joined(*(server.endpoint for server in servers))) as agent:
+        assert [len(server.registrations) for server in servers] == [1, 1]
+        check = (str(BIN / "broker-agent"), "healthcheck", f"--fast-listen={agent.endpoint}")
+        # It has three seconds, and no flag for more.
+        eventually(lambda: subprocess.run(check, check=False).returncode, lambda code: code == 0)
+        agent.signal(number)
+        assert agent.wait() == 0
+    assert [len(server.unregistrations) for server in servers] == [1, 1]
+    assert agent.lines[-1]["event"] == "agent_stopped"
+    assert [line for line in agent.lines if line["level"] in ("warning", "error")] == []
+
+
+def test_a_killed_agent_ends_its_channels_at_once(name_server: StartNameServer) -> None:
+    server = name_server()
+    with Agent(str(server.endpoint)) as agent:
+        agent.kill()
+        server.wait_until(lambda: not server.open_channels)
+    assert server.unregistrations == []
+
+
+# Agents and name servers of every kind: whatever one of them does, the others are registered with as if alone.
+
+UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")
+
+
+def last_error(agent: AgentClient, endpoint: Endpoint) -> str:
+    """What is wrong with a name server, in the agent's status."""
+    return agent.target(endpoint).last_error
+
+
+def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
+    with (
+        NamesrvProcess(*NEVER_SCAN) as healthy,
+        NamesrvProcess(*NEVER_SCAN) as stopped,
+        FakeNameServer("unavailable") as unavailable,
+        FakeNameServer("slow") as slow,
+        free_port() as refusing,
+        healthy.connect() as client,
+    ):
+        stopped.signal(signal.SIGSTOP)
+        unavailable.refusal, slow.delay_seconds = UNAVAILABLE, 3.0
+        endpoints = joined(stopped, refusing, unavailable, slow, healthy)
+        with Agent(endpoints) as agent, agent.connect() as status:
+            # The agent says that it has started when the first round is over.
+            assert client.addrs() == {0: "127.0.0.1:10911"}
+            assert healthy.wait_for("broker_registered")["timestamp"] < agent.wait_for("agent_started")["timestamp"]
+            eventually(lambda: status.target(slow.endpoint).registered)
+            for endpoint in (stopped.endpoint, refusing, unavailable.endpoint):
+                eventually(partial(last_error, status, endpoint))
+                assert not status.target(endpoint).registered
+            stopped.signal(signal.SIGCONT)
+            eventually(lambda: status.target(stopped.endpoint).registered)
+            assert agent.terminate() == 0
+
+
+# The agent watches its broker: a dead one leaves the routes though its agent lives, and comes back by itself.
+
+ELSEWHERE = "10.0.0.1:10911"
+
+
+@pytest.fixture
+def broker() -> Iterator[StandInBroker]:
+    with held_port() as port, StandInBroker(port) as listening:
+        yield listening
+
+
+def test_a_killed_broker_leaves_and_is_back_when_it_listens_again(broker: StandInBroker) -> None:
+    probe = ("--probe-addr", str(broker.endpoint))
+    with (
+        name_servers(2) as servers,
+        Agent(joined(*(server for server, _ in servers)), *probe, broker_addr=ELSEWHERE, probe="tcp") as agent,
+        agent.connect() as status,
+    ):
+        for _, client in servers:
+            eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
+        eventually(lambda: status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP)
+        broker.kill()
+        for server, client in servers:
+            eventually(client.route, lambda route: route is None)
+            assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
+        assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        with StandInBroker(broker.endpoint.port):
+            for _, client in servers:
+                eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
+            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
+        # Each change is said once, although the broker was looked at every second.
+        eventually(
+            lambda: [len(agent.events(event)) for event in ("broker_down", "broker_up")],
+            lambda counts: counts == [1, 1],
+        )
+
+
+def test_a_broker_that_starts_after_its_agent_is_registered_then(broker: StandInBroker) -> None:
+    addr, port = str(broker.endpoint), broker.endpoint.port
+    broker.kill()
+    with (
+        NamesrvProcess(*NEVER_SCAN) as server,
+        server.connect() as client,
+        Agent(str(server.endpoint), broker_addr=addr, probe="tcp") as agent,
+        agent.connect() as status,
+    ):
+        eventually(lambda: agent.events("agent_started"))
+        assert agent.events("broker_not_there_yet")
+        assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        assert server.events("broker_registered") == []
+        with StandInBroker(port):
+            eventually(client.addrs, lambda addrs: addrs == {0: addr})
+
+
+# Roles: a change of them reaches every route, two agents with one id notice, and a slave has its master's topics.
+
+MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:10921"
+
+
+def test_master_and_slave_change_places() -> None:
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), broker_addr=MASTER) as first,
+        Agent(str(server.endpoint), broker_id=1, broker_addr=SLAVE) as second,
+        first.connect() as of_first,
+        second.connect() as of_second,
+    ):
+        eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        demoted = of_first.agent.ChangeBrokerRole(
+            agent_pb.ChangeBrokerRoleRequest(broker_id=1, state_version=5), timeout=TIMEOUT
+        )
+        promoted = of_second.agent.ChangeBrokerRole(
+            agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=5), timeout=TIMEOUT
+        )
+        assert (demoted.state_version, promoted.state_version) == (5, 5)
+        eventually(client.addrs, lambda addrs: addrs.get(0) == SLAVE)
+
+
+@pytest.fixture
+def own_topics(tmp_path: Path) -> tuple[Path, Path]:
+    for name in ("master", "slave"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "master" / "topics.json", tmp_path / "slave" / "topics.json"
+
+
+def test_a_slave_copies_and_keeps_its_masters_topics(own_topics: tuple[Path, Path]) -> None:
+    of_master, of_slave = own_topics
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), "--topics-mode", "own", broker_addr=MASTER, topics=of_master) as master,
+        Agent(
+            str(server.endpoint),
+            *("--topics-mode", "own", "--master-agent", str(master.endpoint)),
+            broker_id=1,
+            broker_addr=SLAVE,
+            topics=of_slave,
+        ) as slave,
+        master.connect() as at_master,
+        slave.connect() as at_slave,
+    ):
+        topic = topics_pb.TopicConfig(topic="Copied", read_queue_nums=3, write_queue_nums=3, perm=6)
+        at_master.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT)
+        eventually(lambda: client.route("Copied"))
+        wanted = at_master.table()
+        eventually(at_slave.table, lambda held: held == wanted)
+        assert "Copied" in [held.topic for held in wanted.topic_configs]
+        master.kill()
+        eventually(client.addrs, lambda addrs: 0 not in addrs)
+        assert at_slave.table() == wanted
+
+
+# An agent is upgraded, and every answer to a client has its healthy broker.
+
+KEEP = ("--on-stop", "keep")
+ADDR = "127.0.0.1:10911"
+
+
+def generation(client: Client) -> int:
+    """Number of the broker's registration; 0 if there is none."""
+    return max((row.generation for message in client.snapshot() for row in message.chunk.live_brokers), default=0)
+
+
+def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: NamesrvProcess, client: Client) -> None:
+    with ExitStack() as agents:
+        old = agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
+        eventually(client.addrs)
+        before = generation(client)
+        with namesrv.connect() as asking, asking_all_the_time(asking.addrs) as answers:
+            assert old.terminate() == 0
+            agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
+            eventually(lambda: generation(client) > before)
+            count = len(answers)
+            assert count, "the client asked while the agents changed"
+            eventually(lambda: len(answers), lambda now: now > count + 10)
+        assert [answer for answer in answers if answer != {0: ADDR}] == []
+        assert namesrv.events("broker_removed") == []
+
+
+# The files of deploy/systemd as an agent meets them on a new machine.
+
+FILE = Path(__file__).parents[3] / "deploy/systemd/broker-a.toml"
+
+
+def test_the_shipped_file_registers_a_broker_that_has_written_nothing_yet(tmp_path: Path) -> None:
+    with NamesrvProcess() as namesrv, namesrv.connect() as client:
+        text = FILE.read_text()
+        shipped = 'namesrv = ["10.0.0.11:9878", "10.0.0.12:9878", "10.0.0.13:9878"]'
+        for old, new in (
+            (shipped, f'namesrv = ["{namesrv.endpoint}"]'),
+            ('"10.0.0.21:10911"', f'"{namesrv.endpoint}"'),  # answers instead of the broker
+            ("/var/lib/broker/config", str(tmp_path / "not there yet")),
+            ("127.0.0.1:5558", "127.0.0.1:0"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "broker-a.toml").write_text(text)
+        serve = [str(BIN / "broker-agent"), "serve", "--config", str(tmp_path / "broker-a.toml")]
+        with Process([*serve, "--log-format", "json", "--listen", "127.0.0.1:0"]) as agent:
+            eventually(lambda: client.route("TBW102"))
+            agent.wait_for("topics_file_awaited")
