@@ -74,8 +74,6 @@ ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
 """By a call's full name: actions that permit it. A permit for any one is enough."""
 
 
-# The admission of calls to the agent, on both listeners, before they are parsed.
-
 Rule = Callable[[str, Call], None]
 """Checks a call by its full name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
 
@@ -152,8 +150,6 @@ def is_identity(name: str) -> bool:
     """Whether a name in a certificate says who shows it: many machines have the others."""
     return name != "localhost" and not name.startswith("*.")
 
-
-# Certificates of the agent, for its listeners and for its calls, and the permits of its callers.
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -23,8 +23,6 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
 from namesrv_common.process.shutdown import DaemonExecutor
 
-# The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI).
-
 CLOSE_SECONDS = 2.0
 """Time for the tasks in the pool to end once their connections have been closed."""
 MAX_THREADS = MAX_NAME_SERVERS
@@ -245,9 +243,6 @@ class BrokerOuterAPI:
         except NameServerError as error:
             _log.warning("unregister_failed", endpoint=str(target.endpoint), error=str(error))
             target.drop_channel()
-
-
-# The combined answers to registrations: the broker's master, and which topics are ordered.
 
 
 @dataclass(frozen=True, slots=True)

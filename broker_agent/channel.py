@@ -21,9 +21,6 @@ from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
 from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 from namesrv_common.topic_names import MAX_NAME_LENGTH
 
-# The pause before a channel that ended is opened again.
-
-
 FIRST_WAIT_SECONDS = 0.2
 """Longest wait after a channel that worked has ended: mostly a passing fault, and the broker is not routed."""
 LONGEST_WAIT_SECONDS = 5.0
@@ -55,8 +52,6 @@ class Reopening:
         step = self._longest_seconds if shutting_down else self._backoff.step_after(self._failures)
         return self._rng.uniform(min(FIRST_WAIT_SECONDS, step) / 2, step)
 
-
-# The channel to one name server: a stream that is held open and read in a thread of its own.
 
 CLOSE_SECONDS = 2.0
 """Time for the reader thread to end."""
@@ -239,9 +234,6 @@ def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
     """A newer name server may have reasons that are not known here."""
     known = reason in pb.ChannelClosing.Reason.values()
     return pb.ChannelClosing.Reason.Name(reason) if known else f"reason {reason}"
-
-
-# Options of gRPC for a connection to a name server.
 
 
 @dataclass(frozen=True, slots=True)

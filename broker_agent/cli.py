@@ -29,8 +29,6 @@ from namesrv_common.process.settings_cli import add_command, exit_with
 from namesrv_common.process.systemd import reload_on_hangup, tell_systemd
 from namesrv_common.tls.certificates import CertificateError
 
-# The signals that end the agent.
-
 
 class Signals:
     """Waits for SIGTERM or SIGINT; one that comes before the wait ends it at once.
@@ -53,8 +51,6 @@ class Signals:
         while self._signals.recv(1)[0] == signal.SIGHUP:
             pass
 
-
-# The command line: ``broker-agent serve`` and ``broker-agent healthcheck``.
 
 _PROGRAM = "broker-agent"
 HEALTHCHECK_SECONDS = 3.0

@@ -12,8 +12,6 @@ from namesrv_common.errors import Refused
 from namesrv_common.grpc_errors import ErrorTable, FailedCall, RichError
 from namesrv_common.server.rpc_handlers import Failures
 
-# The agent's own exceptions: one tree.
-
 
 class AgentError(Exception):
     """Base of the agent's own exceptions."""
@@ -38,9 +36,6 @@ class NameServerError(AgentError):
     def deadline_exceeded(cls, message: str) -> NameServerError:
         """The error of a call for which its caller had no time left."""
         return cls(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
-
-
-# The reasons for which the agent refuses calls, and the texts that they share.
 
 
 class Reason(StrEnum):

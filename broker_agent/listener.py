@@ -29,8 +29,6 @@ from namesrv_common.server.rpc_handlers import CallHandlers, Context, methods_of
 from namesrv_common.server.shares import Shares, sharer_at
 from namesrv_common.tls.listener_tls import ListenerTls
 
-# A gRPC listener on an event loop in a thread of its own.
-
 MAX_MESSAGE_BYTES = 1024 * 1024
 """Largest request of either listener: parsing a heartbeat must not block others, and a topic is far smaller."""
 MAX_METADATA_BYTES = 16 * 1024

@@ -324,8 +324,6 @@ class ResolvedName(PeriodicThread):
             self._on_change()
 
 
-# The list of name servers in force, with a listener for its changes.
-
 FIRST_LOOKUP_SECONDS = 5.0
 """Time for the first lookups of new names, all at once, before the list continues without those that hang."""
 JOIN_SECONDS = 2.0

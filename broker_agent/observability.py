@@ -21,8 +21,6 @@ from namesrv_common.server.call_metrics import CallMetrics, CallObserver, Client
 from namesrv_common.server.metrics_http import Check, Exports, MetricsServer, metrics_registry, open_telemetry
 from namesrv_common.tls.certificates import Validity
 
-# Exports: of metrics over HTTP, and of traces to a collector.
-
 
 class AgentObservability(Exports):
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
@@ -72,8 +70,6 @@ class AgentObservability(Exports):
         if self._client_calls is not None:
             self._client_calls.forget(str(target))
 
-
-# The agent's metrics: each name server, its calls, the broker, the clients.
 
 Family = GaugeMetricFamily | CounterMetricFamily
 _KIND_PREFIX = "REGISTRATION_KIND_"

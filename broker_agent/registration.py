@@ -25,8 +25,6 @@ from broker_agent.topics.table import (
 from broker_agent.topics.topic_service import version_message
 from namesrv_common.labels import Labels, parse_labels
 
-# The registration of a broker: all that the agent tells name servers about it.
-
 MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
 """Largest registration that name servers take: 200,000 topics with names of 70 characters."""
 _READ_AND_WRITE = 6
@@ -196,9 +194,6 @@ def _mapping_message(mapping: TopicQueueMapping) -> route_data_pb2.StaticTopicMa
         topic_queue_ids=[topic_queue_id for topic_queue_id, _ in mapping.queue_ids],
         broker_queue_ids=[broker_queue_id for _, broker_queue_id in mapping.queue_ids],
     )
-
-
-# The broker as it is now: the settings, and what calls and clients have changed since.
 
 
 class CurrentBroker:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-# Clocks and randomness, injected so that tests run on virtual time.
-
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -23,9 +21,6 @@ class Timing:
     """Seconds since the Unix epoch: only ever reported."""
     rng: random.Random = field(default_factory=random.Random)
     """Source of jitter."""
-
-
-# The schedule of periodic registrations.
 
 
 FIRST_DELAY_SECONDS = 10.0
@@ -57,8 +52,7 @@ class RegistrationSchedule:
         return max(0.0, self._due - now)
 
 
-# Debounced changes. Many within a moment make one registration (upstream's #3407 was one for each new topic).
-
+# Many changes within a moment make one registration (upstream's #3407 was one for each new topic).
 QUIET_SECONDS = 0.1
 """Time from the last change to the registration. It is short because most changes come alone."""
 LONGEST_SECONDS = 1.5
@@ -145,8 +139,6 @@ class ChangeThread:
                 self._changed.wait(None if due is None else due - now)
             return False
 
-
-# A thread that does one thing again and again until it is told to stop.
 
 Wait = Callable[[threading.Event, float], bool]
 """Waits until the event is set or that many seconds have passed, and says whether it is set."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from namesrv_common.topic_names import AUTO_CREATE_TOPIC, SYNC_MEMBER_TOPIC_PREFIX, is_system_name
 
-# The mapping of a static topic: which of the topic's queues a broker has now.
-
 
 @dataclass(frozen=True, slots=True)
 class TopicQueueMapping:
@@ -25,9 +23,6 @@ class TopicQueueMapping:
     """As the broker says it."""
     queue_ids: tuple[tuple[int, int], ...]
     """Queue of the topic, and the broker's own queue that it is: by ascending queue of the topic (currIdMap)."""
-
-
-# The records of a topic table: never changed, only replaced.
 
 
 MAX_TOPICS = 200_000

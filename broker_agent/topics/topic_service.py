@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -122,26 +122,14 @@ def _either(message: pb.TopicConfig, field: str, otherwise: int) -> int:
 
 SET_FIELD, DELETE_FIELD = "set_attributes", "delete_attributes"
 _SHOWN_CHARACTERS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One attribute that topics can have."""
-
-    values: frozenset[str]
-    """The values that it can have."""
-    changeable: bool
-    """Whether a topic that exists may get, change or lose it."""
-
-
-ATTRIBUTES: Mapping[str, Attribute] = {
-    "queue.type": Attribute(frozenset({"SimpleCQ", "BatchCQ"}), changeable=False),
-    "cleanup.policy": Attribute(frozenset({"DELETE", "COMPACTION"}), changeable=False),
-    "message.type": Attribute(
-        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE"}), changeable=True
-    ),
+ATTRIBUTES: Mapping[str, frozenset[str]] = {
+    "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
+    "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE"}),
 }
-"""All attributes by name. reserve.time is missing: RocketMQ refuses it, too, without a tiered store."""
+"""The values of each attribute. reserve.time is missing: RocketMQ refuses it, too, without a tiered store."""
+CHANGEABLE = frozenset({"message.type"})
+"""Attributes that a topic that exists may get, change or lose."""
 
 
 def altered_attributes(
@@ -160,9 +148,9 @@ def altered_attributes(
     """
     after = dict(current or {})
     for key, value in to_set.items():
-        attribute = _alterable(f"{SET_FIELD}[{_shown(key)}]", key, create=create)
-        if value not in attribute.values:
-            rule = " or ".join(sorted(attribute.values))
+        values = _alterable(f"{SET_FIELD}[{_shown(key)}]", key, create=create)
+        if value not in values:
+            rule = " or ".join(sorted(values))
             raise invalid_field(f"{SET_FIELD}[{_shown(key)}]", f"is {_shown(value)}, must be {rule}")
         after[key] = value
     seen = set(to_set)
@@ -180,20 +168,19 @@ def altered_attributes(
     return after if after or current is not None else None
 
 
-def _alterable(field: str, key: str, *, create: bool) -> Attribute:
-    attribute = ATTRIBUTES.get(key)
-    if attribute is None:
+def _alterable(field: str, key: str, *, create: bool) -> frozenset[str]:
+    """The values of an attribute that may be altered. Raises INVALID_FIELD."""
+    values = ATTRIBUTES.get(key)
+    if values is None:
         raise invalid_field(field, f"is no attribute of a topic; there are {', '.join(sorted(ATTRIBUTES))}")
-    if not create and not attribute.changeable:
+    if not create and key not in CHANGEABLE:
         raise invalid_field(field, f"is {_shown(key)}, which cannot change once the topic is there")
-    return attribute
+    return values
 
 
 def _shown(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}..."
 
-
-# TopicConfigService: the calls that change and read topics.
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TopicConfigService"]
 SERVICE_NAME = SERVICE.full_name
