@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -14,13 +17,68 @@ from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from broker_agent.clients import limits
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
+from broker_agent.registration import BrokerState
+from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.integration.agent.client_listener import BROKER, GROUP, Channel, Listener, listener, listening, stub
+from tests.integration.agent.client_process import Channel
 from tests.support.fakes.agent_clients import consumer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Process, eventually
 
-__all__ = ["listener", "stub"]  # pytest finds fixtures by their names in this module
+ANY_PORT = Endpoint("127.0.0.1", 0)
+BROKER = BrokerState("C", "broker-a", 1, "127.0.0.1:10911", None, 6)
+GROUP = "consumers"
+
+
+class Listener:
+    """The listener with its managers, in this process."""
+
+    def __init__(self, keepalive_seconds: float, slow_reader_seconds: float) -> None:
+        self.managers = ClientManagers()
+        self.server = ClientServer(
+            ANY_PORT,
+            self.managers,
+            lambda: BROKER,
+            keepalive_seconds=keepalive_seconds,
+            slow_reader_seconds=slow_reader_seconds,
+        )
+        self.server.start()
+
+    @contextmanager
+    def connect(self, *more: tuple[str, int]) -> Iterator[ClientServiceStub]:
+        # Otherwise all clients of this process would share one connection, and its flow control.
+        options = [("grpc.use_local_subchannel_pool", 1), *more]
+        with grpc.insecure_channel(str(self.server.endpoint), options) as connection:
+            yield ClientServiceStub(connection)
+
+    def ids(self, group: str = GROUP) -> list[str]:
+        with self.managers.lock:
+            return self.managers.consumers.client_ids(group)
+
+
+@contextmanager
+def listening(
+    *, keepalive_seconds: float = limits.KEEPALIVE_SECONDS, slow_reader_seconds: float = limits.SLOW_READER_SECONDS
+) -> Iterator[Listener]:
+    listener = Listener(keepalive_seconds, slow_reader_seconds)
+    try:
+        yield listener
+    finally:
+        listener.server.stop()
+        eventually(lambda: not any(thread.name.startswith("broker-agent") for thread in threading.enumerate()))
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with listening() as started:
+        yield started
+
+
+@pytest.fixture
+def stub(listener: Listener) -> Iterator[ClientServiceStub]:
+    with listener.connect() as connected:
+        yield connected
+
 
 CLIENT_PROCESS = Path(__file__).with_name("client_process.py")
 

@@ -49,6 +49,11 @@ class Agent:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.managers = ClientManagers(agent_timing(self.clock))
+        self.filter_servers_seen: list[tuple[str, ...]] = []
+        """The addresses after each change."""
+        self.managers.on_filter_servers_change = lambda: self.filter_servers_seen.append(
+            self.managers.filter_servers.addresses
+        )
 
     def open(self, sharer: Sharer = MACHINE) -> StreamChannel:
         return self.managers.channels.open(ADDRESS, sharer)
