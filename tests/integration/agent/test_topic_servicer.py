@@ -145,17 +145,6 @@ def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, mo
         assert [(chunk.HasField("data_version"), chunk.topic_count) for chunk in chunks[:2]] == [(True, 10), (False, 0)]
 
 
-def test_a_list_is_of_one_version_while_topics_change(topic_owner: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
-    names: list[str] = []
-    for number, chunk in enumerate(topic_owner.stub.ListTopics(pb.ListTopicsRequest())):
-        names += [config.topic for config in chunk.topic_configs]
-        topic_owner.put(pb.TopicConfig(topic=f"topic-{number}", perm=1))
-        if number >= 5:
-            topic_owner.stub.DeleteTopic(pb.DeleteTopicRequest(topic=f"topic-{9 - number}"))
-    assert names == [topic.topic_name for topic in TOPICS]
-
-
 @contextmanager
 def large_table(path: Path) -> Iterator[Endpoint]:
     """An topic_owner with more topics than gRPC buffers."""
