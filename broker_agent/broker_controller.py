@@ -17,9 +17,8 @@ from broker_agent.broker_outer_api import BrokerOuterAPI, Master, RegistrationRe
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
-from broker_agent.clients.client_service import ClientQueries
+from broker_agent.clients.client_service import ClientQueries, ClientServer
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.server import ClientServer
 from broker_agent.listener import SERVICE as AGENT_SERVICE
 from broker_agent.listener import AgentServer
 from broker_agent.name_server import NamesrvTarget

@@ -1,31 +1,39 @@
-"""ClientService: the rules on what clients send, their calls, and queries about them."""
+"""ClientService: the rules on what clients send, their calls, queries about them, and the listener."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
 
+from broker_agent.auth import AgentAdmission
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.errors import Reason
+from broker_agent.listener import LoopListener
 from broker_agent.registration import BrokerState
 from namesrv_common import topic_names
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import FieldProblems, Refused, invalid_field, limit_exceeded
+from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.rpc_handlers import Context, methods_of
 from namesrv_common.server.shares import sharer_at
+from namesrv_common.tls.listener_tls import ListenerTls
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 # The rules on the fields of requests. A check of one field raises INVALID_FIELD.
 
@@ -232,3 +240,52 @@ def _remote_addr(context: Context) -> str:
     """The caller's host:port, out of gRPC's ``ipv4:1.2.3.4:5`` or ``ipv6:%5B::1%5D:5``."""
     kind, _, address = context.peer().partition(":")
     return unquote(address) if kind in {"ipv4", "ipv6"} else context.peer()
+
+
+class ClientServer(LoopListener):
+    """Serves ClientService and its health, and removes silent clients. A channel costs no thread."""
+
+    def __init__(
+        self,
+        listen: Endpoint,
+        managers: ClientManagers,
+        broker: Callable[[], BrokerState],
+        tls: ListenerTls | None = None,
+        *,
+        admission: AgentAdmission | None = None,
+        observers: Sequence[CallObserver] = (),
+        keepalive_seconds: float = limits.KEEPALIVE_SECONDS,
+        slow_reader_seconds: float = limits.SLOW_READER_SECONDS,
+    ) -> None:
+        """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
+        self._managers = managers
+        super().__init__(
+            "listen",
+            listen,
+            [(SERVICE, ClientServicer(managers, broker))],
+            thread="broker-agent-clients",
+            max_connections=limits.MAX_CONNECTIONS,
+            max_pending_requests=limits.MAX_PENDING_REQUESTS,
+            keepalive_seconds=keepalive_seconds,
+            slow_reader_seconds=slow_reader_seconds,
+            most_health_calls=limits.MAX_HEALTH_CALLS,
+            tls=tls,
+            admission=admission,
+            observers=observers,
+        )
+
+    async def _start(self) -> None:
+        await super()._start()
+        self._scans = asyncio.create_task(self._managers.scan_periodically())
+        for service in ("", SERVICE.full_name):
+            self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        _log.info("client_listener_started", listening_on=str(self.endpoint))
+
+    async def _stop(self) -> None:
+        """Closes all channels with reason SHUTDOWN."""
+        if self._runner.has_started:
+            self._scans.cancel()
+        self._health.enter_shutdown()
+        with self._managers.lock:
+            self._managers.channels.close_all(pb.ClientChannelClosing.REASON_SHUTDOWN)
+        await super()._stop()

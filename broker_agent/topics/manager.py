@@ -12,8 +12,7 @@ import structlog
 
 from broker_agent.errors import Reason, StartError, topic_not_found, topics_followed
 from broker_agent.timing import Timing
-from broker_agent.topics.followed_files import FollowedTopics
-from broker_agent.topics.owned_file import TopicsFile
+from broker_agent.topics.files import FollowedTopics, TopicsFile
 from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 from broker_agent.topics.topics_json import log_skipped_topics
 from namesrv_common.errors import Refused, limit_exceeded

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from broker_agent.topics.owned_file import TopicsFile
+from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from namesrv.core.changes import Cause, Change, KvChange
 from namesrv.core.journal import JournalEntry, JournalQuery

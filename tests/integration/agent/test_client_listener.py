@@ -15,8 +15,8 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
 from broker_agent.clients import limits
+from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.server import ClientServer
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError

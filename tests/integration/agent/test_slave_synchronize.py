@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason
 from broker_agent.topics import slave_synchronize, topic_service
+from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer

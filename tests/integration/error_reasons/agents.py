@@ -18,11 +18,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from broker_agent.auth import AgentAdmission, by_permits
 from broker_agent.clients import channels, limits
+from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.server import ClientServer
 from broker_agent.topics import manager as topics_manager
+from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics

@@ -11,8 +11,8 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from broker_agent.registration import BrokerState, CurrentBroker, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
+from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
 from tests.support.agents.fixtures import MakeSettings
 from tests.support.topic_edits import put_topic

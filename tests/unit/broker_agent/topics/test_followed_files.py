@@ -13,9 +13,15 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
 from broker_agent.topics import table as table_module
-from broker_agent.topics.followed_files import BROKEN_SECONDS, START_SECONDS, FollowedTopics
+from broker_agent.topics.files import (
+    BROKEN_SECONDS,
+    START_SECONDS,
+    FollowedTopics,
+    TopicsFile,
+    copy_of,
+    replace_keeping_copy,
+)
 from broker_agent.topics.mappings_json import mappings_path
-from broker_agent.topics.owned_file import TopicsFile, copy_of, replace_keeping_copy
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_json import encode_topics
 from tests.support.static_topics import mappings_json

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
+from broker_agent.topics.files import TopicsFile, replace_keeping_copy
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.owned_file import TopicsFile, replace_keeping_copy
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from tests.support.refusals import refuses

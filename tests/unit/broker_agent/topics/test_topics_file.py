@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason, StartError
-from broker_agent.topics.owned_file import TopicsFile, copy_of, replace_keeping_copy
+from broker_agent.topics.files import TopicsFile, copy_of, replace_keeping_copy
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from broker_agent.topics.topics_json import decode_topics, encode_topics
 from namesrv_common.files import disk
