@@ -121,8 +121,8 @@ class BrokerController:
         self._observation.start()
         self._server.start()
         self._client_server.start()
-        self._namesrv_list.on_change = self._outer_api.follow_list
         self._namesrv_list.start()
+        self._namesrv_list.on_change = self._outer_api.follow_list
         self._outer_api.follow_list(open_now=False)
         self._topic_configs.on_change = lambda _table: self._changes.changed()
         self._topic_configs.start()

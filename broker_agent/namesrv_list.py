@@ -372,7 +372,7 @@ class NamesrvList:
         self._resolve = resolve
         self._wait = wait
         self.on_change: Callable[[], None] = lambda: None
-        """Called after each change of the list since ``start`` returned, one call at a time; it must return quickly."""
+        """Called after each change of the list, one call at a time; it must return quickly."""
         self._lock = threading.RLock()  # guards all below; held while the listener is called, to keep the order
         self._names: tuple[Endpoint, ...] = ()
         self._resolved: dict[Endpoint, ResolvedName] = {}  # of those that are no addresses
@@ -390,7 +390,7 @@ class NamesrvList:
 
         A name that cannot be resolved yet prevents nothing; it joins the list when it can.
         """
-        self._take_names(self._first_names, told=False)
+        self._take_names(self._first_names)
         if self._source is not None:
             self._source.on_names = self._take_names
             self._source.start()
@@ -408,7 +408,7 @@ class NamesrvList:
         for item in ending:
             item.join(deadline - self._timing.clock())
 
-    def _take_names(self, names: tuple[Endpoint, ...], *, told: bool = True) -> None:
+    def _take_names(self, names: tuple[Endpoint, ...]) -> None:
         """Puts other names in force once each new one has been looked up, so that the list is never short."""
         with self._lock:
             if self._stopped:
@@ -429,11 +429,11 @@ class NamesrvList:
         with self._lock:
             self._resolved = {name: self._resolved[name] for name in hosts}
             self._names = names
-            self._publish(told=told)
+            self._publish()
         for name in before.keys() - self._resolved.keys():
             before[name].stop()
 
-    def _publish(self, *, told: bool = True) -> None:
+    def _publish(self) -> None:
         with self._lock:
             resolved = self._resolved
             addresses = (resolved[name].addresses if name in resolved else (name,) for name in self._names)
@@ -442,8 +442,7 @@ class NamesrvList:
                 return
             self._endpoints = found
             _log.info("namesrv_list", endpoints=[str(endpoint) for endpoint in found])
-            if told:
-                self.on_change()
+            self.on_change()
 
     def _bounded(self, found: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         if len(found) <= MAX_NAME_SERVERS:
