@@ -48,7 +48,7 @@ class BrokerAgentServicer:
         self._probe = probe
         self._register_change = register_change
 
-    def status(self) -> pb.GetAgentStatusResponse:
+    def GetAgentStatus(self, _request: pb.GetAgentStatusRequest, _context: object) -> pb.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""
         registration, master, probed = self._current.registration(), self._results.master, self._probe
         broker = registration.broker
@@ -73,9 +73,6 @@ class BrokerAgentServicer:
             labels=dict(broker.labels),
             targets=[self._target_status(target) for target in self._outer_api.targets],
         )
-
-    def GetAgentStatus(self, _request: pb.GetAgentStatusRequest, _context: object) -> pb.GetAgentStatusResponse:
-        return self.status()
 
     def ChangeBrokerRole(self, request: pb.ChangeBrokerRoleRequest, _context: object) -> pb.ChangeBrokerRoleResponse:
         if not request.HasField("broker_id"):

@@ -7,13 +7,12 @@ from contextlib import ExitStack
 from functools import partial
 
 import structlog
-from broker_agent_api.v1 import broker_agent_service_pb2
 from namesrv_api.v1 import route_data_pb2
 from prometheus_client import CollectorRegistry
 
 from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
-from broker_agent.broker_outer_api import BrokerOuterAPI, Master, RegistrationResults
+from broker_agent.broker_outer_api import BrokerOuterAPI, RegistrationResults
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
@@ -107,11 +106,6 @@ class BrokerController:
         """The address of the metrics listener; None if there is none."""
         return self._observation.endpoint
 
-    @property
-    def master(self) -> Master | None:
-        """The master, if the broker is a slave that knows it."""
-        return self._results.master
-
     def start(self) -> None:
         """Registers with all name servers, forced, and starts everything that runs in the background.
 
@@ -180,12 +174,8 @@ class BrokerController:
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
 
-    def status(self) -> broker_agent_service_pb2.GetAgentStatusResponse:
-        """What would be registered now, and how the name servers are."""
-        return self._operated.status()
-
     def _listen(self) -> None:
-        self._operated = BrokerAgentServicer(
+        operated = BrokerAgentServicer(
             self._current,
             self._topic_configs,
             self._outer_api,
@@ -196,7 +186,7 @@ class BrokerController:
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
-            [(AGENT_SERVICE, self._operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
+            [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
             self._security.listener,
             admission=self._security.admission,
             observers=self._observation.observers,
@@ -288,7 +278,7 @@ class BrokerController:
 
     def _master_agent(self) -> Endpoint | None:
         """The agent that a slave copies its topics from; None where the broker itself copies them."""
-        settings, master = self._settings, self.master
+        settings, master = self._settings, self._results.master
         if self._topic_configs.follows:
             return None
         configured = Endpoint.parse(settings.master_agent) if settings.master_agent else None

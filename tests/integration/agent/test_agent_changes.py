@@ -38,7 +38,7 @@ def test_a_hundred_topics_at_once_are_one_registration(name_server: StartNameSer
             clock.advance(0.01)
         clock.advance(QUIET_SECONDS)
         server.wait_until(lambda: len(server.registrations) == 2)
-        eventually(lambda: running.controller.status().targets[0].increment_count == 1)
+        eventually(lambda: running.status().targets[0].increment_count == 1)
     first, second = server.registrations
     assert second.base_version == first.data_version
     assert len(second.topic_configs) == 100
@@ -60,7 +60,7 @@ def test_a_promoted_slave_registers_at_once_as_master(name_server: StartNameServ
     servers = name_server("one"), name_server("two")
     with agent(*servers, broker_id=1) as running:
         answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
-        status = running.controller.status()
+        status = running.status()
     assert (answer.state_version, answer.accepted_count, answer.target_count) == (1, 2, 2)
     assert (status.broker_id, status.data_version.state_version) == (0, 1)
     for server in servers:
@@ -81,7 +81,7 @@ def test_a_role_has_its_electors_state_version_and_no_lower_one(
         )
         with pytest.raises(grpc.RpcError) as refused:
             calls.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=6), timeout=TIMEOUT)
-        status = running.controller.status()
+        status = running.status()
     assert demoted.state_version == 7
     error = RichError.of(refused.value)
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
@@ -107,7 +107,7 @@ def test_a_bad_change_names_its_field_and_changes_nothing(
     with agent(server) as running:
         with pytest.raises(grpc.RpcError) as refused:
             getattr(running.calls(), call)(request_, timeout=TIMEOUT)
-        status = running.controller.status()
+        status = running.status()
     assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
     assert len(server.registrations) == 1
@@ -132,7 +132,7 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameSe
     with agent(server) as running:
         running.probe.die()
         server.wait_until(lambda: len(server.unregistrations) == 1)
-        assert running.controller.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
+        assert running.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
         server.end_channels()
         server.wait_until(lambda: server.channels_opened == 2)
         running.rounds.due(2)
@@ -157,7 +157,7 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
         third.wait_until(lambda: len(third.registrations) == 1)
         first.wait_until(lambda: len(first.unregistrations) == 1)
         first.wait_until(lambda: not first.open_channels)
-        targets = [target.endpoint for target in running.controller.status().targets]
+        targets = [target.endpoint for target in running.status().targets]
         running.list.change(second, third)
     assert targets == [str(second.endpoint), str(third.endpoint)]
     assert second.unregistrations[0].reason == UNREGISTERED
@@ -201,7 +201,7 @@ def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNam
         )
         stub.RegisterFilterServer(filter_server, timeout=TIMEOUT)
         server.wait_until(lambda: len(server.registrations) == 2)
-        assert list(running.controller.status().filter_servers) == ["10.0.0.7:30911"]
+        assert list(running.status().filter_servers) == ["10.0.0.7:30911"]
         channel.cancel()
         server.wait_until(lambda: len(server.registrations) == 3)
     lists = [list(request.filter_servers.filter_servers) for request in server.registrations]
@@ -247,11 +247,11 @@ def test_the_status_has_calls_and_events_of_each_name_server(name_server: StartN
         lowest = pb.MinBrokerIdChanged(broker_name="broker-a", min_broker_id=1, min_broker_addr="10.0.0.2:10911")
         server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
         server.end_channels()
-        eventually(lambda: running.controller.status().targets[0].generation == 2)
-        eventually(lambda: not running.controller.status().targets[0].in_flight)
+        eventually(lambda: running.status().targets[0].generation == 2)
+        eventually(lambda: not running.status().targets[0].in_flight)
         running.rounds.due()
         server.wait_until(lambda: len(server.queries) == 1)
-        status = running.controller.status().targets[0]
+        status = running.status().targets[0]
     Event = agent_pb.NamesrvEvent  # noqa: N806
     assert [event.kind for event in status.events] == [
         Event.KIND_CHANNEL_OPENED,

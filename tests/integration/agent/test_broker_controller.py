@@ -8,12 +8,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from broker_agent_api.v1 import broker_agent_service_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_outer_api import Master
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
@@ -78,14 +76,14 @@ def test_a_step_of_the_stop_that_fails_stops_no_other(
 def test_a_slave_learns_its_master_at_a_period(name_server: StartNameServer, agent: StartAgent) -> None:
     without, knowing = name_server("without"), name_server("knowing")
     with agent(without, knowing, broker_id=1) as running:
-        before = running.controller.master
+        before = running.status()
         knowing.master_addr, knowing.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
         running.rounds.due(2)
         knowing.wait_until(lambda: len(knowing.registrations) == 3)
         # The second round has begun, so the first one's results have been taken.
-        after = running.controller.master
-    assert before is None
-    assert after == Master("10.0.0.9:10911", "10.0.0.9:10912")
+        after = running.status()
+    assert (before.HasField("master_addr"), before.HasField("master_ha_server_addr")) == (False, False)
+    assert (after.master_addr, after.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
 
 
 def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, agent: StartAgent) -> None:
@@ -110,7 +108,7 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
     followed = {"topics_mode": "follow", "topics": TOPICS}
     with agent(up, down, broker_id=1, label=["rack=r1"], **followed, **IMPATIENT) as running:
-        status = running.calls().GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=TIMEOUT)
+        status = running.status()
     assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
     assert (status.topic_count, status.data_version.counter) == (11, 3)
     assert status.data_version.timestamp_millis == 1651398321850

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusRequest, GetAgentStatusResponse
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 
 from broker_agent.broker_controller import BrokerController
@@ -100,11 +101,22 @@ class Agent:
 
     def wait_until_idle(self) -> None:
         """A periodic round leaves out who is still busy, if only with finding out that nothing is left to do."""
-        eventually(lambda: not any(target.in_flight for target in self.controller.status().targets))
+        eventually(lambda: not any(target.in_flight for target in self.status().targets))
 
     def calls(self) -> BrokerAgentServiceStub:
-        self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
         return BrokerAgentServiceStub(self._connection)
+
+    def status(self) -> GetAgentStatusResponse:
+        return self.calls().GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)
+
+    def start(self) -> None:
+        self.controller.start()
+        self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
+
+    def stop(self) -> None:
+        self.rounds.due()  # or its thread would wait for a round that never comes
+        self.controller.stop()
+        self._connection.close()
 
 
 @pytest.fixture
@@ -114,13 +126,12 @@ def agent(settings: MakeSettings, tmp_path: Path) -> Callable[..., Any]:
         own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
         (tmp_path / "own").mkdir(exist_ok=True)
         started = Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
-        started.controller.start()
+        started.start()
         try:
             started.wait_until_idle()
             yield started
         finally:
-            started.rounds.due()
-            started.controller.stop()
+            started.stop()
 
     return start
 
