@@ -75,10 +75,7 @@ impl ConnectionHandle {
     }
 
     pub(crate) fn set_waker(&self, waker: &Waker) {
-        let mut held = self.waker.borrow_mut();
-        if !held.as_ref().is_some_and(|held| held.will_wake(waker)) {
-            *held = Some(waker.clone());
-        }
+        self.waker.borrow_mut().get_or_insert_with(|| waker.clone()).clone_from(waker);
     }
 }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::Instant;
 
 use crate::accept::rates::Rates;
 use crate::accept::tls::listener_tls;
 use crate::accept::{self, listener_of};
 use crate::bridge::{CallId, CallInfo, Command, Event, locked};
 use crate::cache::{Answer, Cache, key_into};
-use crate::clock::Clock;
 use crate::door::Door;
 use crate::grpc::status::Statuses;
 use crate::ledger::{CALLS, Kind};
@@ -50,8 +50,6 @@ pub struct Setup {
     pub follows_traces: bool,
     /// What calls are told that the engine itself ends.
     pub statuses: Statuses,
-    /// The clock of everything that is counted per time.
-    pub clock: Clock,
 }
 
 /// Sockets, TLS, HTTP/2, and the cache of answers.
@@ -73,7 +71,7 @@ impl Engine {
     pub fn new(setup: Setup) -> std::io::Result<Self> {
         let shared = Shared::new(setup)?;
         Ok(Self {
-            fill_rates: Mutex::new(Rates::new(FILL_RATE, FILL_BURST, shared.clock.now())),
+            fill_rates: Mutex::new(Rates::new(FILL_RATE, FILL_BURST, Instant::now())),
             shared: Arc::new(shared),
             listeners: Mutex::default(),
             commands: Mutex::default(),
@@ -189,7 +187,7 @@ impl Engine {
     /// Whether so many KiB of an owner may come into the cache now.
     fn may_fill(&self, owner: Owner, kib: usize) -> bool {
         let Owner::Site(site) = owner else { return true };
-        let (mut rates, now) = (locked(&self.fill_rates), self.shared.clock.now());
+        let (mut rates, now) = (locked(&self.fill_rates), Instant::now());
         (0..=kib).all(|_| rates.admit(site, now))
     }
 
@@ -276,7 +274,7 @@ impl Engine {
             ("request_bytes", self.shared.ledger.held(Kind::BytesIn) as u64),
             ("waiting_bytes", counts.waiting.load(Relaxed) as u64),
             ("cache_bytes", cache.bytes() as u64),
-            ("cache_answers", cache.len() as u64),
+            ("cache_answers", cache.answers() as u64),
         ]
     }
 

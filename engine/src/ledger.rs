@@ -6,8 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use crate::bridge::locked;
 use crate::limits::Limits;
 use crate::peer::Owner;
 
@@ -113,7 +114,7 @@ impl Ledger {
 
     /// The account of an owner, which lasts as long as anything of it is held or a connection refers to it.
     pub(crate) fn account(self: &Arc<Self>, owner: Owner) -> Arc<Account> {
-        let mut accounts = self.accounts();
+        let mut accounts = locked(&self.accounts);
         if let Some(account) = accounts.get(&owner).and_then(Weak::upgrade) {
             return account;
         }
@@ -124,10 +125,6 @@ impl Ledger {
 
     pub(crate) fn held(&self, kind: Kind) -> usize {
         self.held[kind as usize].load(Ordering::Relaxed)
-    }
-
-    fn accounts(&self) -> MutexGuard<'_, HashMap<Owner, Weak<Account>>> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,7 +166,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let mut accounts = self.ledger.accounts();
+        let mut accounts = locked(&self.ledger.accounts);
         // Another one of the same owner may exist by now.
         if accounts.get(&self.owner).is_some_and(|account| account.strong_count() == 0) {
             accounts.remove(&self.owner);
@@ -236,7 +233,7 @@ mod tests {
         mine.grow(1).expect("as much as before, and one more");
         drop((mine, others));
         assert_eq!(ledger.held(Kind::BytesIn), 0);
-        assert!(ledger.accounts().is_empty(), "nothing is kept of addresses that hold nothing");
+        assert!(locked(&ledger.accounts).is_empty(), "nothing is kept of addresses that hold nothing");
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod accept;
 mod bridge;
 mod call;
 mod classes;
-mod clock;
 mod connection;
 mod connections;
 mod door;
@@ -34,7 +33,6 @@ mod worker_thread;
 
 pub use accept::proxy::Network;
 pub use bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage, Notice};
-pub use clock::Clock;
 pub use door::{Door, TlsMode};
 pub use engine::{EVENTS_PER_TURN, Engine, Setup};
 pub use grpc::status::{Explanation, Statuses, trailers as status_trailers};

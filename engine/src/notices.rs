@@ -1,13 +1,12 @@
 //! Things that an operator should read: each of a few peers is named, and in a flood a line stands for many.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::bridge::{Bridge, Event, Notice};
-use crate::clock::Clock;
+use crate::bridge::{Bridge, Event, Notice, locked};
 
 /// Between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -38,20 +37,19 @@ impl Pace {
 #[derive(Debug)]
 pub(crate) struct Notices {
     bridge: Arc<Bridge>,
-    clock: Clock,
     paces: Mutex<HashMap<&'static str, Pace>>,
 }
 
 impl Notices {
-    pub(crate) fn new(bridge: Arc<Bridge>, clock: Clock) -> Self {
-        Self { bridge, clock, paces: Mutex::default() }
+    pub(crate) fn new(bridge: Arc<Bridge>) -> Self {
+        Self { bridge, paces: Mutex::default() }
     }
 
     /// Tells what is wrong with a peer: each of a few is named, and in a flood a line in a while. Without a peer it concerns all,
     /// and comes once in a while.
     pub(crate) fn tell(&self, kind: &'static str, peer: &str, text: &str) {
-        let (now, burst) = (self.clock.now(), if peer.is_empty() { 1 } else { BURST });
-        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, burst) = (Instant::now(), if peer.is_empty() { 1 } else { BURST });
+        let mut paces = locked(&self.paces);
         let admitted = paces.entry(kind).or_insert(Pace { next: now, not_told: 0 }).admit(now, burst);
         drop(paces);
         if let Some(not_told) = admitted {

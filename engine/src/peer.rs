@@ -63,9 +63,7 @@ impl Peer {
         };
         Self { address, account, certificate: None, authorities_generation: 0 }
     }
-}
 
-impl Peer {
     /// Takes the certificates that the client showed, its own first. Fails if they are too many or too long, in words.
     pub(crate) fn shows(&mut self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
         let bytes: usize = chain.iter().map(|der| der.len()).sum();
@@ -87,12 +85,9 @@ impl Peer {
 
 /// What connections are counted by: an IPv4 address, or the /64 of an IPv6 address, which one site has to itself.
 pub(crate) fn site_of(address: IpAddr) -> u64 {
-    match address {
+    match address.to_canonical() {
         IpAddr::V4(v4) => u64::from(u32::from(v4)),
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => u64::from(u32::from(v4)),
-            None => (u128::from(v6) >> 64) as u64,
-        },
+        IpAddr::V6(v6) => (u128::from(v6) >> 64) as u64,
     }
 }
 

@@ -109,9 +109,7 @@ impl Scheduler {
     fn begin_pass(&self, cx: &Context<'_>) {
         let mut state = self.state.borrow_mut();
         state.spent = 0;
-        if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
-            state.driver = Some(cx.waker().clone());
-        }
+        state.driver.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
         if state.waiting > 0 {
             cx.waker().wake_by_ref();
         }
@@ -233,10 +231,7 @@ impl Slice {
     }
 
     fn wait(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut waker = self.entry.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-        }
+        self.entry.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
         Poll::Pending
     }
 

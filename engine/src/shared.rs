@@ -12,7 +12,6 @@ use crate::accept::tls::ListenerTls;
 use crate::bridge::Bridge;
 use crate::cache::Cache;
 use crate::classes::Classes;
-use crate::clock::Clock;
 use crate::connection::errors::NO_ERRORS;
 use crate::engine::Setup;
 use crate::grpc::status::Statuses;
@@ -164,7 +163,6 @@ pub(crate) struct Shared {
     pub(crate) http2_errors: Http2Errors,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) notices: Notices,
-    pub(crate) clock: Clock,
     pub(crate) threads: usize,
     /// Whether Python has to see the calls that their callers have traced.
     pub(crate) follows_traces: bool,
@@ -184,8 +182,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// The state of an engine with one worker.
     pub(crate) fn of(limits: Limits, methods: Vec<Method>) -> Arc<Self> {
-        let (statuses, clock) = (Statuses::unknown(), Clock::default());
-        let setup = Setup { limits, methods, threads: 1, permits: false, follows_traces: false, statuses, clock };
+        let statuses = Statuses::unknown();
+        let setup = Setup { limits, methods, threads: 1, permits: false, follows_traces: false, statuses };
         Arc::new(Self::new(setup).expect("descriptors"))
     }
 }
@@ -193,7 +191,7 @@ impl Shared {
 impl Shared {
     /// Fails if the system has no more descriptors.
     pub(crate) fn new(setup: Setup) -> std::io::Result<Self> {
-        let Setup { limits, methods, threads, permits, follows_traces, statuses, clock } = setup;
+        let Setup { limits, methods, threads, permits, follows_traces, statuses } = setup;
         let threads = threads.clamp(1, 64);
         let bridge = Arc::new(Bridge::new(threads)?);
         let (mut by_path, mut by_code) = (HashMap::new(), HashMap::new());
@@ -211,8 +209,7 @@ impl Shared {
             cache: Cache::new(limits.cache_bytes),
             classes: Classes::new(permits),
             known: Known::new(permits),
-            notices: Notices::new(Arc::clone(&bridge), clock.clone()),
-            clock,
+            notices: Notices::new(Arc::clone(&bridge)),
             bridge,
             statuses: Arc::new(statuses),
             counts: Counts::default(),

@@ -91,19 +91,7 @@ impl Worker {
     /// Has every call look again, if connections were refused since the last time.
     pub(crate) fn wake_refused(&self) {
         if self.has_refused.take() {
-            self.wake_calls();
-        }
-    }
-
-    /// Has every connection and every call look again whether it may continue.
-    pub(crate) fn wake_all(&self) {
-        self.connections.wake_all();
-        self.wake_calls();
-    }
-
-    fn wake_calls(&self) {
-        for recipient in self.recipients.borrow().values() {
-            recipient.wake();
+            self.recipients.borrow().values().for_each(|recipient| recipient.wake());
         }
     }
 

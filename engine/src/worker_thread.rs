@@ -43,7 +43,7 @@ async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
         let (now, authorities) = (worker.shared.stage(), worker.shared.authorities_generation());
         if (now, authorities) != (stage, authorities_generation) {
             (stage, authorities_generation) = (now, authorities);
-            worker.wake_all();
+            worker.connections.wake_all();
         }
         worker.wake_refused();
         if stage == Stage::Leaving || (stage > Stage::Serving && !accepting && worker.connections.is_empty()) {

@@ -15,7 +15,6 @@ use namesrv_engine::Limits;
 use tokio_rustls::rustls::HandshakeKind;
 
 const GZIP: [(&str, &str); 1] = [("grpc-encoding", "gzip")];
-const THIRTY_DAYS: Duration = Duration::from_secs(30 * 86_400);
 
 #[tokio::test]
 async fn a_compressed_message_is_taken_in_a_call_and_in_a_stream() {
@@ -88,21 +87,6 @@ async fn calls_that_began_before_permits_were_read_anew_teach_the_engine_nothing
     assert_eq!((served.hits(), served.stat("asked_calls")), (1, 3), "what it taught is not used");
     assert_eq!(asked(&mut client).await, "0");
     assert_eq!(served.hits(), 2);
-}
-
-#[tokio::test]
-async fn new_connections_are_accepted_at_the_same_rate_after_thirty_days() {
-    let served = Served::with(Limits { max_connection_rate: 2, ..Limits::default() });
-    for _ in 0..2 {
-        served.clock.advance(THIRTY_DAYS);
-        let (accepted, refused) = (served.stat("accepted_connections"), served.stat("refused_connections"));
-        let mut open = Vec::new();
-        for _ in 0..25 {
-            open.push(tokio::net::TcpStream::connect(served.address).await.expect("connects"));
-        }
-        served.until("refused_connections", refused + 5).await;
-        assert_eq!(served.stat("accepted_connections"), accepted + 20);
-    }
 }
 
 #[tokio::test]

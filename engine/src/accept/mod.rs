@@ -103,7 +103,7 @@ pub(crate) fn run(
 
 impl Acceptor {
     fn new(shared: Arc<Shared>, workers: Vec<UnboundedSender<Accepted>>) -> Self {
-        let now = shared.clock.now();
+        let now = Instant::now();
         let connection_rates = RefCell::new(Rates::new(shared.limits.max_connection_rate, CONNECTION_BURST, now));
         let handshake_rates = RefCell::new(Rates::new(MAX_HANDSHAKE_RATE, HANDSHAKE_BURST, now));
         let (next, scheduler) = (RefCell::new(0), Scheduler::of_thread());
@@ -172,7 +172,7 @@ impl Acceptor {
             Err(over) => return self.no_place(&peer, over),
         };
         let site = site_of(address.ip());
-        if !self.connection_rates.borrow_mut().admit(site, self.shared.clock.now()) {
+        if !self.connection_rates.borrow_mut().admit(site, Instant::now()) {
             let rate = self.shared.limits.max_connection_rate;
             let text = format!("more than {rate} new connections a second; some are closed");
             return self.refuse("connections_too_fast", &peer, &text);
@@ -207,7 +207,7 @@ impl Acceptor {
                 return self.hand_on(plain(stream), peer, place, Carrier::Plain, door);
             }
         }
-        if !self.handshake_rates.borrow_mut().admit(site, self.shared.clock.now()) {
+        if !self.handshake_rates.borrow_mut().admit(site, Instant::now()) {
             let text = format!("more than {MAX_HANDSHAKE_RATE} handshakes of TLS a second; some are closed");
             return self.refuse("handshakes_too_fast", &peer, &text);
         }

@@ -192,15 +192,9 @@ impl Cache {
 
     /// How many answers there are, stale ones included.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn answers(&self) -> usize {
         let inner = self.read();
         inner.found.entries.len() + inner.absent.entries.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn name(&self, dependency: &[u8]) -> Name {

@@ -46,24 +46,16 @@ impl Waiting {
     /// Stops counting the waiting bytes, for the address and in all.
     pub(crate) fn write_off(&self) {
         let bytes = self.bytes.get();
-        self.subtract(bytes);
+        self.change(bytes, 0);
         self.written_off.set(true);
-        self.add(bytes);
+        self.change(0, bytes);
     }
 
-    fn add(&self, bytes: usize) {
-        self.change(|waiting| waiting + bytes);
-    }
-
-    fn subtract(&self, bytes: usize) {
-        self.change(|waiting| waiting - bytes);
-    }
-
-    fn change(&self, change: impl Fn(usize) -> usize) {
-        self.bytes.set(change(self.bytes.get()));
-        if !self.written_off.get() {
-            self.of_address.set(change(self.of_address.get()));
-            self.of_all.set(change(self.of_all.get()));
+    /// Replaces a part of the waiting bytes.
+    fn change(&self, before: usize, after: usize) {
+        let counts = [&self.bytes, &*self.of_address, &*self.of_all];
+        for count in &counts[..if self.written_off.get() { 1 } else { 3 }] {
+            count.set(count.get() - before + after);
         }
     }
 }
@@ -77,21 +69,20 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(crate) fn new(waiting: &Rc<Waiting>, bytes: usize) -> Self {
-        waiting.add(bytes);
+        waiting.change(0, bytes);
         Self { waiting: Rc::clone(waiting), bytes }
     }
 
     /// Now it is so many.
     pub(crate) fn set(&mut self, bytes: usize) {
-        self.waiting.subtract(self.bytes);
-        self.waiting.add(bytes);
+        self.waiting.change(self.bytes, bytes);
         self.bytes = bytes;
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.waiting.subtract(self.bytes);
+        self.waiting.change(self.bytes, 0);
     }
 }
 

@@ -19,7 +19,6 @@ use super::calls::{PyCall, PyKnown};
 use super::{CALL, CANCELLED, FAILED, KNOWN, LEFT, MESSAGE, NOTICE, STOPPED, WRITABLE};
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::Answer;
-use crate::clock::Clock;
 use crate::door::{Door, TlsMode};
 use crate::engine::{Engine, Setup};
 use crate::grpc::status::{Explanation, Statuses, trailers as status_trailers};
@@ -91,7 +90,6 @@ impl PyEngine {
             permits,
             follows_traces,
             statuses: Statuses::new(explanations.0, explanations.1, explanations.2),
-            clock: Clock::default(),
         })?;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;

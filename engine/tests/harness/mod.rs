@@ -18,8 +18,8 @@ use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
 use namesrv_engine::{
-    CallInfo, Clock, Command, Door, Engine, Event, FrameAnswer, Kind, Limits, Method, Requests, Setup, Statuses,
-    TlsMode, status_trailers,
+    CallInfo, Command, Door, Engine, Event, FrameAnswer, Kind, Limits, Method, Requests, Setup, Statuses, TlsMode,
+    status_trailers,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -169,8 +169,6 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>, left: &Mutex<V
 pub struct Served {
     pub engine: Arc<Engine>,
     pub address: SocketAddr,
-    /// The engine's clock, which a test may move forward.
-    pub clock: Clock,
     /// While this is locked, Python is busy with something else.
     pub busy: Arc<Mutex<()>>,
     /// Where `RocketMQ`'s protocol is spoken.
@@ -240,7 +238,6 @@ impl Served {
         methods.push(requests(Some(REGISTRATION), false, true));
         methods.push(requests(None, false, false));
         let explanation = |text: &str| (text.to_owned(), b"details".to_vec(), Some(1000));
-        let clock = Clock::default();
         let setup = Setup {
             limits,
             methods,
@@ -258,7 +255,6 @@ impl Served {
                 .map(explanation),
                 explanation("no longer accepted"),
             ),
-            clock: clock.clone(),
         };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));
         if let Some((Certificate { pem, key }, clients)) = tls {
@@ -281,7 +277,7 @@ impl Served {
             let mut memory = Memory::default();
             while decide(&python, &mut memory, &free, &told) {}
         });
-        Self { engine, address, clock, busy, remoting, left, python: Some(python) }
+        Self { engine, address, busy, remoting, left, python: Some(python) }
     }
 
     pub async fn connect(&self) -> SendRequest<Bytes> {
