@@ -1,7 +1,6 @@
 //! Panics as JSON objects on standard error, one a line, for log collectors and people.
 
 use std::any::Any;
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::panic::PanicHookInfo;
 
@@ -39,12 +38,8 @@ pub(crate) fn text_of(payload: &(dyn Any + Send)) -> &str {
 }
 
 fn object(fields: &[(&str, &str)]) -> String {
-    let mut line = String::from("{");
-    for (name, value) in fields {
-        let comma = if line.len() > 1 { ", " } else { "" };
-        let _ = write!(line, "{comma}\"{name}\": \"{}\"", escaped(value));
-    }
-    line + "}"
+    let members: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\": \"{}\"", escaped(value))).collect();
+    format!("{{{}}}", members.join(", "))
 }
 
 fn escaped(text: &str) -> String {
@@ -53,11 +48,7 @@ fn escaped(text: &str) -> String {
         match character {
             '"' | '\\' => found.extend(['\\', character]),
             ' '..='~' => found.push(character),
-            _ => {
-                for half in character.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(found, "\\u{half:04x}");
-                }
-            }
+            _ => found.extend(character.encode_utf16(&mut [0; 2]).iter().map(|half| format!("\\u{half:04x}"))),
         }
     }
     found

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 
+use crate::accept::proxy::SIGNATURE;
 use crate::peer::Peer;
 use crate::shared::Shared;
 use crate::wire::PREFACE;
@@ -16,11 +17,15 @@ const TLS_HANDSHAKE: u8 = 22;
 
 const HTTP_1_METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS "];
 
-/// How versions 1 and 2 of the PROXY protocol begin, which load balancers send before the first byte of a client.
-const PROXY_PREAMBLES: [&[u8]; 2] = [b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"];
-
 /// How the paths of the calls of `RocketMQ` 5's proxy begin.
 const PROXY_CALLS: &str = "/apache.rocketmq.v2.";
+
+/// The mistake of a client that offers no HTTP/2 in a handshake.
+const NO_HTTP_2: (&str, &str) = (
+    "no_http2",
+    "the client offers no HTTP/2 (ALPN h2), which gRPC needs; is it a client of gRPC, and does something between the \
+     two terminate TLS?",
+);
 
 /// As many bytes as are looked at to know what a client speaks.
 pub(crate) const TELLING: usize = 12;
@@ -76,6 +81,11 @@ pub(crate) fn is_http_1(came: &[u8]) -> bool {
     HTTP_1_METHODS.iter().any(|method| came.starts_with(method))
 }
 
+/// Whether a load balancer sends these first bytes: version 1 or 2 of the PROXY protocol.
+fn begins_proxy_preamble(came: &[u8]) -> bool {
+    came.starts_with(b"PROXY ") || came.starts_with(SIGNATURE)
+}
+
 /// Whether these are the first bytes of a frame of `RocketMQ`'s protocol: its length, the encoding and length of its
 /// header, and the header.
 fn is_remoting(came: &[u8]) -> bool {
@@ -86,12 +96,8 @@ fn is_remoting(came: &[u8]) -> bool {
 
 /// Returns the mistake of a client that calls an unknown method, or None if the method is of no service known here.
 pub(crate) fn of_unknown_call(path: &str) -> Option<Mistake> {
-    path.starts_with(PROXY_CALLS).then(|| {
-        Mistake::new(
-            "client_of_rocketmq_proxy",
-            "this is a name server; give the client the address of RocketMQ's proxy",
-        )
-    })
+    let text = "this is a name server; give the client the address of RocketMQ's proxy";
+    path.starts_with(PROXY_CALLS).then(|| Mistake::new("client_of_rocketmq_proxy", text))
 }
 
 /// The mistake of a client that ends the connection before it sends anything over TLS.
@@ -109,34 +115,27 @@ pub(crate) fn of_greeting(came: &[u8], went: bool, carrier: Carrier) -> Option<M
     if carrier.may_carry() && PREFACE.starts_with(came) {
         return None;
     }
-    Some(if is_remoting(came) {
-        Mistake::new(
-            "client_speaks_remoting",
-            "a client of RocketMQ's own protocol came to gRPC's port; give it the address of --remoting-listen",
-        )
+    let (kind, text) = if is_remoting(came) {
+        let text = "a client of RocketMQ's own protocol came to gRPC's port; give it the address of --remoting-listen";
+        ("client_speaks_remoting", text)
     } else if is_http_1(came) {
-        Mistake::new(
-            "client_speaks_http_1",
-            "a client speaks HTTP/1.1; this port speaks gRPC, which is HTTP/2, alone (metrics and probes have \
-             --metrics-listen)",
-        )
-    } else if PROXY_PREAMBLES.iter().any(|preamble| came.starts_with(preamble)) {
-        Mistake::new(
-            "client_sends_proxy_protocol",
-            "a load balancer sends the PROXY protocol, which this port does not take; switch it off at the load balancer",
-        )
+        let text = "a client speaks HTTP/1.1; this port speaks gRPC, which is HTTP/2, alone (metrics and probes have \
+                    --metrics-listen)";
+        ("client_speaks_http_1", text)
+    } else if begins_proxy_preamble(came) {
+        let text = "a load balancer sends the PROXY protocol, which this port does not take; switch it off at the load balancer";
+        ("client_sends_proxy_protocol", text)
     } else if carrier == Carrier::TlsWithoutAlpn {
-        no_http_2()
+        NO_HTTP_2
     } else if carrier == Carrier::TlsMissing {
-        Mistake::new("client_speaks_no_tls", "a client speaks no TLS, which this port wants; give the client tls_ca")
+        ("client_speaks_no_tls", "a client speaks no TLS, which this port wants; give the client tls_ca")
     } else if came.first().copied().is_some_and(begins_tls) && carrier == Carrier::Plain {
-        Mistake::new(
-            "client_speaks_tls",
-            "a client speaks TLS, and this listener has none: set tls_cert and tls_key here, or take tls_ca from the client",
-        )
+        let text = "a client speaks TLS, and this listener has none: set tls_cert and tls_key here, or take tls_ca from the client";
+        ("client_speaks_tls", text)
     } else {
-        Mistake::new("client_speaks_no_http_2", "a client speaks neither HTTP/2 nor anything else that is known here")
-    })
+        ("client_speaks_no_http_2", "a client speaks neither HTTP/2 nor anything else that is known here")
+    };
+    Some(Mistake::new(kind, text))
 }
 
 /// What a client speaks that comes to the port of `RocketMQ`'s protocol, and its remedy; None if that is not known.
@@ -145,7 +144,7 @@ pub(crate) fn of_foreign(came: &[u8]) -> Option<&'static str> {
         Some("a client of gRPC, which is served at --listen")
     } else if is_http_1(came) {
         Some("an HTTP client; metrics and probes are at --metrics-listen")
-    } else if PROXY_PREAMBLES.iter().any(|preamble| came.starts_with(preamble)) {
+    } else if begins_proxy_preamble(came) {
         Some("a load balancer that sends the PROXY protocol; name its network in --remoting-proxies")
     } else if came.starts_with(b"\x16\x03") {
         Some("it speaks TLS, which this port does not: see --remoting-tls and --tls-cert")
@@ -154,78 +153,68 @@ pub(crate) fn of_foreign(came: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The mistake of a client that offers no HTTP/2 in a handshake.
-pub(crate) fn no_http_2() -> Mistake {
-    Mistake::new(
-        "no_http2",
-        "the client offers no HTTP/2 (ALPN h2), which gRPC needs; is it a client of gRPC, and does something between the \
-         two terminate TLS?",
-    )
-}
-
 /// What is wrong with a client whose handshake failed.
 pub(crate) fn of_handshake(error: &io::Error) -> Mistake {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
         return broken_off(&error.to_string());
     };
-    match tls {
-        Error::NoCertificatesPresented => Mistake::new(
-            "client_without_certificate",
-            "the client shows no certificate, which tls_client_ca asks for; give it tls_cert and tls_key",
+    let text = match tls {
+        Error::NoCertificatesPresented => {
+            let text = "the client shows no certificate, which tls_client_ca asks for; give it tls_cert and tls_key";
+            return Mistake::new("client_without_certificate", text);
+        }
+        Error::InvalidCertificate(problem) => {
+            return Mistake::new("client_certificate_refused", of_certificate(problem));
+        }
+        Error::AlertReceived(alert) => match of_alert(*alert) {
+            Some(text) => return Mistake::new("our_certificate_refused", text),
+            None => format!("the client ended the handshake of TLS: {alert:?}"),
+        },
+        Error::NoApplicationProtocol => return Mistake::new(NO_HTTP_2.0, NO_HTTP_2.1),
+        Error::PeerIncompatible(problem) => format!(
+            "client and server have no version or cipher of TLS in common ({problem:?}); this port has TLS 1.2 and 1.3"
         ),
-        Error::InvalidCertificate(problem) => of_certificate(problem),
-        Error::AlertReceived(alert) => of_alert(*alert),
-        Error::NoApplicationProtocol => no_http_2(),
-        Error::PeerIncompatible(problem) => Mistake::new(
-            "handshake_failed",
-            format!(
-                "client and server have no version or cipher of TLS in common ({problem:?}); this port has TLS 1.2 and 1.3"
-            ),
-        ),
-        other => Mistake::new("handshake_failed", format!("the handshake of TLS failed: {other}")),
-    }
+        other => format!("the handshake of TLS failed: {other}"),
+    };
+    Mistake::new("handshake_failed", text)
 }
 
-fn of_certificate(problem: &CertificateError) -> Mistake {
+/// What is wrong with the certificate of a client.
+fn of_certificate(problem: &CertificateError) -> String {
     let text = match problem {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the client's certificate has ended; renew it where the client runs"
+            "has ended; renew it where the client runs"
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "the client's certificate is not valid yet; compare the clocks of both machines"
+            "is not valid yet; compare the clocks of both machines"
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "the client's certificate is of an authority that tls_client_ca does not have; see who signed it"
+            "is of an authority that tls_client_ca does not have; see who signed it"
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "the client's certificate is not for clients (its extended key usage); have one signed that is"
+            "is not for clients (its extended key usage); have one signed that is"
         }
-        _ => {
-            return Mistake::new(
-                "client_certificate_refused",
-                format!("the client's certificate is refused: {problem}"),
-            );
-        }
+        _ => return format!("the client's certificate is refused: {problem}"),
     };
-    Mistake::new("client_certificate_refused", text)
+    format!("the client's certificate {text}")
 }
 
-fn of_alert(alert: AlertDescription) -> Mistake {
-    let text = match alert {
+/// What a client says of our certificate; None if it says something else.
+fn of_alert(alert: AlertDescription) -> Option<&'static str> {
+    match alert {
         AlertDescription::UnknownCA => {
-            "the client does not know the authority of our certificate; give it tls_ca of whoever signed ours"
+            Some("the client does not know the authority of our certificate; give it tls_ca of whoever signed ours")
         }
-        AlertDescription::CertificateExpired => "the client says that our certificate has ended; renew tls_cert",
+        AlertDescription::CertificateExpired => Some("the client says that our certificate has ended; renew tls_cert"),
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::UnsupportedCertificate
-        | AlertDescription::CertificateRevoked => {
+        | AlertDescription::CertificateRevoked => Some(
             "the client does not accept our certificate: its tls_ca may be of another authority, ours may have ended, or \
-             be for another name than the one it calls"
-        }
-        other => return Mistake::new("handshake_failed", format!("the client ended the handshake of TLS: {other:?}")),
-    };
-    Mistake::new("our_certificate_refused", text)
+             be for another name than the one it calls",
+        ),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ const MOST: usize = 1 << 10;
 /// Pause before another look at a preamble that has arrived in part.
 const PAUSE: Duration = Duration::from_millis(10);
 
-const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// How version 2 begins.
+pub(crate) const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
 const TCP_OVER_IPV4: u8 = 0x11;

@@ -7,8 +7,8 @@
 
 use bytes::{BufMut, BytesMut};
 
-const HEAD: usize = 9;
-const HEADERS: u8 = 1;
+use crate::connection::scan::{Frames, HEADERS, Piece};
+
 const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
@@ -16,30 +16,12 @@ const ACK: u8 = 1;
 /// What `h2` puts into the PING after its first GOAWAY.
 const FAREWELL: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
 
-/// Where a frame that is being read stands.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) head: [u8; HEAD],
-    /// How much of the head has come.
-    pub(crate) have: usize,
-    /// How much of the rest is to come.
-    pub(crate) rest: usize,
-    /// The highest stream that was begun.
-    pub(crate) highest: u32,
-}
-
-impl Place {
-    /// The stream of the frame whose head is whole.
-    pub(crate) fn stream(&self) -> u32 {
-        let [.., a, b, c, d] = self.head;
-        u32::from_be_bytes([a, b, c, d]) & 0x7FFF_FFFF
-    }
-}
-
 /// Passes frames on, but not those of calls that are passed over.
 #[derive(Debug)]
 pub(crate) struct Crossing {
-    place: Place,
+    frames: Frames,
+    /// The highest stream that was begun before the last call was known.
+    highest: u32,
     /// How much of the head has been passed on already.
     passed: usize,
     /// Whether the rest of the frame is left out.
@@ -54,57 +36,44 @@ pub(crate) struct Crossing {
 
 impl Crossing {
     /// Starts at a position; everything before it has been passed on.
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, passed: place.have, leave_out: false, acknowledged: None, last: None, out: BytesMut::new() }
+    pub(crate) fn new(frames: Frames, highest: u32) -> Self {
+        let (passed, out) = (frames.have, BytesMut::new());
+        Self { frames, highest, passed, leave_out: false, acknowledged: None, last: None, out }
     }
 
     /// Takes what has come.
     pub(crate) fn put(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            if self.place.rest > 0 {
-                let (piece, more) = bytes.split_at(self.place.rest.min(bytes.len()));
-                self.place.rest -= piece.len();
-                self.put_rest(piece);
-                bytes = more;
-                continue;
-            }
-            let (piece, more) = bytes.split_at((HEAD - self.place.have).min(bytes.len()));
-            self.place.head[self.place.have..self.place.have + piece.len()].copy_from_slice(piece);
-            self.place.have += piece.len();
-            bytes = more;
-            if self.place.have == HEAD {
-                self.put_head();
+        while let Some(piece) = self.frames.next(&mut bytes) {
+            match piece {
+                Piece::PartOfHead => {}
+                Piece::Head => self.put_head(),
+                Piece::Payload(_) if self.leave_out => {}
+                Piece::Payload(payload) => self.put_payload(payload),
             }
         }
     }
 
     fn put_head(&mut self) {
-        let [high, middle, low, kind, flags, ..] = self.place.head;
-        let stream = self.place.stream();
-        self.place.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        let ([_, _, _, kind, flags, ..], stream) = (self.frames.head, self.frames.stream());
         if kind == HEADERS && self.last.is_none() {
-            self.place.highest = self.place.highest.max(stream);
+            self.highest = self.highest.max(stream);
         }
         self.leave_out = kind == WINDOW_UPDATE && self.last.is_some_and(|last| stream > last);
         self.acknowledged = (kind == PING && flags & ACK != 0).then(Vec::new);
         if !self.leave_out {
-            self.out.put_slice(&self.place.head[self.passed..]);
+            self.out.put_slice(&self.frames.head[self.passed..]);
         }
         self.passed = 0;
-        self.place.have = 0;
     }
 
-    fn put_rest(&mut self, piece: &[u8]) {
-        if self.leave_out {
-            return;
-        }
+    fn put_payload(&mut self, piece: &[u8]) {
         self.out.put_slice(piece);
         let Some(payload) = &mut self.acknowledged else { return };
         if payload.len() + piece.len() <= FAREWELL.len() {
             payload.extend_from_slice(piece);
         }
         if *payload == FAREWELL && self.last.is_none() {
-            self.last = Some(self.place.highest);
+            self.last = Some(self.highest);
         }
     }
 }
@@ -112,6 +81,7 @@ impl Crossing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::scan::FrameScan;
     use proptest::prelude::*;
 
     fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
@@ -134,13 +104,10 @@ mod tests {
             cuts in proptest::collection::vec(1_usize..20, 1..20), begun in 0_usize..20,
         ) {
             let (expected, came) = wire(5);
-            let mut place = Place { have: begun.min(HEAD), ..Place::default() };
-            if begun >= HEAD {
-                place = Place { have: 0, rest: 14 - begun.min(14), highest: 3, ..place };
-            }
-            place.head[..begun.min(HEAD)].copy_from_slice(&came[..begun.min(HEAD)]);
             let begun = begun.min(14); // the first frame has 14 bytes
-            let mut crossing = Crossing::new(place);
+            let mut before = FrameScan::default();
+            before.scan(&came[..begun], || true);
+            let mut crossing = Crossing::new(before.frames, before.highest);
             let (mut at, mut cuts) = (begun, cuts.into_iter().cycle());
             let mut out = came[..begun].to_vec();
             while at < came.len() {
@@ -156,9 +123,9 @@ mod tests {
         fn any_bytes_are_passed_on_before_an_acknowledgement(
             bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 1_usize..40,
         ) {
-            let mut crossing = Crossing::new(Place::default());
+            let mut crossing = Crossing::new(Frames::default(), 0);
             bytes.chunks(cut).for_each(|piece| crossing.put(piece));
-            let whole = bytes.len() - crossing.place.have;
+            let whole = bytes.len() - crossing.frames.have;
             prop_assert_eq!(&crossing.out[..], &bytes[..whole]);
         }
     }

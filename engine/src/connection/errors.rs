@@ -4,12 +4,10 @@
 
 use h2::Reason;
 
-const HEAD: usize = 9;
+use crate::connection::scan::{Frames, Piece};
+
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
-
-/// Bytes of a frame's payload up to the end of its error code: a GOAWAY begins with the last stream.
-const CODE_END: usize = 8;
 
 /// Reasons that are no errors: streams that end early on both sides' wish.
 pub(crate) const NO_ERRORS: [Reason; 2] = [Reason::NO_ERROR, Reason::CANCEL];
@@ -25,54 +23,33 @@ pub(crate) struct ReportedError {
 /// Follows the frames in what is written, in whatever pieces.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorScan {
-    /// The head of a frame, and its payload up to the end of its error code.
-    begin: [u8; HEAD + CODE_END],
-    /// How much of that has been written.
-    have: usize,
-    /// How much of the frame before is still to be written.
-    rest: usize,
+    frames: Frames,
+    /// The payload of a frame that reports an error, up to the end of its code.
+    payload: Vec<u8>,
 }
 
 impl ErrorScan {
     /// Reads a piece, and adds the errors in it.
     pub(crate) fn scan(&mut self, mut bytes: &[u8], found: &mut Vec<ReportedError>) {
-        while !bytes.is_empty() {
-            if self.rest > 0 {
-                let passed = self.rest.min(bytes.len());
-                self.rest -= passed;
-                bytes = &bytes[passed..];
+        while let Some(piece) = self.frames.next(&mut bytes) {
+            let Piece::Payload(payload) = piece else {
+                self.payload.clear();
                 continue;
-            }
-            let taken = (self.wanted() - self.have).min(bytes.len());
-            self.begin[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
-            self.have += taken;
-            bytes = &bytes[taken..];
-            if self.have == self.wanted() {
-                self.end_frame(found);
-            }
-        }
-    }
-
-    /// How many of the first bytes of the frame tell whether it reports an error.
-    fn wanted(&self) -> usize {
-        match self.begin[3] {
-            RST_STREAM if self.have >= HEAD => HEAD + CODE_END - 4,
-            GOAWAY if self.have >= HEAD => HEAD + CODE_END,
-            _ => HEAD,
-        }
-    }
-
-    fn end_frame(&mut self, found: &mut Vec<ReportedError>) {
-        let [high, middle, low, kind, ..] = self.begin;
-        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        if self.have > HEAD {
-            let code = self.begin[..self.have].last_chunk().map_or(0, |code| u32::from_be_bytes(*code));
-            let reason = Reason::from(code);
-            if !NO_ERRORS.contains(&reason) {
-                found.push(ReportedError { reason, of_connection: kind == GOAWAY });
+            };
+            let code_end = match self.frames.head[3] {
+                RST_STREAM => 4,
+                GOAWAY => 8, // it begins with the last stream
+                _ => continue,
+            };
+            let missing = code_end - self.payload.len();
+            self.payload.extend(payload.iter().take(missing));
+            let reason = self.payload.last_chunk().map(|code| Reason::from(u32::from_be_bytes(*code)));
+            if let Some(reason) = reason.filter(|_| missing > 0 && self.payload.len() == code_end) {
+                if !NO_ERRORS.contains(&reason) {
+                    found.push(ReportedError { reason, of_connection: code_end == 8 });
+                }
             }
         }
-        *self = Self { rest: (HEAD + length).saturating_sub(self.have), ..Self::default() };
     }
 }
 

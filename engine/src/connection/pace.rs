@@ -265,7 +265,7 @@ impl<T: AsyncRead + Unpin> Paced<T> {
 
     /// Reads, and leaves out what must be.
     fn poll_crossing(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut crossing = self.crossing.take().unwrap_or_else(|| Crossing::new(self.scan.0));
+        let mut crossing = self.crossing.take().unwrap_or_else(|| Crossing::new(self.scan.frames, self.scan.highest));
         let mut polled = Poll::Ready(Ok(()));
         if crossing.out.is_empty() {
             let mut few = [0; CAREFUL_READ];
@@ -307,12 +307,8 @@ impl<T> Paced<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        if let Poll::Ready(Ok(written)) = polled {
-            self.wrote(&[io::IoSlice::new(bytes)], written);
-        }
-        polled
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(

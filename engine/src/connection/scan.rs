@@ -1,6 +1,9 @@
-//! What a connection sends, by its frames: how many begin calls, and how many are frames of control.
+//! The frames of a connection: where its wire stands, how many begin calls, and how many are frames of control.
 
-use crate::connection::crossing::Place;
+/// Bytes of the head of a frame.
+pub(crate) const HEAD: usize = 9;
+
+pub(crate) const HEADERS: u8 = 1;
 
 /// Bytes of a block of fields above which it counts as much for each as a frame of control: few bytes can stand for many fields.
 const PLAIN_BLOCK: usize = 128;
@@ -9,7 +12,54 @@ const BLOCK_BYTES_PER_FRAME: usize = 16;
 /// A DATA frame below this many bytes that does not end its stream counts as a frame of control.
 const TINY_DATA: usize = 64;
 
-const HEADERS: u8 = 1;
+/// Follows the frames on a wire, whatever pieces it comes in.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Frames {
+    /// The head of the frame.
+    pub(crate) head: [u8; HEAD],
+    /// How much of the next head has come.
+    pub(crate) have: usize,
+    /// How much of the payload is to come.
+    pub(crate) rest: usize,
+}
+
+/// A piece of a frame.
+pub(crate) enum Piece<'a> {
+    PartOfHead,
+    /// The head is whole with it.
+    Head,
+    Payload(&'a [u8]),
+}
+
+impl Frames {
+    /// Takes the next piece from bytes. None if there are none.
+    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+        let wanted = if self.rest > 0 { self.rest } else { HEAD - self.have };
+        let (piece, more) = bytes.split_at(wanted.min(bytes.len()));
+        *bytes = more;
+        if piece.is_empty() {
+            return None;
+        }
+        if self.rest > 0 {
+            self.rest -= piece.len();
+            return Some(Piece::Payload(piece));
+        }
+        self.head[self.have..self.have + piece.len()].copy_from_slice(piece);
+        self.have = (self.have + piece.len()) % HEAD;
+        if self.have > 0 {
+            return Some(Piece::PartOfHead);
+        }
+        let [high, middle, low, ..] = self.head;
+        self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        Some(Piece::Head)
+    }
+
+    /// The stream of the frame whose head is whole.
+    pub(crate) fn stream(&self) -> u32 {
+        let [.., a, b, c, d] = self.head;
+        u32::from_be_bytes([a, b, c, d]) & 0x7FFF_FFFF
+    }
+}
 
 /// What a piece of the wire held.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -24,74 +74,58 @@ pub(crate) struct Seen {
     pub(crate) turn: u32,
 }
 
-/// Follows the frames in what is read, whatever pieces it comes in.
+/// Counts the frames in what is read.
 #[derive(Debug, Default)]
-pub(crate) struct FrameScan(pub(crate) Place);
+pub(crate) struct FrameScan {
+    pub(crate) frames: Frames,
+    /// The highest stream that was begun.
+    pub(crate) highest: u32,
+}
 
 impl FrameScan {
     /// Counts what a piece holds, up to the first call that may not begin.
     pub(crate) fn scan(&mut self, bytes: &[u8], mut may_begin: impl FnMut() -> bool) -> Seen {
-        let mut seen = Seen::default();
-        let place = &mut self.0;
-        while seen.bytes < bytes.len() {
-            let left = &bytes[seen.bytes..];
-            if place.rest > 0 {
-                let skipped = place.rest.min(left.len());
-                place.rest -= skipped;
-                seen.bytes += skipped;
-                continue;
-            }
-            let taken = (place.head.len() - place.have).min(left.len());
-            place.head[place.have..place.have + taken].copy_from_slice(&left[..taken]);
-            if place.have + taken == place.head.len() {
-                if begins_call(place) && !may_begin() {
+        let (mut seen, mut left, mut before) = (Seen::default(), bytes, self.frames);
+        while let Some(piece) = self.frames.next(&mut left) {
+            if let Piece::Head = piece {
+                if self.begins_call() && !may_begin() {
+                    self.frames = before;
                     return seen;
                 }
-                place.have = 0;
-                count(place, &mut seen);
-            } else {
-                place.have += taken;
+                self.count(&mut seen);
             }
-            seen.bytes += taken;
+            seen.bytes = bytes.len() - left.len();
+            before = self.frames;
         }
         seen
     }
-}
 
-/// Whether the frame whose head is whole begins a call.
-fn begins_call(place: &Place) -> bool {
-    place.head[3] == HEADERS && place.stream() > place.highest
-}
+    /// Whether the frame whose head is whole begins a call.
+    fn begins_call(&self) -> bool {
+        self.frames.head[3] == HEADERS && self.frames.stream() > self.highest
+    }
 
-/// Counts a frame whose head is whole.
-fn count(place: &mut Place, seen: &mut Seen) {
-    const DATA: u8 = 0;
-    const CONTINUATION: u8 = 9;
-    const END_STREAM: u8 = 1;
-    let [high, middle, low, kind, flags, ..] = place.head;
-    let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-    place.rest = length;
-    let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
-    match kind {
-        DATA if length >= TINY_DATA || flags & END_STREAM != 0 => {}
-        HEADERS if begins_call(place) => {
-            place.highest = place.stream();
-            seen.calls += 1;
-            seen.turn += block;
-        }
-        // Trailers. No client of gRPC sends any, and each byte may be a field.
-        HEADERS => {
-            seen.control += 1 + u32::try_from(length).unwrap_or(u32::MAX);
-            seen.turn += 1 + block;
-        }
-        CONTINUATION => {
-            seen.control += 1;
-            seen.turn += 1 + block;
-        }
-        _ => {
-            seen.control += 1;
-            seen.turn += 1;
-        }
+    /// Counts a frame whose head is whole.
+    fn count(&mut self, seen: &mut Seen) {
+        const DATA: u8 = 0;
+        const CONTINUATION: u8 = 9;
+        const END_STREAM: u8 = 1;
+        let Frames { head: [_, _, _, kind, flags, ..], rest: length, .. } = self.frames;
+        let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
+        let (control, turn) = match kind {
+            DATA if length >= TINY_DATA || flags & END_STREAM != 0 => (0, 0),
+            HEADERS if self.begins_call() => {
+                self.highest = self.frames.stream();
+                seen.calls += 1;
+                (0, block)
+            }
+            // Trailers. No client of gRPC sends any, and each byte may be a field.
+            HEADERS => (1 + u32::try_from(length).unwrap_or(u32::MAX), 1 + block),
+            CONTINUATION => (1, 1 + block),
+            _ => (1, 1),
+        };
+        seen.control += control;
+        seen.turn += turn;
     }
 }
 
@@ -172,7 +206,7 @@ mod tests {
             let mut may = || std::mem::replace(&mut left, 0) > 0;
             let before = scan.scan(&wire[..first + cut], &mut may);
             let seen = scan.scan(&wire[first + cut..], &mut may);
-            assert_eq!((before.bytes, seen.bytes, scan.0.have), (first + cut, 0, cut));
+            assert_eq!((before.bytes, seen.bytes, scan.frames.have), (first + cut, 0, cut));
             let seen = scan.scan(&wire[first + cut..], || true);
             assert_eq!((seen.calls, seen.bytes), (2, all - first - cut));
         }
