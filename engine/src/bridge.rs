@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use tokio::sync::Notify;
 use crate::call::CALL_BYTES;
 use crate::ledger::Hold;
 use crate::peer::{Owner, Peer};
-use crate::remoting::head::{frame_key, known_key};
+use crate::remoting::head::key_of;
 
 /// Number of a call: which thread has it, and which of its calls it is.
 pub type CallId = u64;
@@ -56,8 +55,6 @@ pub struct CallInfo {
     /// The generation of permits in force when it began. What it teaches the engine counts while that lasts.
     pub generation: u64,
     pub(crate) body: Mutex<Body>,
-    pub(crate) cancelled: AtomicBool,
-    pub(crate) delivered: AtomicBool,
 }
 
 /// The frame of a request: the request is its header and its body.
@@ -72,18 +69,28 @@ pub struct FrameInfo {
 }
 
 impl FrameInfo {
-    /// The key by which a repeated request is known, over the same connection, and its body.
+    /// The key by which a repeated request is known, and its body. A broker's registration is its connection's.
     pub(crate) fn known_key<'a>(&self, request: &'a [u8]) -> Option<(Bytes, &'a [u8])> {
         let (header, body) = request.split_at_checked(self.header)?;
-        Some((known_key(self.connection, self.encoding, header)?, body))
+        Some((key_of(&self.connection.to_be_bytes(), self.encoding, header)?, body))
     }
 }
 
-/// The request of a call, and its bytes in the account of its caller.
+/// The request of a call, its bytes in the account of its caller, and what became of it.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    pub(crate) request: Option<Bytes>,
-    pub(crate) held: Option<Hold>,
+    request: Option<Bytes>,
+    held: Option<Hold>,
+    /// Whether it was cancelled before Python took it.
+    cancelled: bool,
+    /// Whether Python took it.
+    delivered: bool,
+}
+
+impl Body {
+    pub(crate) fn of(request: Option<Bytes>, held: Hold) -> Mutex<Self> {
+        Mutex::new(Self { request, held: Some(held), ..Self::default() })
+    }
 }
 
 impl CallInfo {
@@ -98,7 +105,7 @@ impl CallInfo {
         let request = self.request()?;
         let Some(frame) = &self.frame else { return Some(request) };
         let (header, body) = request.split_at_checked(frame.header)?;
-        body.is_empty().then(|| frame_key(frame.encoding, header)).flatten()
+        body.is_empty().then(|| key_of(&[], frame.encoding, header)).flatten()
     }
 
     /// Releases the request of a stream that Python has admitted: it has a copy, and limits streams. The metadata stays.
@@ -124,8 +131,6 @@ impl CallInfo {
             known: None,
             generation: 0,
             body: Mutex::default(),
-            cancelled: AtomicBool::new(false),
-            delivered: AtomicBool::new(false),
         }
     }
 }
@@ -277,10 +282,14 @@ impl OfAddress {
         let mut calls = EVENTS_IN_A_ROW.min(allowance.calls).min(most - others);
         while calls > 0 && taken.cancelled.len() < MAX_CANCELLED {
             let Some(call) = self.calls.pop_front() else { break };
-            if call.cancelled.load(Ordering::Relaxed) {
+            let was_cancelled = {
+                let mut body = locked(&call.body);
+                body.delivered = !body.cancelled;
+                body.cancelled
+            };
+            if was_cancelled {
                 taken.cancelled.push(call);
             } else {
-                call.delivered.store(true, Ordering::Relaxed);
                 taken.events.push(Event::Call(call));
                 calls -= 1;
                 allowance.calls -= 1;
@@ -369,23 +378,18 @@ impl Bridge {
         self.push(|events| events.of_address(call.peer.account.owner).calls.push_back(call));
     }
 
-    /// Tells Python something about a call that it has.
-    pub(crate) fn tell_of(&self, call: &CallInfo, event: Event) {
-        self.push(|events| events.of_address(call.peer.account.owner).others.push_back(event));
-    }
-
-    /// Tells Python that a connection of an owner has ended. Its calls must have been cancelled.
-    pub(crate) fn tell_left(&self, owner: Owner, connection: CallId, cause: Cause) {
-        self.push(|events| events.of_address(owner).others.push_back(Event::Left(connection, cause)));
+    /// Tells Python something about a call of an owner that it has, or about a connection.
+    pub(crate) fn tell_of(&self, owner: Owner, event: Event) {
+        self.push(|events| events.of_address(owner).others.push_back(event));
     }
 
     /// Tells Python that a call was cancelled, unless the call never reached Python.
     pub(crate) fn tell_cancelled(&self, call: &CallInfo, cause: Cause) {
         self.push(|events| {
-            if call.delivered.load(Ordering::Relaxed) {
+            let mut body = locked(&call.body);
+            body.cancelled = !body.delivered;
+            if body.delivered {
                 events.of_address(call.peer.account.owner).others.push_back(Event::Cancelled(call.id, cause));
-            } else {
-                call.cancelled.store(true, Ordering::Relaxed);
             }
         });
     }
@@ -486,12 +490,11 @@ mod tests {
 
     #[test]
     fn an_event_of_a_call_waits_for_a_few_of_another_address_and_not_for_all() {
-        let (bridge, ledger) = (Bridge::new(1).expect("an eventfd"), Ledger::new(&Limits::default()));
-        let (flooder, honest) = (call_of(1, &ledger, Owner::Site(1)), call_of(2, &ledger, Owner::Site(2)));
+        let bridge = Bridge::new(1).expect("an eventfd");
         for _ in 0..1_000 {
-            bridge.tell_of(&flooder, Event::Writable(flooder.id));
+            bridge.tell_of(Owner::Site(1), Event::Writable(1));
         }
-        bridge.tell_of(&honest, Event::Message(honest.id, None));
+        bridge.tell_of(Owner::Site(2), Event::Message(2, None));
         let taken = bridge.take(256);
         assert!(matches!(taken[EVENTS_IN_A_ROW], Event::Message(2, None)), "{taken:?}");
         assert_eq!(taken.len(), OTHERS_OF_ADDRESS + 1, "one address has its share of a turn");

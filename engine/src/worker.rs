@@ -15,7 +15,8 @@ use crate::shared::{Shared, Stage};
 
 /// A call that Python's commands reach.
 pub(crate) trait Recipient {
-    fn receive(self: Rc<Self>, command: Command);
+    /// Takes a command for a call of its.
+    fn receive(self: Rc<Self>, id: CallId, command: Command);
 
     /// Has the call look at its connection again.
     fn wake(&self) {}
@@ -101,7 +102,7 @@ impl Worker {
             let recipient = self.recipients.borrow().get(&id).map(Rc::clone);
             if let Some(recipient) = recipient {
                 // A defect of one connection stays with it: HTTP/2 panics again where what it holds is dropped.
-                let _ = catch_unwind(AssertUnwindSafe(|| recipient.receive(command)));
+                let _ = catch_unwind(AssertUnwindSafe(|| recipient.receive(id, command)));
             }
         }
     }
@@ -123,7 +124,7 @@ mod tests {
     struct Panicking;
 
     impl Recipient for Panicking {
-        fn receive(self: Rc<Self>, _command: Command) {
+        fn receive(self: Rc<Self>, _id: CallId, _command: Command) {
             panic!("a lock of HTTP/2 is poisoned");
         }
     }
@@ -132,7 +133,7 @@ mod tests {
     struct Counting(Cell<u32>);
 
     impl Recipient for Counting {
-        fn receive(self: Rc<Self>, _command: Command) {
+        fn receive(self: Rc<Self>, _id: CallId, _command: Command) {
             self.0.set(self.0.get() + 1);
         }
     }

@@ -11,8 +11,8 @@ pub(crate) mod task;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant as Clock;
 
@@ -87,18 +87,18 @@ pub(crate) fn begin(
     let mut responder = Responder::new(respond, &connection.waiting);
     let head = match head_of(&parts, peer, &worker.shared) {
         Ok(head) => head,
-        Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // fails only if the client has left
+        Err(Refusal::Grpc(status)) => return responder.refuse(&status),
         Err(Refusal::Http(status)) => {
             match hold(peer, Kind::Calls, metadata_size(&parts.headers)) {
                 Ok(held) => drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status, held))),
-                Err(_) => drop(responder.refuse_http(status)), // fails only if the client has left
+                Err(_) => responder.refuse_http(status),
             }
             return;
         }
     };
     let shared = &worker.shared;
     if connection.is_refused.get() {
-        return drop(responder.refuse(&shared.statuses.refused_certificate)); // fails only if the client has left
+        return responder.refuse(&shared.statuses.refused_certificate);
     }
     let deadline = head.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let credentials =
@@ -124,7 +124,7 @@ pub(crate) fn begin(
         Poll::Ready(Some(Ok(first))) => first,
         Poll::Ready(Some(Err(_))) => return connection.count_cancel(),
         Poll::Ready(None) => {
-            return drop(call.responder.refuse(&Status::new(Code::Internal, "the request holds no whole message")));
+            return call.responder.refuse(&no_whole_message());
         }
         Poll::Pending => Bytes::new(),
     };
@@ -209,7 +209,7 @@ impl OpenCall {
             Err((kind, over)) => {
                 let shared = Arc::clone(self.shared());
                 shared.counts.refused_calls.fetch_add(1, Ordering::Relaxed);
-                let _ = self.responder.refuse(&shared.statuses.over(kind, over)); // fails only if the client has left
+                self.responder.refuse(&shared.statuses.over(kind, over));
                 None
             }
         }
@@ -231,9 +231,7 @@ impl OpenCall {
             credentials: self.credentials.take(),
             known,
             generation: self.generation,
-            body: Mutex::new(Body { request: message, held: Some(bytes) }),
-            cancelled: AtomicBool::new(false),
-            delivered: AtomicBool::new(false),
+            body: Body::of(message, bytes),
         });
         shared.bridge.tell_call(Arc::clone(&info));
         if info.known.is_some() && PendingKnownCall::has_room(&self.connection) {
@@ -268,7 +266,7 @@ impl OpenCall {
                 biased;
                 message = only_message(worker, headers, assembler, first, &mut body) => Some(message),
                 () = poll_fn(|cx| responder.poll_gone(cx)) => None,
-                () = sleep_until(until) => Some(Err(Status::new(Code::DeadlineExceeded, "Deadline Exceeded"))),
+                () = sleep_until(until) => Some(Err(Status::deadline_exceeded())),
             }
         };
         match message {
@@ -280,11 +278,13 @@ impl OpenCall {
                     self.ask(admitted, Some(message), None);
                 }
             }
-            Some(Err(status)) => {
-                let _ = self.responder.refuse(&status); // fails only if the client has left
-            }
+            Some(Err(status)) => self.responder.refuse(&status),
         }
     }
+}
+
+fn no_whole_message() -> Status {
+    Status::new(Code::Internal, "the request holds no whole message")
 }
 
 /// Answers a request that is not gRPC, once it has ended. Errors of HTTP/2 at that end are reported first.
@@ -307,7 +307,7 @@ async fn turn_away(
         poll_fn(|cx| body.poll_trailers(cx)).await.map(drop)
     });
     if let Ok(Ok(())) = ended.await {
-        let _ = responder.refuse_http(status); // fails only if the client has left
+        responder.refuse_http(status);
     }
 }
 
@@ -337,7 +337,7 @@ async fn only_message(
         };
     }
     let Some(message) = message.filter(|_| assembler.is_empty()) else {
-        return Err(Status::new(Code::Internal, "the request holds no whole message"));
+        return Err(no_whole_message());
     };
     if !message.compressed {
         return Ok((message.bytes, message.held));

@@ -9,11 +9,11 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::bridge::{CallInfo, Command};
+use crate::bridge::{CallId, CallInfo, Command};
 use crate::call::OpenCall;
 use crate::call::task::CallTask;
 use crate::connections::ConnectionHandle;
-use crate::grpc::status::{Code, Status};
+use crate::grpc::status::Status;
 use crate::ledger::Hold;
 use crate::worker::Recipient;
 
@@ -40,14 +40,14 @@ impl PendingKnownCall {
 
 impl Recipient for PendingKnownCall {
     /// Answers the call, or gives it a task if the command is another one.
-    fn receive(self: Rc<Self>, command: Command) {
+    fn receive(self: Rc<Self>, id: CallId, command: Command) {
         let Some((call, info, place)) = self.0.take() else { return };
         let pending = &call.connection.pending_known;
         pending.set(pending.get() - 1);
-        call.worker.remove_call(info.id);
+        call.worker.remove_call(id);
         match command {
             Command::Answer(message) => answer(call, message),
-            command => CallTask::spawn(call, info, place, None).receive(command),
+            command => CallTask::spawn(call, info, place, None).receive(id, command),
         }
     }
 }
@@ -58,8 +58,7 @@ fn answer(mut call: OpenCall, message: Bytes) {
     if gone {
         call.connection.count_cancel();
     } else if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-        let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
-        let _ = call.responder.refuse(&status); // fails only if the client has left
+        call.responder.refuse(&Status::deadline_exceeded());
     } else if call.responder.answer(Bytes::new(), message).is_ok() {
         return;
     }

@@ -69,18 +69,19 @@ impl Responder {
     }
 
     /// Ends with a status of the engine's own.
-    pub(crate) fn refuse(&mut self, status: &Status) -> Result<(), Gone> {
-        self.end(status.trailers())
+    pub(crate) fn refuse(&mut self, status: &Status) {
+        let _ = self.end(status.trailers()); // fails only if the client has left
     }
 
     /// Answers a request that is not gRPC.
-    pub(crate) fn refuse_http(&mut self, status: http::StatusCode) -> Result<(), Gone> {
-        let Side::Fresh(mut respond) = std::mem::replace(&mut self.side, Side::Ended) else { return Err(Gone) };
+    pub(crate) fn refuse_http(&mut self, status: http::StatusCode) {
+        let Side::Fresh(mut respond) = std::mem::replace(&mut self.side, Side::Ended) else { return };
         let mut response = http::Response::new(());
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-        let mut stream = respond.send_response(response, false).map_err(|_| Gone)?;
-        stream.send_data(Payload::plain(Bytes::from_static(ONLY_GRPC), &self.waiting), true).map_err(|_| Gone)
+        if let Ok(mut stream) = respond.send_response(response, false) {
+            let _ = stream.send_data(Payload::plain(Bytes::from_static(ONLY_GRPC), &self.waiting), true);
+        } // both fail only if the client has left
     }
 
     /// Takes the next message of a stream, which so many streams share. The one before must have left.

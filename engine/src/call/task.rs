@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -14,7 +15,7 @@ use http::HeaderMap;
 use tokio::task::spawn_local;
 use tokio::time::{Sleep, sleep, sleep_until};
 
-use crate::bridge::{CallInfo, Cause, Command, Event, HeldMessage};
+use crate::bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage};
 use crate::call::OpenCall;
 use crate::call::request::give_window_back;
 use crate::call::responder::Gone;
@@ -22,7 +23,7 @@ use crate::grpc::inflate::Encoding;
 use crate::grpc::message::Assembler;
 use crate::grpc::status::{Code, Status};
 use crate::ledger::Hold;
-use crate::worker::Recipient;
+use crate::worker::{Recipient, Worker};
 
 /// The commands for one call, until its task takes them.
 #[derive(Debug, Default)]
@@ -32,7 +33,7 @@ struct Mailbox {
 }
 
 impl Recipient for Mailbox {
-    fn receive(self: Rc<Self>, command: Command) {
+    fn receive(self: Rc<Self>, _id: CallId, command: Command) {
         self.commands.borrow_mut().push_back(command);
         self.wake();
     }
@@ -45,21 +46,17 @@ impl Recipient for Mailbox {
 }
 
 impl Mailbox {
-    /// The next command that is wanted now. The other commands wait.
-    fn poll_next(&self, cx: &mut Context<'_>, wanted: impl Fn(&Command) -> bool) -> Poll<Command> {
-        let mut commands = self.commands.borrow_mut();
-        if let Some(at) = commands.iter().position(wanted) {
-            if let Some(command) = commands.remove(at) {
-                return Poll::Ready(command);
-            }
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Command> {
+        if let Some(command) = self.commands.borrow_mut().pop_front() {
+            return Poll::Ready(command);
         }
         *self.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }
 }
 
-/// A future that stays on its worker.
-type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+/// A message that is decompressed on the worker of its call.
+type Unpacked = Pin<Box<dyn Future<Output = Result<(Bytes, Hold), Status>>>>;
 
 /// The reading side of a request that streams.
 struct Reading {
@@ -71,14 +68,63 @@ struct Reading {
     /// Python waits for a message.
     wanted: bool,
     /// Decompresses the message that Python waits for.
-    unpacking: Option<LocalFuture<Result<(Bytes, Hold), Status>>>,
+    unpacking: Option<Unpacked>,
     /// When the message that has begun must be whole.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl Reading {
-    /// Takes the bytes that arrived from HTTP/2, where nothing counts them, whether or not Python waits for them. Fails with
-    /// the status that the call ends with, or with None if the stream has ended.
+    /// The message that Python waits for, or None at the end of the request. Fails with the status that the call ends with, or
+    /// with None if the stream has ended.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        headers: &HeaderMap,
+    ) -> Poll<Result<Option<HeldMessage>, Option<Status>>> {
+        self.take_in(cx)?;
+        if !self.wanted {
+            return Poll::Pending;
+        }
+        if self.unpacking.is_none() {
+            match self.assembler.next()? {
+                Some(message) if message.compressed => {
+                    let unpacked = worker.unpacking.clone().unpack(message, Encoding::of(headers)?);
+                    self.unpacking = Some(Box::pin(unpacked));
+                }
+                Some(message) => return self.whole(message.bytes, message.held),
+                None => {}
+            }
+        }
+        match (&mut self.unpacking, &mut self.body) {
+            (Some(unpacking), _) => {
+                if let Poll::Ready((bytes, held)) = unpacking.as_mut().poll(cx)? {
+                    return self.whole(bytes, held);
+                }
+            }
+            (None, None) if self.assembler.is_empty() => return Poll::Ready(Ok(None)),
+            (None, None) => {
+                return Poll::Ready(Err(Some(Status::new(Code::Internal, "the request ends within a message"))));
+            }
+            (None, Some(body)) => {
+                give_window_back(body, std::mem::take(&mut self.unreleased));
+                if self.assembler.is_empty() {
+                    return Poll::Pending;
+                }
+            }
+        }
+        let body_timeout = worker.shared.limits.body_timeout;
+        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(body_timeout)));
+        ready!(patience.as_mut().poll(cx));
+        Poll::Ready(Err(Some(Status::deadline_exceeded())))
+    }
+
+    fn whole(&mut self, bytes: Bytes, held: Hold) -> Poll<Result<Option<HeldMessage>, Option<Status>>> {
+        (self.patience, self.unpacking) = (None, None);
+        Poll::Ready(Ok(Some(HeldMessage { bytes, _held: held })))
+    }
+
+    /// Takes the bytes that arrived from HTTP/2, where nothing counts them, whether or not Python waits for them.
     fn take_in(&mut self, cx: &mut Context<'_>) -> Result<(), Option<Status>> {
         while let Some(body) = &mut self.body {
             match body.poll_data(cx) {
@@ -153,8 +199,17 @@ impl CallTask {
             ending: None,
             cause: Some(Cause::ClosedHere), // if the thread ends
         };
-        spawn_local(run(task));
+        spawn_local(task.run());
         recipient
+    }
+
+    async fn run(mut self) {
+        loop {
+            if let Step::Ended(cause) = poll_fn(|cx| self.poll_step(cx)).await {
+                self.cause = cause;
+                return;
+            }
+        }
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -167,8 +222,7 @@ impl CallTask {
             return Poll::Ready(self.refuse(&status)); // what such a client has told is not trusted either
         }
         if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
-            let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
-            let _ = self.call.responder.refuse(&status); // fails only if the client has left
+            self.call.responder.refuse(&Status::deadline_exceeded());
             return Poll::Ready(Step::Ended(Some(Cause::Deadline)));
         }
         if self.call.responder.is_sending() {
@@ -188,20 +242,10 @@ impl CallTask {
                 return Poll::Ready(Step::Ended(None));
             }
         }
-        if let Poll::Ready(step) = self.poll_command(cx) {
-            return Poll::Ready(step);
+        if let Poll::Ready(command) = self.mailbox.poll_next(cx) {
+            return Poll::Ready(self.obey(command).unwrap_or_else(|Gone| self.gone()));
         }
         self.poll_reading(cx)
-    }
-
-    fn poll_command(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        let sending = self.call.responder.is_sending();
-        // One message waits at a time. Further ones wait for it; the end of the call waits in `ending`.
-        let next = self.mailbox.poll_next(cx, |command| match command {
-            Command::Write(..) | Command::Answer(_) => !sending,
-            Command::Finish(_) | Command::Read | Command::Close => true,
-        });
-        next.map(|command| self.obey(command).unwrap_or_else(|Gone| self.gone()))
     }
 
     fn obey(&mut self, command: Command) -> Result<Step, Gone> {
@@ -235,80 +279,24 @@ impl CallTask {
 
     fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         let Some(reading) = &mut self.reading else { return Poll::Pending };
-        match reading.take_in(cx) {
-            Ok(()) => {}
-            Err(Some(status)) => return Poll::Ready(self.refuse(&status)),
-            Err(None) => return Poll::Ready(self.gone()),
-        }
-        if !reading.wanted {
-            return Poll::Pending;
-        }
-        if let Some(unpacking) = &mut reading.unpacking {
-            return match unpacking.as_mut().poll(cx) {
-                Poll::Ready(Ok((message, held))) => Poll::Ready(self.pass_on(message, held)),
-                Poll::Ready(Err(status)) => Poll::Ready(self.refuse(&status)),
-                Poll::Pending => self.poll_patience(cx),
-            };
-        }
-        match reading.assembler.next() {
-            Ok(None) => {}
-            Ok(Some(message)) if message.compressed => match Encoding::of(&self.info.headers) {
-                Ok(encoding) => {
-                    let unpacking = self.call.worker.unpacking.clone();
-                    reading.unpacking = Some(Box::pin(unpacking.unpack(message, encoding)));
-                    return Poll::Ready(Step::Again);
-                }
-                Err(status) => return Poll::Ready(self.refuse(&status)),
-            },
-            Ok(Some(message)) => return Poll::Ready(self.pass_on(message.bytes, message.held)),
-            Err(status) => return Poll::Ready(self.refuse(&status)),
-        }
-        match (&mut reading.body, reading.assembler.is_empty()) {
-            (None, true) => {
+        Poll::Ready(match ready!(reading.poll(cx, &self.call.worker, &self.info.headers)) {
+            Ok(message) => {
                 reading.wanted = false;
-                self.tell(Event::Message(self.info.id, None));
-                Poll::Ready(Step::Again)
+                self.tell(Event::Message(self.info.id, message));
+                Step::Again
             }
-            (None, false) => {
-                Poll::Ready(self.refuse(&Status::new(Code::Internal, "the request ends within a message")))
-            }
-            (Some(body), begins) => {
-                give_window_back(body, std::mem::take(&mut reading.unreleased));
-                if begins { Poll::Pending } else { self.poll_patience(cx) }
-            }
-        }
-    }
-
-    /// Ends the call if the message that has begun takes too long.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        let Some(reading) = &mut self.reading else { return Poll::Pending };
-        let body_timeout = self.call.worker.shared.limits.body_timeout;
-        let patience = reading.patience.get_or_insert_with(|| Box::pin(sleep(body_timeout)));
-        if patience.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(self.refuse(&Status::new(Code::DeadlineExceeded, "Deadline Exceeded")));
-        }
-        Poll::Pending
-    }
-
-    /// Gives Python the message that it waits for.
-    fn pass_on(&mut self, bytes: Bytes, held: Hold) -> Step {
-        if let Some(reading) = &mut self.reading {
-            reading.wanted = false;
-            reading.patience = None;
-            reading.unpacking = None;
-        }
-        let message = HeldMessage { bytes, _held: held };
-        self.tell(Event::Message(self.info.id, Some(message)));
-        Step::Again
+            Err(Some(status)) => self.refuse(&status),
+            Err(None) => self.gone(),
+        })
     }
 
     fn tell(&self, event: Event) {
-        self.call.worker.shared.bridge.tell_of(&self.info, event);
+        self.call.worker.shared.bridge.tell_of(self.call.connection.owner, event);
     }
 
     /// Ends the call for what its client has done.
     fn refuse(&mut self, status: &Status) -> Step {
-        let _ = self.call.responder.refuse(status); // fails only if the client has left
+        self.call.responder.refuse(status);
         Step::Ended(Some(Cause::Client))
     }
 
@@ -326,16 +314,6 @@ impl Drop for CallTask {
         if let Some(cause) = self.cause {
             worker.shared.counts.cancelled_calls.fetch_add(1, Ordering::Relaxed);
             worker.shared.bridge.tell_cancelled(&self.info, cause);
-        }
-    }
-}
-
-/// Does what Python says, until the call has ended.
-async fn run(mut task: CallTask) {
-    loop {
-        if let Step::Ended(cause) = std::future::poll_fn(|cx| task.poll_step(cx)).await {
-            task.cause = cause;
-            return;
         }
     }
 }

@@ -205,37 +205,36 @@ impl Connection {
             return true;
         }
         if !self.closing {
-            let too_many_cancels = self.handle.cancels.get() > shared.limits.max_cancels;
-            if too_many_cancels {
-                shared.counts.closed_for_cancels.fetch_add(1, Ordering::Relaxed);
-                shared.notices.tell(
-                    "too_many_cancels",
-                    &self.peer.address,
-                    "a connection that cancels most of its calls is closed",
-                );
-            }
             if self.handle.must_close.get() {
-                shared.notices.tell(
-                    "reads_nothing",
-                    &self.peer.address,
-                    "a connection holds most of what waits for readers, and is closed",
-                );
+                let text = "a connection holds most of what waits for readers, and is closed";
+                shared.notices.tell("reads_nothing", &self.peer.address, text);
                 return true; // what it holds must be given back, whether or not it reads a GOAWAY
             }
-            let flood = self.pace.flood.get();
-            if flood {
-                shared.counts.closed_for_floods.fetch_add(1, Ordering::Relaxed);
-                let text = "a connection that sends little but SETTINGS, PING and the like is closed";
-                shared.notices.tell("too_many_frames_of_control", &self.peer.address, text);
+            let mut reason = (stage == Stage::Ending).then_some(Reason::NO_ERROR);
+            for (is_so, count, kind, text) in [
+                (
+                    self.handle.cancels.get() > shared.limits.max_cancels,
+                    &shared.counts.closed_for_cancels,
+                    "too_many_cancels",
+                    "a connection that cancels most of its calls is closed",
+                ),
+                (
+                    self.pace.flood.get(),
+                    &shared.counts.closed_for_floods,
+                    "too_many_frames_of_control",
+                    "a connection that sends little but SETTINGS, PING and the like is closed",
+                ),
+            ] {
+                if is_so {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    shared.notices.tell(kind, &self.peer.address, text);
+                    reason = Some(Reason::ENHANCE_YOUR_CALM);
+                }
             }
-            if too_many_cancels || flood {
+            if let Some(reason) = reason {
                 self.closing = true;
                 self.handle.closed_here.set(true);
-                self.http2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-            } else if stage == Stage::Ending {
-                self.closing = true;
-                self.handle.closed_here.set(true);
-                self.http2.abrupt_shutdown(Reason::NO_ERROR);
+                self.http2.abrupt_shutdown(reason);
             }
         }
         self.check_certificate();

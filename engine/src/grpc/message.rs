@@ -40,25 +40,23 @@ impl Assembler {
 
     /// The message of a body that is there whole, and holds nothing else. None: it takes an assembler to tell.
     pub(crate) fn whole(body: &Bytes, max_message: usize) -> Option<Bytes> {
-        let (compressed, length) = declared(body)?.ok()?;
-        (!compressed && length <= max_message && body.len() == PREFIX + length).then(|| body.slice(PREFIX..))
+        let (compressed, length) = declared(body, max_message).ok()??;
+        (!compressed && body.len() == PREFIX + length).then(|| body.slice(PREFIX..))
     }
 
     /// Takes bytes that arrived. Refuses a message that is larger than it may be.
     pub(crate) fn feed(&mut self, chunk: &Bytes) -> Result<(), Status> {
         self.counted.grow(chunk.len()).map_err(|over| self.statuses.over(Kind::BytesIn, over))?;
         self.held.extend_from_slice(chunk);
-        self.check()
+        declared(&self.held, self.max_message).map(drop)
     }
 
     /// The next message, or None until it is complete.
     pub(crate) fn next(&mut self) -> Result<Option<Message>, Status> {
-        let Some(told) = declared(&self.held) else { return Ok(None) };
-        let (compressed, length) = told?;
-        let length = self.checked(length)?;
-        if self.held.len() < PREFIX + length {
+        let told = declared(&self.held, self.max_message)?;
+        let Some((compressed, length)) = told.filter(|(_, length)| self.held.len() >= PREFIX + length) else {
             return Ok(None);
-        }
+        };
         self.held.advance(PREFIX);
         let bytes = self.held.split_to(length).freeze();
         let held = self.counted.split(PREFIX + length);
@@ -72,17 +70,6 @@ impl Assembler {
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
-
-    fn check(&self) -> Result<(), Status> {
-        declared(&self.held).map_or(Ok(()), |told| self.checked(told?.1).map(drop))
-    }
-
-    fn checked(&self, length: usize) -> Result<usize, Status> {
-        if length <= self.max_message {
-            return Ok(length);
-        }
-        Err(too_large(length, self.max_message))
-    }
 }
 
 /// The words of grpcio, so that a client need not know which engine it meets.
@@ -91,13 +78,13 @@ pub(crate) fn too_large(length: usize, most: usize) -> Status {
 }
 
 /// Whether the message is compressed, and the length that the prefix declares. None until the prefix is complete.
-fn declared(body: &[u8]) -> Option<Result<(bool, usize), Status>> {
-    let prefix: &[u8; PREFIX] = body.get(..PREFIX)?.try_into().ok()?;
-    let [flags, length @ ..] = *prefix;
-    Some(match flags {
-        0 | 1 => Ok((flags == 1, u32::from_be_bytes(length) as usize)),
-        _ => Err(Status::new(Code::Internal, "a message begins with flags that gRPC does not have")),
-    })
+fn declared(body: &[u8], most: usize) -> Result<Option<(bool, usize)>, Status> {
+    let Some(&[flags, ref length @ ..]) = body.first_chunk::<PREFIX>() else { return Ok(None) };
+    let length = u32::from_be_bytes(*length) as usize;
+    if flags > 1 {
+        return Err(Status::new(Code::Internal, "a message begins with flags that gRPC does not have"));
+    }
+    if length > most { Err(too_large(length, most)) } else { Ok(Some((flags == 1, length))) }
 }
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ impl Status {
         Self { code, text: text.into(), details: None, pushback: None }
     }
 
+    /// Of a call whose time is over.
+    pub(crate) fn deadline_exceeded() -> Self {
+        Self::new(Code::DeadlineExceeded, "Deadline Exceeded")
+    }
+
     fn told(code: Code, (text, details, pushback_millis): Explanation) -> Self {
         let details = Some(details).filter(|details| !details.is_empty());
         let details = details.and_then(|details| HeaderValue::from_maybe_shared(Bytes::from(details)).ok());

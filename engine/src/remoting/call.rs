@@ -1,4 +1,4 @@
-//! A request that Python has, and its connection, as Python's commands reach them.
+//! The requests of a connection that Python has, as Python's commands reach them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -8,13 +8,16 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::bridge::{CallId, CallInfo, Command};
+use crate::bridge::{CallId, CallInfo, Command, Event};
 use crate::connections::ConnectionHandle;
 use crate::ledger::{Exceeding, Hold};
 use crate::outgoing::Outgoing;
 use crate::remoting::answer::FrameAnswer;
 use crate::remoting::head::Head;
 use crate::worker::{Recipient, Worker};
+
+/// A request, and what it takes of the account.
+type Request = (Arc<CallInfo>, (Hold, Option<Exceeding>));
 
 /// A connection, for its requests: Python knows it as a broker's channel.
 pub(crate) struct Link {
@@ -24,7 +27,8 @@ pub(crate) struct Link {
     handle: Rc<ConnectionHandle>,
     /// Answers that wait for the connection's next slice.
     pub(crate) answers: RefCell<Outgoing>,
-    requests: RefCell<HashMap<CallId, Arc<CallInfo>>>,
+    /// Requests that Python has not answered.
+    requests: RefCell<HashMap<CallId, Request>>,
     /// Whether Python wants it to end.
     pub(crate) must_end: Cell<bool>,
     /// Whether Python knows it.
@@ -54,9 +58,8 @@ impl Link {
     pub(crate) fn ask(self: &Rc<Self>, info: CallInfo, takes: (Hold, Option<Exceeding>)) {
         let info = Arc::new(info);
         self.is_known.set(true);
-        self.requests.borrow_mut().insert(info.id, Arc::clone(&info));
-        let call = FrameCall { link: Rc::clone(self), info: Arc::clone(&info), _takes: takes };
-        self.worker.add_call(info.id, Rc::new(call));
+        self.requests.borrow_mut().insert(info.id, (Arc::clone(&info), takes));
+        self.worker.add_call(info.id, Rc::clone(self) as Rc<dyn Recipient>);
         self.worker.shared.counts.asked.fetch_add(1, Ordering::Relaxed);
         self.worker.shared.bridge.tell_call(info);
     }
@@ -65,43 +68,25 @@ impl Link {
     pub(crate) fn end(&self) {
         let (shared, cause) = (&self.worker.shared, self.handle.cause_of_end());
         self.worker.remove_call(self.id);
-        for (id, info) in self.requests.take() {
+        for (id, (info, _)) in self.requests.take() {
             self.worker.remove_call(id);
             shared.counts.cancelled_calls.fetch_add(1, Ordering::Relaxed);
             shared.bridge.tell_cancelled(&info, cause);
         }
         if self.is_known.get() {
-            shared.bridge.tell_left(self.handle.owner, self.id, cause);
+            shared.bridge.tell_of(self.handle.owner, Event::Left(self.id, cause));
         }
     }
-}
-
-impl Recipient for Link {
-    fn receive(self: Rc<Self>, _command: Command) {
-        self.must_end.set(true); // nothing else is wanted of a connection
-        self.handle.wake();
-    }
-}
-
-/// A request that Python has.
-struct FrameCall {
-    link: Rc<Link>,
-    info: Arc<CallInfo>,
-    _takes: (Hold, Option<Exceeding>),
-}
-
-impl FrameCall {
     /// Writes an answer. One that was given before, to a request that Python knows by a number, gets this one's.
-    fn answer(&self, answer: Bytes) {
-        let answers = &mut *self.link.answers.borrow_mut();
-        if self.info.known.is_none() {
+    fn answer(&self, info: &CallInfo, answer: Bytes) {
+        let answers = &mut *self.answers.borrow_mut();
+        if info.known.is_none() {
             return answers.push(answer);
         }
-        let opaque = self
-            .info
+        let opaque = info
             .frame
             .as_ref()
-            .zip(self.info.request())
+            .zip(info.request())
             .and_then(|(frame, request)| Some(Head::of(frame.encoding, request.get(..frame.header)?)?.opaque));
         if let (Some(opaque), Some(answer)) = (opaque, FrameAnswer::of(answer)) {
             answer.write(opaque, answers);
@@ -109,16 +94,18 @@ impl FrameCall {
     }
 }
 
-impl Recipient for FrameCall {
-    /// Answers the request, unless the answer is empty: its sender wants none, then.
-    fn receive(self: Rc<Self>, command: Command) {
-        self.link.worker.remove_call(self.info.id);
-        self.link.requests.borrow_mut().remove(&self.info.id);
-        match command {
-            Command::Answer(answer) if answer.is_empty() => {}
-            Command::Answer(answer) => self.answer(answer),
-            _ => self.link.must_end.set(true), // Python failed to say anything about it
+impl Recipient for Link {
+    /// Answers a request, unless the answer is empty: its sender wants none, then. Any other command ends the connection.
+    fn receive(self: Rc<Self>, id: CallId, command: Command) {
+        let request = self.requests.borrow_mut().remove(&id);
+        match (&request, command) {
+            (Some(_), Command::Answer(answer)) if answer.is_empty() => {}
+            (Some((info, _)), Command::Answer(answer)) => self.answer(info, answer),
+            _ => self.must_end.set(true),
         }
-        self.link.handle.wake();
+        if request.is_some() {
+            self.worker.remove_call(id);
+        }
+        self.handle.wake();
     }
 }

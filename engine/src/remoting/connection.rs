@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -189,11 +189,7 @@ impl Connection {
             match self.incoming.first() {
                 Ok(Cut::Whole(frame)) => {
                     self.patience.frame_since = None;
-                    if self.goes_away_until.is_some() {
-                        self.answer_go_away(&frame);
-                        self.incoming.skip(&frame);
-                        left -= 1;
-                    } else if self.answer_from_cache(&frame, &mut hits) {
+                    if self.answer_go_away(&frame) || self.answer_from_cache(&frame, &mut hits) {
                         self.incoming.skip(&frame);
                         left -= 1;
                     } else if let Ok(taken) = self.incoming.take(&frame) {
@@ -282,12 +278,16 @@ impl Connection {
         true
     }
 
-    /// Tells a request that the server ends.
-    fn answer_go_away(&mut self, frame: &Frame) {
+    /// Tells a request that the server ends. Whether it does.
+    fn answer_go_away(&mut self, frame: &Frame) -> bool {
+        if self.goes_away_until.is_none() {
+            return false;
+        }
         if let Some(go_away) = self.worker.shared.go_away.get() {
             let header = &self.incoming.left()[PREFIX..frame.header_end];
             go_away.write(frame.encoding, header, &mut self.outgoing);
         }
+        true
     }
 
     fn ask(&mut self, frame: &Frame, taken: Taken) {
@@ -309,9 +309,7 @@ impl Connection {
             credentials: self.credentials.clone(),
             known,
             generation: shared.permits_generation(),
-            body: std::sync::Mutex::new(Body { request: Some(request), held: Some(bytes) }),
-            cancelled: AtomicBool::new(false),
-            delivered: AtomicBool::new(false),
+            body: Body::of(Some(request), bytes),
         };
         self.link.ask(info, (place, exceeding));
     }

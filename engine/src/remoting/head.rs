@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::bridge::CallId;
 use crate::remoting::frame::{BINARY, JSON};
 
 /// What precedes and follows the number in a JSON header of a request, up to the digits of the version.
@@ -89,19 +88,11 @@ pub(crate) fn opaque_in_answer(encoding: u8, header: &[u8]) -> Option<Range<usiz
     Some(start..start + digits)
 }
 
-/// The key of a cached answer: the header of a request without its number. None for a form that only Python reads.
-pub(crate) fn frame_key(encoding: u8, header: &[u8]) -> Option<Bytes> {
+/// The header of a request without its number, after other bytes. None for a form that only Python reads.
+pub(crate) fn key_of(begin: &[u8], encoding: u8, header: &[u8]) -> Option<Bytes> {
     let head = Head::of(encoding, header)?;
-    let mut key = BytesMut::with_capacity(1 + header.len());
-    head.key_into(encoding, header, &mut key);
-    Some(key.freeze())
-}
-
-/// The same with the connection: a broker's registration is its connection's.
-pub(crate) fn known_key(connection: CallId, encoding: u8, header: &[u8]) -> Option<Bytes> {
-    let head = Head::of(encoding, header)?;
-    let mut key = BytesMut::with_capacity(header.len() + 16);
-    key.put_u64(connection);
+    let mut key = BytesMut::with_capacity(begin.len() + 1 + header.len());
+    key.put_slice(begin);
     head.key_into(encoding, header, &mut key);
     Some(key.freeze())
 }
