@@ -23,9 +23,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use crate::accept::Accepted;
 use crate::accept::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeting};
 use crate::call;
-use crate::connection::gathered::Gathered;
 use crate::connection::keepalive::{Keepalive, Next};
-use crate::connection::pace::{PaceState, Paced};
+use crate::connection::pace::{Pace, Paced};
 use crate::connections::ConnectionHandle;
 use crate::grpc::payload::{Counted, Payload};
 use crate::peer::Peer;
@@ -78,12 +77,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     if !carrier.may_carry() || came != PREFACE {
         return turn_away(&worker, wire, &peer, came, read.is_ok(), carrier).await;
     }
-    let pace = PaceState::new();
-    let wire = Gathered::new(wire);
-    let paced = Paced::new(wire.clone(), Rc::clone(&pace));
+    let pace = Paced::new(wire);
     let mut slice = worker.scheduler.of(peer.account.owner);
-    let Ok(Ok(http2)) = slice.run(timeout(patience, builder(&worker).handshake(paced))).await else { return };
-    Connection::new(http2, wire, Rc::clone(&worker), Arc::new(peer), pace, slice).await;
+    let Ok(Ok(http2)) = slice.run(timeout(patience, builder(&worker).handshake(pace.same()))).await else { return };
+    Connection::new(http2, pace, Rc::clone(&worker), Arc::new(peer), slice).await;
     worker.connections.report();
 }
 
@@ -139,18 +136,14 @@ pub(crate) async fn goodbye(mut wire: Wire) {
     let _ = timeout(FAREWELL, goodbye).await;
 }
 
-/// What HTTP/2 reads from and writes to.
-type Transport = Paced<Gathered<Wire>>;
-
 struct Connection {
-    http2: h2::server::Connection<Transport, Payload>,
-    wire: Gathered<Wire>,
+    http2: h2::server::Connection<Paced<Wire>, Payload>,
+    pace: Paced<Wire>,
     /// Bytes that have been written and have not left.
     unsent: Counted,
     worker: Rc<Worker>,
     handle: Rc<ConnectionHandle>,
     peer: Arc<Peer>,
-    pace: Rc<PaceState>,
     keepalive: Keepalive,
     keepalive_timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
@@ -164,11 +157,10 @@ struct Connection {
 
 impl Connection {
     fn new(
-        mut http2: h2::server::Connection<Transport, Payload>,
-        wire: Gathered<Wire>,
+        mut http2: h2::server::Connection<Paced<Wire>, Payload>,
+        pace: Paced<Wire>,
         worker: Rc<Worker>,
         peer: Arc<Peer>,
-        pace: Rc<PaceState>,
         slice: Slice,
     ) -> Self {
         let handle = worker.connections.add(peer.account.owner);
@@ -180,12 +172,11 @@ impl Connection {
         let unsent = Counted::new(&handle.waiting, 0);
         Self {
             http2,
-            wire,
+            pace,
             unsent,
             worker,
             handle,
             peer,
-            pace,
             keepalive,
             keepalive_timer,
             pings,
@@ -210,6 +201,7 @@ impl Connection {
                 shared.notices.tell("reads_nothing", &self.peer.address, text);
                 return true; // what it holds must be given back, whether or not it reads a GOAWAY
             }
+            let is_flood = self.pace.state().flood;
             let mut reason = (stage == Stage::Ending).then_some(Reason::NO_ERROR);
             for (is_so, count, kind, text) in [
                 (
@@ -219,7 +211,7 @@ impl Connection {
                     "a connection that cancels most of its calls is closed",
                 ),
                 (
-                    self.pace.flood.get(),
+                    is_flood,
                     &shared.counts.closed_for_floods,
                     "too_many_frames_of_control",
                     "a connection that sends little but SETTINGS, PING and the like is closed",
@@ -240,7 +232,7 @@ impl Connection {
         self.check_certificate();
         if !self.draining && (stage >= Stage::Draining || self.handle.is_refused.get()) {
             self.draining = true;
-            self.pace.farewell.set(true);
+            self.pace.state().say_farewell();
             self.http2.graceful_shutdown();
         }
         false
@@ -248,7 +240,7 @@ impl Connection {
 
     /// Looks whether the authorities in force accept the certificate that the client showed.
     fn check_certificate(&mut self) {
-        if self.worker.shared.accepts(&self.wire.inner(), &mut self.authorities_generation) {
+        if self.worker.shared.accepts(&self.pace.state().inner, &mut self.authorities_generation) {
             return;
         }
         self.worker.refuse(&self.handle);
@@ -258,10 +250,8 @@ impl Connection {
 
     /// Counts and logs the HTTP/2 errors that were reported to the client.
     fn count_errors(&self) {
-        if self.pace.errors.borrow().is_empty() {
-            return;
-        }
-        for error in self.pace.errors.take() {
+        let errors = std::mem::take(&mut self.pace.state().errors);
+        for error in errors {
             self.handle.count_cancel();
             let reason = self.worker.shared.http2_errors.count(error.reason);
             let what = if error.of_connection { "a connection is closed" } else { "a call is reset" };
@@ -277,7 +267,8 @@ impl Connection {
         }
         while self.keepalive_timer.as_mut().poll(cx).is_ready() {
             self.handle.cancels.set(0);
-            let at = match self.keepalive.next(Instant::now(), self.pace.read_at.get(), self.pace.withheld.get()) {
+            let Pace { read_at, withheld, .. } = *self.pace.state();
+            let at = match self.keepalive.next(Instant::now(), read_at, withheld) {
                 Next::Close => return true,
                 Next::Wait(at) => at,
                 Next::Ping(at) => {
@@ -297,12 +288,12 @@ impl Connection {
         loop {
             match self.http2.poll_accept(cx) {
                 Poll::Pending => {
-                    self.pace.all_accepted();
+                    self.pace.state().all_accepted();
                     hits.stop(&self.worker);
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    self.pace.call_has(request.headers().len());
+                    self.pace.state().call_has(request.headers().len());
                     let before = hits.count;
                     call::begin(&self.worker, &self.handle, &self.peer, request, respond, &mut hits, cx);
                     if hits.count == before {
@@ -329,18 +320,17 @@ impl Future for Connection {
         this.handle.set_waker(cx.waker());
         ready!(this.slice.poll(cx));
         this.handle.note_lateness(&this.slice, &this.keepalive_timer);
-        this.pace.begin_turn();
+        this.pace.state().begin_turn();
         if this.poll_end() {
             return Poll::Ready(());
         }
-        this.wire.begin_turn();
         let polled = this.poll_turn(cx);
         this.count_errors();
-        let left = this.wire.poll_end_turn(cx);
+        let left = this.pace.state().poll_end_turn(cx);
         if left.is_ready() {
             this.handle.waiting.statuses.set(0);
         }
-        this.unsent.set(this.wire.unsent() + this.handle.waiting.statuses.get());
+        this.unsent.set(this.pace.state().gathered.unsent() + this.handle.waiting.statuses.get());
         this.worker.connections.check_waiting(&this.handle);
         let failed = matches!(left, Poll::Ready(Err(_)));
         // Reading comes before judging: the peer may have answered while we were late.

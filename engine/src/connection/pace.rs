@@ -5,7 +5,7 @@
 //! read no faster than the budget grows: nothing is refused, and others run. A connection that continues for seconds is closed.
 //! Fields of a call beyond those of any honest one count as frames of control: each is a byte that HPACK unpacks.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{RefCell, RefMut};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep};
 use crate::connection::budget::Budget;
 use crate::connection::crossing::Crossing;
 use crate::connection::errors::{ErrorScan, ReportedError};
+use crate::connection::gathered::Gathered;
 use crate::connection::scan::FrameScan;
 use crate::wire::PREFACE;
 
@@ -44,21 +45,44 @@ const MAX_FLOOD: Duration = Duration::from_secs(5);
 const CAREFUL_READ: usize = 1 << 10;
 const CAREFUL_FROM: u32 = 8;
 
-/// A connection that is read in polls, and within its budget.
+/// A connection that is read in polls and within its budget, and written to in polls. HTTP/2 has it, and what polls HTTP/2.
 #[derive(Debug)]
-pub(crate) struct Paced<T> {
-    inner: T,
-    replay: bool,
+pub(crate) struct Paced<T>(Rc<RefCell<Pace<T>>>);
+
+/// The state of such a connection.
+#[derive(Debug)]
+pub(crate) struct Pace<T> {
+    /// The connection itself.
+    pub(crate) inner: T,
+    /// What has been written and has not left.
+    pub(crate) gathered: Gathered,
+    /// When something was last read.
+    pub(crate) read_at: Instant,
+    /// It has sent more frames of control than its budget for too long.
+    pub(crate) flood: bool,
+    /// Errors that were reported to the client and are still to be counted.
+    pub(crate) errors: Vec<ReportedError>,
+    /// Whether a bound has kept bytes from being read.
+    pub(crate) withheld: bool,
+    /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
+    fields: u32,
+    /// Calls that have begun and that are not accepted.
+    begun: u32,
+    /// Calls that have begun in this poll.
+    calls: u32,
+    /// The preface, which has been read already and is to be read again.
+    preface: &'static [u8],
     scan: FrameScan,
     budget: Budget,
-    turn: u32,
-    turn_bytes: usize,
-    careful: bool,
-    /// The poll in which no more is read.
-    over: Option<u64>,
+    /// Frames of control, or work like them, since the connection yielded.
+    control: u32,
+    /// The same of the time before.
+    control_before: u32,
+    bytes: usize,
+    /// Whether no more is read in this poll.
+    over: bool,
     flooded_since: Option<Instant>,
     pause: Option<Pin<Box<Sleep>>>,
-    pace: Rc<PaceState>,
     /// What has been read and waits for the next poll.
     held_back: Bytes,
     /// From GOAWAY on, all bytes that are read go through this.
@@ -66,104 +90,79 @@ pub(crate) struct Paced<T> {
     error_scan: ErrorScan,
 }
 
-/// The state that a connection and its paced reader share.
-#[derive(Debug)]
-pub(crate) struct PaceState {
-    /// The poll of the connection: it may read, and begin what it has read, several times in one.
-    pub(crate) turn: Cell<u64>,
-    /// When something was last read.
-    pub(crate) read_at: Cell<Instant>,
-    /// It has sent more frames of control than its budget for too long.
-    pub(crate) flood: Cell<bool>,
-    /// The client is being told to go.
-    pub(crate) farewell: Cell<bool>,
-    /// Errors that were reported to the client and are still to be counted.
-    pub(crate) errors: RefCell<Vec<ReportedError>>,
-    /// Whether a bound has kept bytes from being read.
-    pub(crate) withheld: Cell<bool>,
-    /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
-    fields: Cell<u32>,
-    /// Calls that have begun and that are not accepted.
-    begun: Cell<u32>,
-    /// Calls that have begun in this poll.
-    calls: Cell<u32>,
-}
-
-impl PaceState {
-    /// Of a connection that has said nothing yet.
-    pub(crate) fn new() -> Rc<Self> {
-        Rc::new(Self {
-            turn: Cell::default(),
-            read_at: Cell::new(Instant::now()),
-            flood: Cell::default(),
-            farewell: Cell::default(),
-            errors: RefCell::default(),
-            withheld: Cell::default(),
-            fields: Cell::default(),
-            begun: Cell::default(),
-            calls: Cell::default(),
-        })
-    }
-
-    /// The next poll of the connection begins.
-    pub(crate) fn begin_turn(&self) {
-        self.turn.set(self.turn.get() + 1);
-        self.calls.set(0);
-        self.withheld.set(false);
-    }
-
-    /// Whether one more call may begin in this poll; counts it.
-    fn begin(&self) -> bool {
-        let may_begin = self.calls.get() < CALLS_PER_TURN;
-        if may_begin {
-            self.calls.set(self.calls.get() + 1);
-            self.begun.set(self.begun.get() + 1);
-        }
-        may_begin
-    }
-
-    /// A call was accepted that has so many fields.
-    pub(crate) fn call_has(&self, fields: usize) {
-        self.begun.set(self.begun.get().saturating_sub(1));
-        let more = u32::try_from(fields.saturating_sub(PLAIN_FIELDS)).unwrap_or(u32::MAX);
-        self.fields.set(self.fields.get().saturating_add(more));
-    }
-
-    /// All calls have been accepted but those that HTTP/2 itself has answered. One more may be incomplete.
-    pub(crate) fn all_accepted(&self) {
-        let answered = self.begun.get().saturating_sub(1);
-        if answered > 0 {
-            self.begun.set(1);
-            self.fields.set(self.fields.get().saturating_add(answered.saturating_mul(REFUSED_BLOCK)));
-        }
-    }
-}
-
 impl<T> Paced<T> {
     /// Around a connection whose preface has been read already.
-    pub(crate) fn new(inner: T, pace: Rc<PaceState>) -> Self {
-        Self {
+    pub(crate) fn new(inner: T) -> Self {
+        Self(Rc::new(RefCell::new(Pace {
             inner,
-            replay: true,
+            gathered: Gathered::default(),
+            read_at: Instant::now(),
+            flood: false,
+            errors: Vec::new(),
+            withheld: false,
+            fields: 0,
+            begun: 0,
+            calls: 0,
+            preface: PREFACE,
             scan: FrameScan::default(),
             budget: Budget::new(Instant::now()),
-            turn: 0,
-            turn_bytes: 0,
-            careful: false,
-            over: None,
+            control: 0,
+            bytes: 0,
+            control_before: 0,
+            over: false,
             flooded_since: None,
             pause: None,
-            pace,
             held_back: Bytes::new(),
             crossing: None,
             error_scan: ErrorScan::default(),
-        }
+        })))
+    }
+
+    /// The same connection.
+    pub(crate) fn same(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+
+    pub(crate) fn state(&self) -> RefMut<'_, Pace<T>> {
+        self.0.borrow_mut()
+    }
+}
+
+impl<T> Pace<T> {
+    /// The next poll of the connection begins: it may read, and begin what it has read, several times in one.
+    pub(crate) fn begin_turn(&mut self) {
+        (self.over, self.calls, self.withheld) = (false, 0, false);
+        self.gathered.begin_turn();
+    }
+
+    /// A call was accepted that has so many fields.
+    pub(crate) fn call_has(&mut self, fields: usize) {
+        self.begun = self.begun.saturating_sub(1);
+        let more = u32::try_from(fields.saturating_sub(PLAIN_FIELDS)).unwrap_or(u32::MAX);
+        self.fields = self.fields.saturating_add(more);
+    }
+
+    /// All calls have been accepted but those that HTTP/2 itself has answered. One more may be incomplete.
+    pub(crate) fn all_accepted(&mut self) {
+        let answered = self.begun.saturating_sub(1);
+        self.begun -= answered;
+        self.fields = self.fields.saturating_add(answered.saturating_mul(REFUSED_BLOCK));
+    }
+
+    /// The client is told to go.
+    pub(crate) fn say_farewell(&mut self) {
+        self.crossing = Some(Crossing::new(self.scan.frames, self.scan.highest));
     }
 
     fn next_turn(&mut self) {
-        self.careful = self.turn >= CAREFUL_FROM;
-        self.turn = 0;
-        self.turn_bytes = 0;
+        (self.control_before, self.control, self.bytes) = (self.control, 0, 0);
+    }
+
+    fn or_next_turn(&mut self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        if polled.is_pending() && self.held_back.is_empty() {
+            self.next_turn();
+        }
+        polled
     }
 
     /// How many of the bytes may be passed on.
@@ -171,10 +170,16 @@ impl<T> Paced<T> {
         if bytes.is_empty() {
             return 0; // no byte arrived, so nothing says that the peer is alive
         }
-        let seen = self.scan.scan(bytes, || self.pace.begin());
-        self.turn += seen.turn;
-        self.turn_bytes += seen.bytes;
-        self.pace.read_at.set(Instant::now());
+        let calls = &mut self.calls;
+        let seen = self.scan.scan(bytes, || {
+            let may_begin = *calls < CALLS_PER_TURN;
+            *calls += u32::from(may_begin);
+            may_begin
+        });
+        self.begun += seen.calls;
+        self.control += seen.turn;
+        self.bytes += seen.bytes;
+        self.read_at = Instant::now();
         self.budget.called(seen.calls);
         self.pay(seen.control);
         seen.bytes
@@ -191,57 +196,51 @@ impl<T> Paced<T> {
         self.pause = debt.map(|debt| Box::pin(tokio::time::sleep(debt)));
         if debt.is_some() {
             let since = *self.flooded_since.get_or_insert(now);
-            self.pace.flood.set(now - since > MAX_FLOOD);
+            self.flood = now - since > MAX_FLOOD;
         } else if self.budget.has(CONTROL_PER_TURN) {
             self.flooded_since = None;
         }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if this.replay {
-            this.replay = false;
-            buffer.put_slice(PREFACE);
+impl<T: AsyncRead + Unpin> Pace<T> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.preface.is_empty() {
+            buffer.put_slice(std::mem::take(&mut self.preface));
             return Poll::Ready(Ok(()));
         }
-        this.pay(this.pace.fields.take());
-        if let Some(pause) = &mut this.pause {
+        let fields = std::mem::take(&mut self.fields);
+        self.pay(fields);
+        if let Some(pause) = &mut self.pause {
             if pause.as_mut().poll(cx).is_pending() {
-                this.pace.withheld.set(true);
+                self.withheld = true;
                 return Poll::Pending;
             }
-            this.pause = None;
+            self.pause = None;
         }
-        let turn = this.pace.turn.get();
-        let calls = this.pace.calls.get();
-        if this.turn >= CONTROL_PER_TURN || this.turn_bytes >= BYTES_PER_TURN || calls >= CALLS_PER_TURN {
-            this.next_turn();
-            this.over = Some(turn);
-            this.pace.withheld.set(true);
+        if self.control >= CONTROL_PER_TURN || self.bytes >= BYTES_PER_TURN || self.calls >= CALLS_PER_TURN {
+            self.next_turn();
+            (self.over, self.withheld) = (true, true);
             cx.waker().wake_by_ref();
         }
-        if this.over == Some(turn) {
+        if self.over {
             return Poll::Pending;
         }
-        if this.pace.farewell.get() {
-            return this.poll_crossing(cx, buffer);
-        }
-        if this.careful || this.turn >= CAREFUL_FROM {
+        let polled = if let Some(crossing) = self.crossing.take() {
+            self.poll_crossing(crossing, cx, buffer)
+        } else if self.control.max(self.control_before) >= CAREFUL_FROM {
             let mut few = [0; CAREFUL_READ];
             let room = few.len().min(buffer.remaining());
             let mut part = ReadBuf::new(&mut few[..room]);
-            let polled = this.poll_bytes(cx, &mut part);
+            let polled = self.poll_bytes(cx, &mut part);
             buffer.put_slice(part.filled());
-            return this.or_next_turn(polled);
-        }
-        let polled = this.poll_bytes(cx, buffer);
-        this.or_next_turn(polled)
+            polled
+        } else {
+            self.poll_bytes(cx, buffer)
+        };
+        self.or_next_turn(polled)
     }
-}
 
-impl<T: AsyncRead + Unpin> Paced<T> {
     /// Reads as far as calls may begin, and holds the rest back.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.held_back.is_empty() {
@@ -264,8 +263,12 @@ impl<T: AsyncRead + Unpin> Paced<T> {
     }
 
     /// Reads, and leaves out what must be.
-    fn poll_crossing(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut crossing = self.crossing.take().unwrap_or_else(|| Crossing::new(self.scan.frames, self.scan.highest));
+    fn poll_crossing(
+        &mut self,
+        mut crossing: Crossing,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut polled = Poll::Ready(Ok(()));
         if crossing.out.is_empty() {
             let mut few = [0; CAREFUL_READ];
@@ -282,57 +285,61 @@ impl<T: AsyncRead + Unpin> Paced<T> {
         buffer.put_slice(&out[..passed]);
         out.advance(passed);
         self.crossing = Some(crossing);
-        self.or_next_turn(polled)
+        polled
     }
 }
 
-impl<T> Paced<T> {
-    /// So many bytes of these pieces have been written.
-    fn wrote(&mut self, pieces: &[io::IoSlice<'_>], written: usize) {
+impl<T: AsyncWrite + Unpin> Pace<T> {
+    /// Ends a poll. Ready when all that was written in it has left; pending if the peer does not take it now.
+    pub(crate) fn poll_end_turn(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.gathered.poll_end_turn(&mut self.inner, cx)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, pieces: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = ready!(self.gathered.poll_write(&mut self.inner, cx, pieces))?;
         self.budget.wrote(written);
-        let (mut left, mut errors) = (written, self.pace.errors.borrow_mut());
+        let mut left = written;
         for piece in pieces {
             let piece = &piece[..piece.len().min(left)];
             left -= piece.len();
-            self.error_scan.scan(piece, &mut errors);
+            self.error_scan.scan(piece, &mut self.errors);
         }
+        Poll::Ready(Ok(written))
     }
+}
 
-    fn or_next_turn(&mut self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
-        if polled.is_pending() && self.held_back.is_empty() {
-            self.next_turn();
-        }
-        polled
+impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.state().poll_read(cx, buffer)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
+        self.state().poll_write(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
-        if let Poll::Ready(Ok(written)) = polled {
-            self.wrote(pieces, written);
-        }
-        polled
+        self.state().poll_write(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Pace { inner, gathered, .. } = &mut *self.state();
+        gathered.poll_flush(inner, cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state();
+        ready!(state.poll_end_turn(cx))?;
+        Pin::new(&mut state.inner).poll_shutdown(cx)
     }
 }
 
@@ -353,11 +360,11 @@ mod tests {
     }
 
     /// Reads to the end, accepts calls and counts polls as a connection does.
-    async fn read_in_turns(server: DuplexStream, pace: &Rc<PaceState>, all: &mut Vec<u8>) {
-        let mut paced = Paced::new(server, Rc::clone(pace));
+    async fn read_in_turns(mut paced: Paced<DuplexStream>, all: &mut Vec<u8>) {
+        let polls = paced.same();
         let mut reading = std::pin::pin!(paced.read_to_end(all));
         let read = std::future::poll_fn(|cx| {
-            pace.begin_turn();
+            polls.state().begin_turn();
             reading.as_mut().poll(cx)
         });
         read.await.expect("reads");
@@ -367,11 +374,10 @@ mod tests {
     async fn when_a_turn_is_over_nothing_more_is_read_in_it() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&PING.repeat(1_000)).await.expect("room");
-        let pace = PaceState::new();
-        let mut paced = Paced::new(server, Rc::clone(&pace));
+        let mut paced = Paced::new(server);
         let mut turns = Vec::new();
         for _ in 0..2 {
-            pace.begin_turn();
+            paced.state().begin_turn();
             let mut read = 0;
             let mut buffer = [0; 64];
             while let Ok(more) = tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await {
@@ -392,7 +398,7 @@ mod tests {
         drop(client);
         let begun = Instant::now();
         let mut all = Vec::new();
-        read_in_turns(server, &PaceState::new(), &mut all).await;
+        read_in_turns(Paced::new(server), &mut all).await;
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
@@ -404,9 +410,9 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(1 << 20);
             client.write_all(&PING.repeat((BURST + seconds * RATE) as usize)).await.expect("room");
             drop(client);
-            let pace = PaceState::new();
-            read_in_turns(server, &pace, &mut Vec::new()).await;
-            assert_eq!(pace.flood.get(), told, "{seconds} s");
+            let paced = Paced::new(server);
+            read_in_turns(paced.same(), &mut Vec::new()).await;
+            assert_eq!(paced.state().flood, told, "{seconds} s");
         }
     }
 
@@ -414,15 +420,14 @@ mod tests {
     async fn calls_of_many_fields_are_read_no_faster_than_the_budget_grows_and_plain_ones_are() {
         for (fields, least) in [(PLAIN_FIELDS, 0.0), (PLAIN_FIELDS + 400, 2.7)] {
             let (mut client, server) = tokio::io::duplex(1 << 20);
-            let pace = PaceState::new();
-            let mut paced = Paced::new(server, Rc::clone(&pace));
+            let mut paced = Paced::new(server);
             paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
             let begun = Instant::now();
             for turn in 0..25 {
                 client.write_all(&frame(1, 5, 2 * turn + 1, 40)).await.expect("room");
-                pace.begin_turn();
+                paced.state().begin_turn();
                 paced.read_exact(&mut [0; 49]).await.expect("reads");
-                pace.call_has(fields);
+                paced.state().call_has(fields);
             }
             let took = begun.elapsed().as_secs_f64();
             assert!((least..least + 0.2).contains(&took), "{fields} fields: {took}");
@@ -435,13 +440,12 @@ mod tests {
         for stream in (1..200).step_by(2) {
             client.write_all(&frame(1, 5, stream, 40)).await.expect("room");
         }
-        let pace = PaceState::new();
-        let mut paced = Paced::new(server, Rc::clone(&pace));
+        let mut paced = Paced::new(server);
         let (mut begun, mut buffer) = (Vec::new(), [0; 8_192]);
         for _ in 0..4 {
-            pace.begin_turn();
+            paced.state().begin_turn();
             while tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await.is_ok() {}
-            begun.push(pace.begun.replace(0));
+            begun.push(std::mem::take(&mut paced.state().begun));
         }
         assert_eq!(begun, [32, 32, 32, 4]);
     }
@@ -449,17 +453,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_bytes_that_are_read_count_as_life() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let pace = PaceState::new();
-        let mut paced = Paced::new(server, Rc::clone(&pace));
+        let mut paced = Paced::new(server);
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
         let begun = Instant::now();
         let mut byte = [0];
         tokio::time::timeout(Duration::from_secs(1), paced.read(&mut byte)).await.expect_err("nothing comes");
-        assert_eq!(pace.read_at.get(), begun);
+        assert_eq!(paced.state().read_at, begun);
         client.write_all(&[1]).await.expect("room");
         paced.read_exact(&mut byte).await.expect("reads");
-        assert_eq!(pace.read_at.get(), begun + Duration::from_secs(1));
+        assert_eq!(paced.state().read_at, begun + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -471,7 +474,7 @@ mod tests {
         client.write_all(&calls).await.expect("room");
         drop(client);
         let begun = Instant::now();
-        read_in_turns(server, &PaceState::new(), &mut Vec::new()).await;
+        read_in_turns(Paced::new(server), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
     }
 }
