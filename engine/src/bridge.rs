@@ -108,30 +108,19 @@ impl CallInfo {
         body.is_empty().then(|| key_of(&[], frame.encoding, header)).flatten()
     }
 
+    /// Python takes it. Whether it was not cancelled before.
+    fn deliver(&self) -> bool {
+        let mut body = locked(&self.body);
+        body.delivered = !body.cancelled;
+        body.delivered
+    }
+
     /// Releases the request of a stream that Python has admitted: it has a copy, and limits streams. The metadata stays.
     pub fn release_request(&self) {
         let mut body = locked(&self.body);
         let length = body.request.take().map_or(0, |request| request.len());
         let released = body.held.as_mut().map(|held| held.split(length + CALL_BYTES));
         drop(released);
-    }
-}
-
-#[cfg(test)]
-impl CallInfo {
-    /// A call without any content.
-    pub(crate) fn unknown() -> Self {
-        Self {
-            id: 0,
-            method: 0,
-            headers: HeaderMap::new(),
-            frame: None,
-            peer: Arc::new(Peer::unknown()),
-            credentials: None,
-            known: None,
-            generation: 0,
-            body: Mutex::default(),
-        }
     }
 }
 
@@ -153,7 +142,7 @@ pub struct Notice {
 pub struct HeldMessage {
     /// The message.
     pub bytes: Bytes,
-    pub(crate) _held: Hold,
+    pub(crate) held: Hold,
 }
 
 /// Why a call ended that Python had not answered.
@@ -219,11 +208,8 @@ impl Inbox {
     }
 }
 
-/// New calls that one address has in an iteration of the event loop.
-const CALLS_OF_ADDRESS: usize = 16;
-
-/// Other events of its calls that one address has in an iteration.
-const OTHERS_OF_ADDRESS: usize = 32;
+/// Events that one address has in an iteration of the event loop: others of its calls, and new calls.
+const SHARES: [usize; 2] = [32, 16];
 
 /// Events of one address, of either kind, that are taken before those of the next address.
 const EVENTS_IN_A_ROW: usize = 4;
@@ -247,86 +233,63 @@ struct Events {
     count: usize,
 }
 
-/// The events of one address.
+/// The events of one address: others of its calls, and new calls.
 #[derive(Debug, Default)]
-struct OfAddress {
-    calls: VecDeque<Arc<CallInfo>>,
-    others: VecDeque<Event>,
-}
-
-/// How many events of one address may be taken in this iteration.
-struct Allowance {
-    calls: usize,
-    others: usize,
-}
-
-impl Allowance {
-    fn of(owner: Owner) -> Self {
-        match owner {
-            Owner::Machine => Self { calls: usize::MAX, others: usize::MAX },
-            Owner::Site(_) => Self { calls: CALLS_OF_ADDRESS, others: OTHERS_OF_ADDRESS },
-        }
-    }
-}
+struct OfAddress([VecDeque<Event>; 2]);
 
 impl OfAddress {
-    fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.others.is_empty()
-    }
-
-    /// Takes some events of either kind, and apart from them calls that were cancelled.
-    fn take(&mut self, most: usize, allowance: &mut Allowance, taken: &mut Taken) {
-        let others = EVENTS_IN_A_ROW.min(allowance.others).min(most).min(self.others.len());
-        allowance.others -= others;
-        taken.events.extend(self.others.drain(..others));
-        let mut calls = EVENTS_IN_A_ROW.min(allowance.calls).min(most - others);
-        while calls > 0 && taken.cancelled.len() < MAX_CANCELLED {
-            let Some(call) = self.calls.pop_front() else { break };
-            let was_cancelled = {
-                let mut body = locked(&call.body);
-                body.delivered = !body.cancelled;
-                body.cancelled
-            };
-            if was_cancelled {
-                taken.cancelled.push(call);
-            } else {
-                taken.events.push(Event::Call(call));
-                calls -= 1;
-                allowance.calls -= 1;
+    /// Takes some events of either kind, and apart from them calls that were cancelled. `shares` is how many more it may have.
+    fn take(&mut self, most: usize, shares: &mut [usize; 2], taken: &mut Taken) {
+        for (events, share) in self.0.iter_mut().zip(shares) {
+            let mut more = EVENTS_IN_A_ROW.min(*share);
+            while more > 0 && taken.events.len() < most && taken.cancelled.len() < MAX_CANCELLED {
+                match events.pop_front() {
+                    Some(Event::Call(call)) if !call.deliver() => taken.cancelled.push(call),
+                    Some(event) => {
+                        taken.events.push(event);
+                        *share -= 1;
+                        more -= 1;
+                    }
+                    None => break,
+                }
             }
         }
     }
 
-    /// Whether nothing that waits may be taken in this iteration.
-    fn is_over(&self, allowance: &Allowance) -> bool {
-        (self.calls.is_empty() || allowance.calls == 0) && (self.others.is_empty() || allowance.others == 0)
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(VecDeque::is_empty)
+    }
+
+    /// Whether nothing waits that may be taken with these shares.
+    fn is_over(&self, shares: [usize; 2]) -> bool {
+        self.0.iter().zip(shares).all(|(events, share)| events.is_empty() || share == 0)
     }
 }
 
 impl Events {
-    /// The events of an address; the caller adds one.
-    fn of_address(&mut self, owner: Owner) -> &mut OfAddress {
+    fn add(&mut self, owner: Owner, event: Event) {
         self.count += 1;
         let events = self.by_address.entry(owner).or_default();
         if events.is_empty() {
             self.turns.push_back(owner);
         }
-        events
+        events.0[usize::from(matches!(event, Event::Call(_)))].push_back(event);
     }
 
     fn take(&mut self, most: usize) -> Taken {
         let events = self.of_engine.drain(..most.min(self.of_engine.len())).collect();
         let mut taken = Taken { events, cancelled: Vec::new() };
-        let mut allowances: HashMap<Owner, Allowance> = HashMap::new();
+        let mut all_shares: HashMap<Owner, [usize; 2]> = HashMap::new();
         let mut served = VecDeque::new();
         while taken.events.len() < most && taken.cancelled.len() < MAX_CANCELLED {
             let Some(owner) = self.turns.pop_front() else { break };
             let Some(events) = self.by_address.get_mut(&owner) else { continue };
-            let allowance = allowances.entry(owner).or_insert_with(|| Allowance::of(owner));
-            events.take(most - taken.events.len(), allowance, &mut taken);
+            let of_owner = if owner == Owner::Machine { [usize::MAX; 2] } else { SHARES };
+            let shares = all_shares.entry(owner).or_insert(of_owner);
+            events.take(most, shares, &mut taken);
             if events.is_empty() {
                 self.by_address.remove(&owner);
-            } else if events.is_over(allowance) {
+            } else if events.is_over(*shares) {
                 served.push_back(owner);
             } else {
                 self.turns.push_back(owner);
@@ -375,12 +338,12 @@ impl Bridge {
 
     /// Tells Python that a call arrived.
     pub(crate) fn tell_call(&self, call: Arc<CallInfo>) {
-        self.push(|events| events.of_address(call.peer.account.owner).calls.push_back(call));
+        self.push(|events| events.add(call.peer.account.owner, Event::Call(call)));
     }
 
     /// Tells Python something about a call of an owner that it has, or about a connection.
     pub(crate) fn tell_of(&self, owner: Owner, event: Event) {
-        self.push(|events| events.of_address(owner).others.push_back(event));
+        self.push(|events| events.add(owner, event));
     }
 
     /// Tells Python that a call was cancelled, unless the call never reached Python.
@@ -389,7 +352,7 @@ impl Bridge {
             let mut body = locked(&call.body);
             body.cancelled = !body.delivered;
             if body.delivered {
-                events.of_address(call.peer.account.owner).others.push_back(Event::Cancelled(call.id, cause));
+                events.add(call.peer.account.owner, Event::Cancelled(call.id, cause));
             }
         });
     }
@@ -451,6 +414,23 @@ mod tests {
     use crate::limits::Limits;
     use proptest::prelude::*;
 
+    impl CallInfo {
+        /// A call without any content.
+        pub(crate) fn unknown() -> Self {
+            Self {
+                id: 0,
+                method: 0,
+                headers: HeaderMap::new(),
+                frame: None,
+                peer: Arc::new(Peer::unknown()),
+                credentials: None,
+                known: None,
+                generation: 0,
+                body: Mutex::default(),
+            }
+        }
+    }
+
     fn call(id: CallId) -> Arc<CallInfo> {
         Arc::new(CallInfo { id, ..CallInfo::unknown() })
     }
@@ -480,7 +460,7 @@ mod tests {
         bridge.tell_call(call_of(1_001, &ledger, Owner::Machine));
         let taken = ids(&bridge.take(256));
         assert_eq!(taken[..6], [0, 1, 2, 3, 1_000, 1_001]);
-        assert_eq!(taken.len(), CALLS_OF_ADDRESS + 2, "one address has its share of a turn");
+        assert_eq!(taken.len(), SHARES[1] + 2, "one address has its share of a turn");
         let mut rest = Vec::new();
         while is_readable(&bridge) {
             rest.extend(ids(&bridge.take(256)));
@@ -497,7 +477,7 @@ mod tests {
         bridge.tell_of(Owner::Site(2), Event::Message(2, None));
         let taken = bridge.take(256);
         assert!(matches!(taken[EVENTS_IN_A_ROW], Event::Message(2, None)), "{taken:?}");
-        assert_eq!(taken.len(), OTHERS_OF_ADDRESS + 1, "one address has its share of a turn");
+        assert_eq!(taken.len(), SHARES[0] + 1, "one address has its share of a turn");
         assert!(is_readable(&bridge));
     }
 

@@ -25,7 +25,7 @@ use crate::panics::text_of;
 use crate::peer::Owner;
 use crate::remoting::answer::GoAway;
 use crate::shared::{Hits, Method, Shared, Stage};
-use crate::worker_thread;
+use crate::worker;
 
 /// Most events that are handed over in one iteration of the event loop.
 pub const EVENTS_PER_TURN: usize = 256;
@@ -112,7 +112,7 @@ impl Engine {
             let (sender, receiver) = unbounded_channel(); // bounded by max_connections
             workers.push(sender);
             let shared = Arc::clone(&self.shared);
-            self.spawn(format!("engine-{number}"), &left, move || worker_thread::run(shared, number, receiver))?;
+            self.spawn(format!("engine-{number}"), &left, move || worker::run(shared, number, receiver))?;
         }
         let listeners = std::mem::take(&mut *locked(&self.listeners));
         let shared = Arc::clone(&self.shared);

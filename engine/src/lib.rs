@@ -29,7 +29,6 @@ mod scheduler;
 mod shared;
 mod wire;
 mod worker;
-mod worker_thread;
 
 pub use accept::proxy::Network;
 pub use bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage, Notice};

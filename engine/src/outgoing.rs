@@ -79,14 +79,6 @@ impl Outgoing {
         }
         Pin::new(to).poll_flush(cx)
     }
-
-    #[cfg(test)]
-    pub(crate) fn all(mut self) -> Bytes {
-        self.end_part();
-        let parts: Vec<Bytes> = self.parts.into();
-        assert_eq!(parts.iter().map(Bytes::len).sum::<usize>(), self.length);
-        parts.concat().into()
-    }
 }
 
 #[cfg(test)]
@@ -94,6 +86,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tokio::io::AsyncReadExt;
+
+    impl Outgoing {
+        pub(crate) fn all(mut self) -> Bytes {
+            self.end_part();
+            let parts: Vec<Bytes> = self.parts.into();
+            assert_eq!(parts.iter().map(Bytes::len).sum::<usize>(), self.length);
+            parts.concat().into()
+        }
+    }
 
     proptest! {
         #[test]

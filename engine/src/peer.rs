@@ -8,8 +8,6 @@ use ring::digest::{SHA256, digest};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::door::Door;
-#[cfg(test)]
-use crate::ledger::Ledger;
 use crate::ledger::{Account, Hold, Kind};
 
 /// Most certificates that a client may show, and their bytes together. TLS itself takes 64 KiB and needs two or three.
@@ -44,15 +42,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    #[cfg(test)]
-    pub(crate) fn unknown() -> Self {
-        Self::of(
-            SocketAddr::from(([127, 0, 0, 1], 0)),
-            Ledger::new(&crate::limits::Limits::default()).account(Owner::Machine),
-            Door::Grpc,
-        )
-    }
-
     /// The other end of a connection, whose address is written as its protocol does.
     pub(crate) fn of(address: SocketAddr, account: Arc<Account>, door: Door) -> Self {
         let (ip, port) = (address.ip().to_canonical(), address.port());
@@ -111,6 +100,17 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+
+    impl Peer {
+        pub(crate) fn unknown() -> Self {
+            Self::of(
+                SocketAddr::from(([127, 0, 0, 1], 0)),
+                Ledger::new(&crate::limits::Limits::default()).account(Owner::Machine),
+                Door::Grpc,
+            )
+        }
+    }
 
     fn account() -> Arc<Account> {
         Arc::clone(&Peer::unknown().account)

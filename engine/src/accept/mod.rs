@@ -149,12 +149,7 @@ impl Acceptor {
 
     /// Lets in a connection that a proxy forwards, as one of its client.
     async fn let_in_forwarded(self: Rc<Self>, mut stream: TcpStream, proxy: SocketAddr, door: Door) {
-        let account = self.shared.ledger.account(Owner::of(proxy, self.shared.limits.trust_loopback));
-        let peer = Peer::of(proxy, account, door);
-        let place = match peer.account.hold(Kind::Connections, 1) {
-            Ok(place) => place,
-            Err(over) => return self.no_place(&peer, over),
-        };
+        let Some((peer, place)) = self.place_of(proxy, door) else { return };
         let Ok(Ok(source)) = timeout(self.shared.limits.handshake_timeout, proxy::read(&mut stream)).await else {
             return self.refuse("proxy_preamble_missing", &peer, "a proxy sends no preamble of the PROXY protocol");
         };
@@ -165,12 +160,7 @@ impl Acceptor {
     }
 
     fn let_in_from(self: &Rc<Self>, stream: TcpStream, address: SocketAddr, door: Door) {
-        let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
-        let mut peer = Peer::of(address, account, door);
-        let place = match peer.account.hold(Kind::Connections, 1) {
-            Ok(place) => place,
-            Err(over) => return self.no_place(&peer, over),
-        };
+        let Some((mut peer, place)) = self.place_of(address, door) else { return };
         let site = site_of(address.ip());
         if !self.connection_rates.borrow_mut().admit(site, Instant::now()) {
             let rate = self.shared.limits.max_connection_rate;
@@ -246,21 +236,27 @@ impl Acceptor {
         let _ = self.workers[*next].send(Accepted { wire, peer, place, carrier, door });
     }
 
-    fn no_place(&self, peer: &Peer, over: Over) {
-        match over {
-            Over::InAll(most) => {
+    /// A place among the connections for a peer. Refuses the peer if there is none.
+    fn place_of(&self, address: SocketAddr, door: Door) -> Option<(Peer, Hold)> {
+        let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
+        let peer = Peer::of(address, account, door);
+        let (kind, text) = match peer.account.hold(Kind::Connections, 1) {
+            Ok(place) => return Some((peer, place)),
+            Err(Over::InAll(most)) => {
                 let text = format!("{most} connections are open, which is all there may be; further ones are closed");
-                self.refuse("too_many_connections", peer, &text);
+                ("too_many_connections", text)
             }
-            Over::OfAddress(most) => {
+            Err(Over::OfAddress(most)) => {
                 self.shared.counts.refused_of_address.fetch_add(1, Ordering::Relaxed);
                 let text = format!(
                     "its address has {most} connections, which is all that one may have (caller_share_percent of \
                      max_connections); further ones are closed"
                 );
-                self.refuse("too_many_connections_of_address", peer, &text);
+                ("too_many_connections_of_address", text)
             }
-        }
+        };
+        self.refuse(kind, &peer, &text);
+        None
     }
 
     fn refuse(&self, kind: &'static str, peer: &Peer, text: &str) {

@@ -4,6 +4,7 @@
 //! commands, its deadline, and its client's going reach.
 
 pub(crate) mod pending_known;
+pub(crate) mod reading;
 pub(crate) mod request;
 pub(crate) mod responder;
 pub(crate) mod task;
@@ -22,17 +23,17 @@ use h2::server::SendResponse;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::bridge::{Body, CallInfo};
+use crate::bridge::{Body, CallInfo, HeldMessage};
 use crate::cache::key_into;
 use crate::call::pending_known::PendingKnownCall;
+use crate::call::reading::Reading;
 use crate::call::request::{Head, Refusal, give_window_back, head_of, metadata_size};
 use crate::call::responder::Responder;
 use crate::call::task::CallTask;
 use crate::connections::ConnectionHandle;
-use crate::grpc::inflate::Encoding;
 use crate::grpc::message::Assembler;
 use crate::grpc::payload::Payload;
-use crate::grpc::status::{Code, Status};
+use crate::grpc::status::Status;
 use crate::ledger::{Hold, Kind, Over};
 use crate::peer::Peer;
 use crate::shared::Shared;
@@ -124,7 +125,7 @@ pub(crate) fn begin(
         Poll::Ready(Some(Ok(first))) => first,
         Poll::Ready(Some(Err(_))) => return connection.count_cancel(),
         Poll::Ready(None) => {
-            return call.responder.refuse(&no_whole_message());
+            return call.responder.refuse(&Status::no_whole_message());
         }
         Poll::Pending => Bytes::new(),
     };
@@ -219,7 +220,7 @@ impl OpenCall {
     fn ask(mut self, admitted: Admitted, message: Option<Bytes>, body: Option<RecvStream>) {
         let shared = Arc::clone(self.shared());
         let Admitted { place, mut bytes } = admitted;
-        let body = body.map(|body| (body, self.assembler(bytes.split(0))));
+        let reading = body.map(|body| self.reading(body, &mut bytes));
         shared.counts.asked.fetch_add(1, Ordering::Relaxed);
         let known = message.as_ref().and_then(|message| self.known(message));
         let info = Arc::new(CallInfo {
@@ -237,7 +238,7 @@ impl OpenCall {
         if info.known.is_some() && PendingKnownCall::has_room(&self.connection) {
             PendingKnownCall::wait(self, info, place);
         } else {
-            CallTask::spawn(self, info, place, body);
+            CallTask::spawn(self, info, place, reading);
         }
     }
 
@@ -250,41 +251,39 @@ impl OpenCall {
         self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message, &[])
     }
 
-    fn assembler(&self, held: Hold) -> Assembler {
+    /// The reading side, whose bytes count as some do already.
+    fn reading(&self, body: RecvStream, counted: &mut Hold) -> Reading {
         let shared = self.shared();
-        Assembler::new(self.head.of(shared).max_message, &shared.statuses, held)
+        Reading::new(body, Assembler::new(self.head.of(shared).max_message, &shared.statuses, counted.split(0)))
     }
 
     /// Waits for the rest of a request of one message, then answers.
-    async fn receive(mut self, mut admitted: Admitted, first: Bytes, mut body: RecvStream) {
-        let assembler = self.assembler(admitted.bytes.split(0));
+    async fn receive(mut self, mut admitted: Admitted, first: Bytes, body: RecvStream) {
+        let mut reading = self.reading(body, &mut admitted.bytes);
         let patience = Instant::now() + self.shared().limits.body_timeout;
         let until = self.deadline.map_or(patience, |deadline| deadline.min(patience));
         let message = {
             let Self { worker, headers, responder, .. } = &mut self;
             tokio::select! {
                 biased;
-                message = only_message(worker, headers, assembler, first, &mut body) => Some(message),
+                message = reading.only_message(first, worker, headers) => Some(message),
                 () = poll_fn(|cx| responder.poll_gone(cx)) => None,
-                () = sleep_until(until) => Some(Err(Status::deadline_exceeded())),
+                () = sleep_until(until) => Some(Err(Some(Status::deadline_exceeded()))),
             }
         };
         match message {
             None => self.connection.count_cancel(),
-            Some(Ok((message, held))) => {
-                drop(body);
-                if !self.answer_from_cache(&message, None) {
+            Some(Ok(HeldMessage { bytes, held })) => {
+                drop(reading);
+                if !self.answer_from_cache(&bytes, None) {
                     admitted.bytes.merge(held);
-                    self.ask(admitted, Some(message), None);
+                    self.ask(admitted, Some(bytes), None);
                 }
             }
-            Some(Err(status)) => self.responder.refuse(&status),
+            Some(Err(Some(status))) => self.responder.refuse(&status),
+            Some(Err(None)) => {}
         }
     }
-}
-
-fn no_whole_message() -> Status {
-    Status::new(Code::Internal, "the request holds no whole message")
 }
 
 /// Answers a request that is not gRPC, once it has ended. Errors of HTTP/2 at that end are reported first.
@@ -309,39 +308,4 @@ async fn turn_away(
     if let Ok(Ok(())) = ended.await {
         responder.refuse_http(status);
     }
-}
-
-/// Reads a body of one message, and decompresses it.
-async fn only_message(
-    worker: &Worker,
-    headers: &HeaderMap,
-    mut assembler: Assembler,
-    first: Bytes,
-    body: &mut RecvStream,
-) -> Result<(Bytes, Hold), Status> {
-    let mut message = None;
-    let mut chunk = Some(first);
-    while let Some(bytes) = chunk {
-        assembler.feed(&bytes)?;
-        give_window_back(body, bytes.len());
-        drop(bytes);
-        while let Some(next) = assembler.next()? {
-            if message.replace(next).is_some() {
-                return Err(Status::new(Code::Internal, "the request holds more than one message"));
-            }
-        }
-        chunk = match poll_fn(|cx| body.poll_data(cx)).await {
-            None => None,
-            Some(Ok(bytes)) => Some(bytes),
-            Some(Err(_)) => return Err(Status::new(Code::Unavailable, "the connection went")),
-        };
-    }
-    let Some(message) = message.filter(|_| assembler.is_empty()) else {
-        return Err(no_whole_message());
-    };
-    if !message.compressed {
-        return Ok((message.bytes, message.held));
-    }
-    drop(assembler);
-    worker.unpacking.clone().unpack(message, Encoding::of(headers)?).await
 }

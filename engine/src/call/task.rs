@@ -10,20 +10,17 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use http::HeaderMap;
 use tokio::task::spawn_local;
 use tokio::time::{Sleep, sleep, sleep_until};
 
-use crate::bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage};
+use crate::bridge::{CallId, CallInfo, Cause, Command, Event};
 use crate::call::OpenCall;
-use crate::call::request::give_window_back;
+use crate::call::reading::Reading;
 use crate::call::responder::Gone;
-use crate::grpc::inflate::Encoding;
-use crate::grpc::message::Assembler;
 use crate::grpc::status::{Code, Status};
 use crate::ledger::Hold;
-use crate::worker::{Recipient, Worker};
+use crate::worker::Recipient;
 
 /// The commands for one call, until its task takes them.
 #[derive(Debug, Default)]
@@ -52,95 +49,6 @@ impl Mailbox {
         }
         *self.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
-    }
-}
-
-/// A message that is decompressed on the worker of its call.
-type Unpacked = Pin<Box<dyn Future<Output = Result<(Bytes, Hold), Status>>>>;
-
-/// The reading side of a request that streams.
-struct Reading {
-    /// None once its end has arrived.
-    body: Option<RecvStream>,
-    assembler: Assembler,
-    /// Bytes that arrived and that the client's window still lacks: Python has not asked for them.
-    unreleased: usize,
-    /// Python waits for a message.
-    wanted: bool,
-    /// Decompresses the message that Python waits for.
-    unpacking: Option<Unpacked>,
-    /// When the message that has begun must be whole.
-    patience: Option<Pin<Box<Sleep>>>,
-}
-
-impl Reading {
-    /// The message that Python waits for, or None at the end of the request. Fails with the status that the call ends with, or
-    /// with None if the stream has ended.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        worker: &Worker,
-        headers: &HeaderMap,
-    ) -> Poll<Result<Option<HeldMessage>, Option<Status>>> {
-        self.take_in(cx)?;
-        if !self.wanted {
-            return Poll::Pending;
-        }
-        if self.unpacking.is_none() {
-            match self.assembler.next()? {
-                Some(message) if message.compressed => {
-                    let unpacked = worker.unpacking.clone().unpack(message, Encoding::of(headers)?);
-                    self.unpacking = Some(Box::pin(unpacked));
-                }
-                Some(message) => return self.whole(message.bytes, message.held),
-                None => {}
-            }
-        }
-        match (&mut self.unpacking, &mut self.body) {
-            (Some(unpacking), _) => {
-                if let Poll::Ready((bytes, held)) = unpacking.as_mut().poll(cx)? {
-                    return self.whole(bytes, held);
-                }
-            }
-            (None, None) if self.assembler.is_empty() => return Poll::Ready(Ok(None)),
-            (None, None) => {
-                return Poll::Ready(Err(Some(Status::new(Code::Internal, "the request ends within a message"))));
-            }
-            (None, Some(body)) => {
-                give_window_back(body, std::mem::take(&mut self.unreleased));
-                if self.assembler.is_empty() {
-                    return Poll::Pending;
-                }
-            }
-        }
-        let body_timeout = worker.shared.limits.body_timeout;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(body_timeout)));
-        ready!(patience.as_mut().poll(cx));
-        Poll::Ready(Err(Some(Status::deadline_exceeded())))
-    }
-
-    fn whole(&mut self, bytes: Bytes, held: Hold) -> Poll<Result<Option<HeldMessage>, Option<Status>>> {
-        (self.patience, self.unpacking) = (None, None);
-        Poll::Ready(Ok(Some(HeldMessage { bytes, _held: held })))
-    }
-
-    /// Takes the bytes that arrived from HTTP/2, where nothing counts them, whether or not Python waits for them.
-    fn take_in(&mut self, cx: &mut Context<'_>) -> Result<(), Option<Status>> {
-        while let Some(body) = &mut self.body {
-            match body.poll_data(cx) {
-                Poll::Pending => break,
-                Poll::Ready(Some(Ok(bytes))) => {
-                    self.unreleased += bytes.len();
-                    self.assembler.feed(&bytes)?;
-                }
-                Poll::Ready(Some(Err(_))) => return Err(None),
-                Poll::Ready(None) => {
-                    give_window_back(body, std::mem::take(&mut self.unreleased));
-                    self.body = None; // and the trailers with it
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -177,21 +85,14 @@ impl CallTask {
         call: OpenCall,
         info: Arc<CallInfo>,
         place: Hold,
-        body: Option<(RecvStream, Assembler)>,
+        reading: Option<Reading>,
     ) -> Rc<dyn Recipient> {
         let mailbox = Rc::new(Mailbox::default());
         let recipient: Rc<dyn Recipient> = Rc::clone(&mailbox) as Rc<dyn Recipient>;
         call.worker.add_call(info.id, Rc::clone(&recipient));
         let task = Self {
             deadline: call.deadline.map(|at| Box::pin(sleep_until(at))),
-            reading: body.map(|(body, assembler)| Reading {
-                body: Some(body),
-                assembler,
-                unreleased: 0,
-                wanted: false,
-                unpacking: None,
-                patience: None,
-            }),
+            reading,
             call,
             info,
             mailbox,
@@ -280,6 +181,9 @@ impl CallTask {
     fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         let Some(reading) = &mut self.reading else { return Poll::Pending };
         Poll::Ready(match ready!(reading.poll(cx, &self.call.worker, &self.info.headers)) {
+            Ok(None) if reading.ended_within() => {
+                self.refuse(&Status::new(Code::Internal, "the request ends within a message"))
+            }
             Ok(message) => {
                 reading.wanted = false;
                 self.tell(Event::Message(self.info.id, message));

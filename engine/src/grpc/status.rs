@@ -15,7 +15,6 @@ pub(crate) enum Code {
     ResourceExhausted = 8,
     Unimplemented = 12,
     Internal = 13,
-    Unavailable = 14,
     Unauthenticated = 16,
 }
 
@@ -33,6 +32,11 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, text: text.into(), details: None, pushback: None }
+    }
+
+    /// Of a call whose request should have one message.
+    pub(crate) fn no_whole_message() -> Self {
+        Self::new(Code::Internal, "the request holds no whole message")
     }
 
     /// Of a call whose time is over.
@@ -99,16 +103,6 @@ impl Statuses {
         };
         by_kind[LIMITED.iter().position(|limited| *limited == kind).unwrap_or_default()].clone()
     }
-
-    #[cfg(test)]
-    pub(crate) fn unknown() -> Self {
-        let told = |text: &str| (text.to_owned(), Vec::new(), None);
-        Self::new(
-            [(); 4].map(|()| told("too much")),
-            [(); 4].map(|()| told("too much of one address")),
-            told("certificate"),
-        )
-    }
 }
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -156,6 +150,17 @@ fn percent_encoded(text: &str) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Statuses {
+        pub(crate) fn unknown() -> Self {
+            let told = |text: &str| (text.to_owned(), Vec::new(), None);
+            Self::new(
+                [(); 4].map(|()| told("too much")),
+                [(); 4].map(|()| told("too much of one address")),
+                told("certificate"),
+            )
+        }
+    }
 
     #[test]
     fn a_text_travels_percent_encoded() {
