@@ -125,11 +125,7 @@ impl Worker {
     }
 }
 
-/// Serves connections until the engine has ended.
-///
-/// # Errors
-///
-/// The system has no more descriptors, in words.
+/// Serves connections until the engine has ended. Fails, in words, if the system has no more descriptors.
 pub(crate) fn run(shared: Arc<Shared>, number: usize, accepted: UnboundedReceiver<Accepted>) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let worker = Worker::new(shared, number);

@@ -199,7 +199,7 @@ fn of_certificate(problem: &CertificateError) -> String {
     format!("the client's certificate {text}")
 }
 
-/// What a client says of our certificate; None if it says something else.
+/// Returns what a client says of the server's certificate; None if it says something else.
 fn of_alert(alert: AlertDescription) -> Option<&'static str> {
     match alert {
         AlertDescription::UnknownCA => {

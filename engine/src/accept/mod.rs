@@ -85,11 +85,7 @@ struct Acceptor {
     scheduler: Rc<Scheduler>,
 }
 
-/// Accepts until the engine drains.
-///
-/// # Errors
-///
-/// A listener cannot be used, or ended; in words.
+/// Accepts until the engine drains. Fails, in words, if a listener cannot be used, or ended.
 pub(crate) fn run(
     shared: Arc<Shared>,
     listeners: Vec<(std::net::TcpListener, Door)>,
@@ -236,7 +232,7 @@ impl Acceptor {
         let _ = self.workers[*next].send(Accepted { wire, peer, place, carrier, door });
     }
 
-    /// A place among the connections for a peer. Refuses the peer if there is none.
+    /// A slot among the connections for a peer. Refuses the peer if there is no slot.
     fn place_of(&self, address: SocketAddr, door: Door) -> Option<(Peer, Hold)> {
         let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
         let peer = Peer::of(address, account, door);

@@ -1,9 +1,10 @@
 //! TLS of a listener: PEM in, a configuration out that offers HTTP/2 alone.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
@@ -38,11 +39,7 @@ impl ListenerTls {
     }
 }
 
-/// The TLS of a listener.
-///
-/// # Errors
-///
-/// What is wrong with which of the three, in words.
+/// The TLS of a listener. Fails, in words, with what is wrong with which of the three.
 pub(crate) fn listener_tls(certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ListenerTls, String> {
     let chain = certificates(certificate).map_err(|error| problem("certificate", error))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| problem("key", error))?;
@@ -50,17 +47,8 @@ pub(crate) fn listener_tls(certificate: &[u8], key: &[u8], client_ca: Option<&[u
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| problem("protocol versions", error))?;
-    let verifier = match client_ca {
-        None => None,
-        Some(pem) => {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates(pem).map_err(|error| problem("client authorities", error))? {
-                roots.add(authority).map_err(|error| problem("client authorities", error))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            Some(verifier.map_err(|error| problem("client authorities", error))?)
-        }
-    };
+    let verifier = client_ca.map(|pem| verifier_of(pem, provider)).transpose();
+    let verifier = verifier.map_err(|error| problem("client authorities", error))?;
     let builder = match &verifier {
         None => builder.with_no_client_auth(),
         Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
@@ -75,6 +63,15 @@ pub(crate) fn listener_tls(certificate: &[u8], key: &[u8], client_ca: Option<&[u
         config.send_tls13_tickets = 0;
     }
     Ok(ListenerTls { config: Arc::new(config), verifier, client_ca: client_ca.map(<[u8]>::to_vec) })
+}
+
+/// Verifies clients by these authorities.
+fn verifier_of(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn Error>> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(pem)? {
+        roots.add(authority)?;
+    }
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -40,7 +40,7 @@ impl Reading {
         Self { body: Some(body), assembler, unreleased: 0, wanted: false, unpacking: None, patience: None }
     }
 
-    /// Reads a request of one message, of which some bytes have come. Fails as `poll` does.
+    /// Reads a request of one message, whose first bytes have come already. Fails as `poll` does.
     pub(crate) async fn only_message(
         &mut self,
         first: Bytes,

@@ -14,7 +14,7 @@ use crate::outgoing::Outgoing;
 /// Bytes that are gathered at most: what fills a record of TLS. A larger write is not copied.
 const FULL: usize = 16 << 10;
 
-/// What has been written to a connection and has not left. Before the first poll, each write leaves at once.
+/// Bytes that have been written to a connection and have not left. Before the first poll, each write leaves at once.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     /// Between the beginning of a poll and its end.

@@ -1,7 +1,6 @@
 //! One connection: its preface, its polls, its keepalive, its end.
 
 pub(crate) mod budget;
-pub(crate) mod crossing;
 pub(crate) mod errors;
 pub(crate) mod gathered;
 pub(crate) mod keepalive;
@@ -79,8 +78,25 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     }
     let pace = Paced::new(wire);
     let mut slice = worker.scheduler.of(peer.account.owner);
-    let Ok(Ok(http2)) = slice.run(timeout(patience, builder(&worker).handshake(pace.same()))).await else { return };
-    Connection::new(http2, pace, Rc::clone(&worker), Arc::new(peer), slice).await;
+    let Ok(Ok(mut http2)) = slice.run(timeout(patience, builder(&worker).handshake(pace.same()))).await else { return };
+    let handle = worker.connections.add(peer.account.owner);
+    let limits = &worker.shared.limits;
+    let connection = Connection {
+        pings: http2.ping_pong(),
+        http2,
+        pace,
+        unsent: Counted::new(&handle.waiting, 0),
+        worker: Rc::clone(&worker),
+        handle,
+        authorities_generation: peer.authorities_generation,
+        peer: Arc::new(peer),
+        keepalive: Keepalive::new(limits.keepalive, limits.keepalive_timeout),
+        keepalive_timer: Box::pin(sleep(limits.keepalive)),
+        draining: false,
+        closing: false,
+        slice,
+    };
+    connection.await;
     worker.connections.report();
 }
 
@@ -156,37 +172,6 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(
-        mut http2: h2::server::Connection<Paced<Wire>, Payload>,
-        pace: Paced<Wire>,
-        worker: Rc<Worker>,
-        peer: Arc<Peer>,
-        slice: Slice,
-    ) -> Self {
-        let handle = worker.connections.add(peer.account.owner);
-        let limits = &worker.shared.limits;
-        let keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout);
-        let keepalive_timer = Box::pin(sleep(limits.keepalive));
-        let pings = http2.ping_pong();
-        let authorities_generation = peer.authorities_generation;
-        let unsent = Counted::new(&handle.waiting, 0);
-        Self {
-            http2,
-            pace,
-            unsent,
-            worker,
-            handle,
-            peer,
-            keepalive,
-            keepalive_timer,
-            pings,
-            authorities_generation,
-            draining: false,
-            closing: false,
-            slice,
-        }
-    }
-
     /// Looks whether the connection should go. Returns whether it must end now.
     fn poll_end(&mut self) -> bool {
         let shared = &self.worker.shared;
@@ -232,7 +217,6 @@ impl Connection {
         self.check_certificate();
         if !self.draining && (stage >= Stage::Draining || self.handle.is_refused.get()) {
             self.draining = true;
-            self.pace.state().say_farewell();
             self.http2.graceful_shutdown();
         }
         false

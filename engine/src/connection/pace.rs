@@ -17,7 +17,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::connection::budget::Budget;
-use crate::connection::crossing::Crossing;
 use crate::connection::errors::{ErrorScan, ReportedError};
 use crate::connection::gathered::Gathered;
 use crate::connection::scan::FrameScan;
@@ -54,7 +53,7 @@ pub(crate) struct Paced<T>(Rc<RefCell<Pace<T>>>);
 pub(crate) struct Pace<T> {
     /// The connection itself.
     pub(crate) inner: T,
-    /// What has been written and has not left.
+    /// Bytes that have been written and have not left.
     pub(crate) gathered: Gathered,
     /// When something was last read.
     pub(crate) read_at: Instant,
@@ -85,8 +84,6 @@ pub(crate) struct Pace<T> {
     pause: Option<Pin<Box<Sleep>>>,
     /// What has been read and waits for the next poll.
     held_back: Bytes,
-    /// From GOAWAY on, all bytes that are read go through this.
-    crossing: Option<Crossing>,
     error_scan: ErrorScan,
 }
 
@@ -113,7 +110,6 @@ impl<T> Paced<T> {
             flooded_since: None,
             pause: None,
             held_back: Bytes::new(),
-            crossing: None,
             error_scan: ErrorScan::default(),
         })))
     }
@@ -149,20 +145,8 @@ impl<T> Pace<T> {
         self.fields = self.fields.saturating_add(answered.saturating_mul(REFUSED_BLOCK));
     }
 
-    /// The client is told to go.
-    pub(crate) fn say_farewell(&mut self) {
-        self.crossing = Some(Crossing::new(self.scan.frames, self.scan.highest));
-    }
-
     fn next_turn(&mut self) {
         (self.control_before, self.control, self.bytes) = (self.control, 0, 0);
-    }
-
-    fn or_next_turn(&mut self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
-        if polled.is_pending() && self.held_back.is_empty() {
-            self.next_turn();
-        }
-        polled
     }
 
     /// How many of the bytes may be passed on.
@@ -226,9 +210,7 @@ impl<T: AsyncRead + Unpin> Pace<T> {
         if self.over {
             return Poll::Pending;
         }
-        let polled = if let Some(crossing) = self.crossing.take() {
-            self.poll_crossing(crossing, cx, buffer)
-        } else if self.control.max(self.control_before) >= CAREFUL_FROM {
+        let polled = if self.control.max(self.control_before) >= CAREFUL_FROM {
             let mut few = [0; CAREFUL_READ];
             let room = few.len().min(buffer.remaining());
             let mut part = ReadBuf::new(&mut few[..room]);
@@ -238,7 +220,10 @@ impl<T: AsyncRead + Unpin> Pace<T> {
         } else {
             self.poll_bytes(cx, buffer)
         };
-        self.or_next_turn(polled)
+        if polled.is_pending() && self.held_back.is_empty() {
+            self.next_turn();
+        }
+        polled
     }
 
     /// Reads as far as calls may begin, and holds the rest back.
@@ -260,32 +245,6 @@ impl<T: AsyncRead + Unpin> Pace<T> {
             }
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// Reads, and leaves out what must be.
-    fn poll_crossing(
-        &mut self,
-        mut crossing: Crossing,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let mut polled = Poll::Ready(Ok(()));
-        if crossing.out.is_empty() {
-            let mut few = [0; CAREFUL_READ];
-            let mut part = ReadBuf::new(&mut few);
-            polled = self.poll_bytes(cx, &mut part);
-            crossing.put(part.filled());
-            if !part.filled().is_empty() && crossing.out.is_empty() {
-                cx.waker().wake_by_ref(); // an empty answer would mean the end
-                polled = Poll::Pending;
-            }
-        }
-        let out = &mut crossing.out;
-        let passed = out.len().min(buffer.remaining());
-        buffer.put_slice(&out[..passed]);
-        out.advance(passed);
-        self.crossing = Some(crossing);
-        polled
     }
 }
 

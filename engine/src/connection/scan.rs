@@ -1,9 +1,9 @@
 //! The frames of a connection: where its wire stands, how many begin calls, and how many are frames of control.
 
 /// Bytes of the head of a frame.
-pub(crate) const HEAD: usize = 9;
+const HEAD: usize = 9;
 
-pub(crate) const HEADERS: u8 = 1;
+const HEADERS: u8 = 1;
 
 /// Bytes of a block of fields above which it counts as much for each as a frame of control: few bytes can stand for many fields.
 const PLAIN_BLOCK: usize = 128;
@@ -18,9 +18,9 @@ pub(crate) struct Frames {
     /// The head of the frame.
     pub(crate) head: [u8; HEAD],
     /// How much of the next head has come.
-    pub(crate) have: usize,
+    have: usize,
     /// How much of the payload is to come.
-    pub(crate) rest: usize,
+    rest: usize,
 }
 
 /// A piece of a frame.
@@ -55,7 +55,7 @@ impl Frames {
     }
 
     /// The stream of the frame whose head is whole.
-    pub(crate) fn stream(&self) -> u32 {
+    fn stream(&self) -> u32 {
         let [.., a, b, c, d] = self.head;
         u32::from_be_bytes([a, b, c, d]) & 0x7FFF_FFFF
     }
@@ -77,9 +77,9 @@ pub(crate) struct Seen {
 /// Counts the frames in what is read.
 #[derive(Debug, Default)]
 pub(crate) struct FrameScan {
-    pub(crate) frames: Frames,
+    frames: Frames,
     /// The highest stream that was begun.
-    pub(crate) highest: u32,
+    highest: u32,
 }
 
 impl FrameScan {

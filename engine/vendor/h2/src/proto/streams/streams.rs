@@ -769,7 +769,9 @@ impl Inner {
                     &mut self.counts,
                     res,
                 );
-            } else {
+            } else if id <= self.actions.recv.max_stream_id() {
+                // namesrv: a greater ID is of a stream that GOAWAY ignores, as for
+                // HEADERS and DATA.
                 self.actions
                     .ensure_not_idle(self.counts.peer(), id)
                     .map_err(Error::library_go_away)?;
