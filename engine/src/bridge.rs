@@ -441,7 +441,7 @@ mod tests {
     }
 
     fn call_of(id: CallId, ledger: &Arc<Ledger>, owner: Owner) -> Arc<CallInfo> {
-        let peer = Arc::new(Peer::of(([10, 0, 0, 1], 1).into(), ledger.account(owner), crate::door::Door::Grpc));
+        let peer = Arc::new(Peer::of(([10, 0, 0, 1], 1).into(), ledger.account(owner), crate::accept::Door::Grpc));
         Arc::new(CallInfo { id, peer, ..CallInfo::unknown() })
     }
 

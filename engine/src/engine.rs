@@ -14,10 +14,9 @@ use tokio::time::Instant;
 
 use crate::accept::rates::Rates;
 use crate::accept::tls::listener_tls;
-use crate::accept::{self, listener_of};
+use crate::accept::{self, Door, listener_of};
 use crate::bridge::{CallId, CallInfo, Command, Event, locked};
 use crate::cache::{Answer, Cache, key_into};
-use crate::door::Door;
 use crate::grpc::status::Statuses;
 use crate::ledger::{CALLS, Kind};
 use crate::limits::Limits;

@@ -55,11 +55,6 @@ impl Known {
         (expected.as_ref().map(Digest::as_ref) == digest_of(body).as_ref().map(Digest::as_ref)).then_some(number)
     }
 
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.numbers.read().unwrap_or_else(PoisonError::into_inner).by_key.is_empty()
-    }
-
     /// Gives the request of a call a number instead of the one that it had. False if the request is too long, the caller
     /// is not identified, or the call is of older permits.
     pub(crate) fn put(&self, call: &CallInfo, request: &[u8], body: &[u8], number: u64) -> bool {

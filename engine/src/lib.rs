@@ -12,7 +12,6 @@ mod call;
 mod classes;
 mod connection;
 mod connections;
-mod door;
 mod engine;
 mod grpc;
 mod known;
@@ -31,8 +30,8 @@ mod wire;
 mod worker;
 
 pub use accept::proxy::Network;
+pub use accept::{Door, TlsMode};
 pub use bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage, Notice};
-pub use door::{Door, TlsMode};
 pub use engine::{EVENTS_PER_TURN, Engine, Setup};
 pub use grpc::status::{Explanation, Statuses, trailers as status_trailers};
 pub use ledger::Kind;

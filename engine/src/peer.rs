@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::door::Door;
+use crate::accept::Door;
 use crate::ledger::{Account, Hold, Kind};
 
 /// Most certificates that a client may show, and their bytes together. TLS itself takes 64 KiB and needs two or three.

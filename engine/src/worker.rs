@@ -11,11 +11,10 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::accept::Accepted;
+use crate::accept::{Accepted, Door};
 use crate::bridge::{CallId, Command, Inbox, call_id};
 use crate::connection;
 use crate::connections::{ConnectionHandle, Connections};
-use crate::door::Door;
 use crate::grpc::inflate::Unpacking;
 use crate::remoting;
 use crate::remoting::incoming::READ;
@@ -85,12 +84,6 @@ impl Worker {
         drop(removed); // outside of the borrow: what it holds may come back here
     }
 
-    /// Forgets all calls: each may hold this worker.
-    pub(crate) fn remove_all_calls(&self) {
-        let removed = self.recipients.take();
-        drop(removed);
-    }
-
     /// Refuses a connection. Its calls end once `wake_refused` has woken them: they may have run before it.
     pub(crate) fn refuse(&self, connection: &ConnectionHandle) {
         connection.is_refused.set(true);
@@ -154,7 +147,7 @@ async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
         }
         worker.wake_refused();
         if stage == Stage::Leaving || (stage > Stage::Serving && !accepting && worker.connections.is_empty()) {
-            worker.remove_all_calls();
+            drop(worker.recipients.take()); // each may hold the worker
             return;
         }
     }

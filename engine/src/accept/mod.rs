@@ -28,7 +28,6 @@ use tokio_util::either::Either;
 use crate::accept::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
 use crate::accept::rates::Rates;
 use crate::accept::tls::ALPN;
-use crate::door::{Door, TlsMode};
 use crate::ledger::{Hold, Kind, Over};
 use crate::peer::{Owner, Peer, site_of};
 use crate::remoting::patience::IDLE;
@@ -50,6 +49,26 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Most bytes that TLS keeps for a client that does not read, a record. Only the connection itself counts them.
 const TLS_BUFFER: usize = 16 << 10;
+
+/// What is spoken at a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// gRPC, over TLS once there are certificates.
+    Grpc,
+    /// `RocketMQ`'s protocol.
+    Remoting(TlsMode),
+}
+
+/// Whether `RocketMQ`'s protocol is spoken over TLS (`RocketMQ`: `TlsMode`). The first byte of a connection tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Never.
+    Disabled,
+    /// If the client wants it.
+    Permissive,
+    /// Always.
+    Enforcing,
+}
 
 /// An accepted connection.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 //! A call whose answer is in the cache ends in the poll that read it. Any other gets a task, which is what Python's
 //! commands, its deadline, and its client's going reach.
 
-pub(crate) mod pending_known;
 pub(crate) mod reading;
 pub(crate) mod request;
 pub(crate) mod responder;
@@ -25,11 +24,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bridge::{Body, CallInfo, HeldMessage};
 use crate::cache::key_into;
-use crate::call::pending_known::PendingKnownCall;
 use crate::call::reading::Reading;
 use crate::call::request::{Head, Refusal, give_window_back, head_of, metadata_size};
 use crate::call::responder::Responder;
-use crate::call::task::CallTask;
+use crate::call::task::{CallTask, PendingKnownCall};
 use crate::connections::ConnectionHandle;
 use crate::grpc::message::Assembler;
 use crate::grpc::payload::Payload;

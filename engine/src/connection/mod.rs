@@ -1,6 +1,5 @@
 //! One connection: its preface, its polls, its keepalive, its end.
 
-pub(crate) mod budget;
 pub(crate) mod errors;
 pub(crate) mod gathered;
 pub(crate) mod keepalive;
@@ -329,9 +328,9 @@ impl Future for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accept::Door;
     use crate::bridge::{Cause, Event};
     use crate::connections::LATE;
-    use crate::door::Door;
     use crate::ledger::Kind;
     use crate::limits::Limits;
     use crate::peer::Owner;

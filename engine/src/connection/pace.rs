@@ -16,7 +16,6 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::connection::budget::Budget;
 use crate::connection::errors::{ErrorScan, ReportedError};
 use crate::connection::gathered::Gathered;
 use crate::connection::scan::FrameScan;
@@ -43,6 +42,55 @@ const MAX_FLOOD: Duration = Duration::from_secs(5);
 /// After so many frames of control in this poll or the one before, this much is read at a time, to end soon after the budget.
 const CAREFUL_READ: usize = 1 << 10;
 const CAREFUL_FROM: u32 = 8;
+
+/// Frames of control a second, beyond those that are earned. Honest clients send a few for each call.
+const RATE: u32 = 2_000;
+
+/// Frames of control that may come at once.
+const BURST: u32 = 4_000;
+
+/// Frames of control that a call earns.
+const PER_CALL: u32 = 4;
+
+/// Bytes that are written for each frame of control that is earned: readers answer a few KiB with a `WINDOW_UPDATE`.
+const BYTES_PER_FRAME: usize = 2 << 10;
+
+/// The frames of control that a connection may send.
+#[derive(Debug)]
+struct Budget {
+    left: f64,
+    at: Instant,
+    /// Calls that have come since.
+    calls: u32,
+    /// Bytes that have been written since.
+    written: usize,
+}
+
+impl Budget {
+    fn new(now: Instant) -> Self {
+        Self { left: f64::from(BURST), at: now, calls: 0, written: 0 }
+    }
+
+    /// Frames of control have come.
+    fn spend(&mut self, control: u32, now: Instant) {
+        let earned = (now - self.at).as_secs_f64() * f64::from(RATE);
+        let written = u32::try_from(self.written / BYTES_PER_FRAME).unwrap_or(u32::MAX);
+        self.written %= BYTES_PER_FRAME;
+        self.at = now;
+        let more = earned + f64::from(written) + f64::from(std::mem::take(&mut self.calls)) * f64::from(PER_CALL);
+        self.left = (self.left + more - f64::from(control)).min(f64::from(BURST));
+    }
+
+    /// How long to wait before anything more is read.
+    fn debt(&self) -> Option<Duration> {
+        (self.left < 0.0).then(|| Duration::from_secs_f64(-self.left / f64::from(RATE)))
+    }
+
+    /// Calls have come.
+    fn called(&mut self, calls: u32) {
+        self.calls = self.calls.saturating_add(calls); // a client may send no frame of control for years
+    }
+}
 
 /// A connection that is read in polls and within its budget, and written to in polls. HTTP/2 has it, and what polls HTTP/2.
 #[derive(Debug)]
@@ -181,7 +229,7 @@ impl<T> Pace<T> {
         if debt.is_some() {
             let since = *self.flooded_since.get_or_insert(now);
             self.flood = now - since > MAX_FLOOD;
-        } else if self.budget.has(CONTROL_PER_TURN) {
+        } else if self.budget.left > f64::from(CONTROL_PER_TURN) {
             self.flooded_since = None;
         }
     }
@@ -256,7 +304,7 @@ impl<T: AsyncWrite + Unpin> Pace<T> {
 
     fn poll_write(&mut self, cx: &mut Context<'_>, pieces: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let written = ready!(self.gathered.poll_write(&mut self.inner, cx, pieces))?;
-        self.budget.wrote(written);
+        self.budget.written += written;
         let mut left = written;
         for piece in pieces {
             let piece = &piece[..piece.len().min(left)];
@@ -305,7 +353,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::budget::{BURST, RATE};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -435,5 +482,15 @@ mod tests {
         let begun = Instant::now();
         read_in_turns(Paced::new(server), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn calls_of_years_without_a_frame_of_control_are_counted_without_overflow() {
+        let now = Instant::now();
+        let mut budget = Budget::new(now);
+        budget.called(u32::MAX);
+        budget.called(2);
+        budget.spend(2 * BURST, now);
+        assert!(budget.debt().is_none(), "the calls earned more than that");
     }
 }

@@ -1,6 +1,5 @@
 //! What Python sees. Nothing here runs on a thread of the engine.
 
-mod calls;
 mod engine;
 
 use pyo3::exceptions::PyValueError;
@@ -10,8 +9,7 @@ use crate::accept::tls::listener_tls;
 use crate::bridge::Cause;
 use crate::grpc::pieces;
 use crate::panics::tell_panics_in_lines;
-use calls::{PyCall, PyKnown};
-use engine::PyEngine;
+use engine::{PyCall, PyEngine, PyKnown};
 
 // Kinds of events; an iteration of the event loop takes them as numbers.
 const CALL: u8 = 0;

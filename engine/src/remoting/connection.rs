@@ -317,10 +317,7 @@ impl Connection {
     /// The number by which Python knows a request.
     fn number_of(&self, method: u16, frame: &FrameInfo, request: &[u8]) -> Option<u64> {
         let shared = &self.worker.shared;
-        let may_be_known = shared.methods[usize::from(method)].requests.as_ref()?.may_be_known;
-        if !may_be_known || shared.known.is_empty() {
-            return None;
-        }
+        shared.methods[usize::from(method)].requests.as_ref().filter(|requests| requests.may_be_known)?;
         let ((key, body), mut buffer) = (frame.known_key(request)?, self.worker.key.borrow_mut());
         shared.known.number_of(&mut buffer, method, self.credentials.as_ref(), &key, body)
     }
