@@ -5,7 +5,7 @@
 //! A call brings one event, and at most one more of each kind at a time, so the list is bounded by the calls under way.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -305,7 +305,8 @@ impl Events {
 #[derive(Debug)]
 pub(crate) struct Bridge {
     events: Mutex<Events>,
-    wake: OwnedFd,
+    /// Readable while there are events.
+    pub(crate) wake: OwnedFd,
     inboxes: Vec<Arc<Inbox>>,
 }
 
@@ -317,11 +318,6 @@ impl Bridge {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             inboxes: (0..threads).map(|_| Arc::default()).collect(),
         })
-    }
-
-    /// Readable while there are events.
-    pub(crate) fn wakeup(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
     }
 
     pub(crate) fn inbox(&self, thread: usize) -> Arc<Inbox> {

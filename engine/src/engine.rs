@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -137,7 +137,7 @@ impl Engine {
     /// Readable while there are events.
     #[must_use]
     pub fn wakeup(&self) -> BorrowedFd<'_> {
-        self.shared.bridge.wakeup()
+        self.shared.bridge.wake.as_fd()
     }
 
     /// The oldest events, `EVENTS_PER_TURN` at most.

@@ -90,17 +90,6 @@ async fn calls_that_began_before_permits_were_read_anew_teach_the_engine_nothing
 }
 
 #[tokio::test]
-async fn a_call_over_tls_is_answered_and_one_without_it_is_not() {
-    let certificate = Certificate::new();
-    let served = Served::with_tls(Limits::default(), &certificate);
-    let mut client = served.connect_with_tls(&certificate).await;
-    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
-    let mut plain = Raw::connect(served.address).await;
-    while plain.next().await.is_some() {}
-    assert_eq!(served.stat("refused_connections"), 1);
-}
-
-#[tokio::test]
 async fn calls_end_when_the_certificate_of_their_connection_is_no_longer_accepted() {
     let [shown, leaving, staying] = [Certificate::new(), Certificate::new(), Certificate::new()];
     let served = Served::with_client_certificates(&shown, &[&leaving, &staying]);

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use harness::{KEPT, NEVER, SLOW, STREAM, Served, call};
-use http::Request;
 use namesrv_engine::Limits;
 
 #[tokio::test]
@@ -47,9 +46,7 @@ async fn beyond_the_calls_under_way_another_one_is_refused_and_hits_are_not() {
     call(&mut client, KEPT, b"topic", "5S").await;
     let mut other = client.clone();
     let slow = tokio::spawn(async move { call(&mut other, SLOW, NEVER, "2S").await });
-    while served.stat("calls_under_way") == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    served.until("calls_under_way", 1).await;
     assert_eq!(call(&mut client, SLOW, NEVER, "5S").await.1, "8");
     assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
     assert_eq!(slow.await.expect("ends").1, "4");
@@ -67,56 +64,4 @@ async fn beyond_the_connections_another_one_is_closed() {
     });
     assert!(closed.await.expect("in time"));
     assert_eq!(served.stat("refused_connections"), 1);
-}
-
-#[tokio::test]
-async fn readers_that_take_nothing_are_closed_when_all_together_hold_too_much() {
-    let limits = Limits { max_waiting: 1 << 20, cache_bytes: 64 << 20, ..Limits::default() };
-    let served = Served::with(limits);
-    let large = vec![7; 60_000];
-    let mut honest = served.connect().await;
-    assert_eq!(call(&mut honest, KEPT, &large, "5S").await.1, "0");
-    let socket = tokio::net::TcpStream::connect(served.address).await.expect("connects");
-    let mut builder = h2::client::Builder::new();
-    let (client, connection) =
-        builder.initial_window_size(0).handshake::<_, Bytes>(socket).await.expect("shakes hands");
-    let gone = tokio::spawn(connection);
-    let mut client = client.ready().await.expect("ready");
-    let mut held = Vec::new();
-    for _ in 0..40 {
-        let request = Request::post(format!("http://here{KEPT}"))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers");
-        let Ok((response, mut body)) = client.send_request(request.body(()).expect("valid"), false) else { break };
-        let length = u32::try_from(large.len()).expect("short").to_be_bytes();
-        if body.send_data([&[0][..], &length, &large].concat().into(), true).is_err() {
-            break;
-        }
-        held.push(response);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    drop(tokio::time::timeout(Duration::from_secs(10), gone).await.expect("it is closed"));
-    assert_eq!(served.stat("closed_for_waiting"), 1);
-    assert_eq!(call(&mut honest, KEPT, &large, "5S").await.1, "0");
-}
-
-#[tokio::test]
-async fn a_drained_connection_ends_when_its_calls_have_ended() {
-    let served = Served::with(Limits::default());
-    let mut client = served.connect().await;
-    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
-    let mut other = client.clone();
-    let under_way = tokio::spawn(async move { call(&mut other, SLOW, NEVER, "300m").await });
-    while served.stat("calls_under_way") == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    served.engine.stop(1);
-    assert_eq!(under_way.await.expect("ends").1, "4", "it is let go on to its own end");
-    tokio::time::timeout(Duration::from_secs(5), async {
-        while served.stat("connections") > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("the connection ends");
 }

@@ -26,7 +26,8 @@ struct Held {
 
 #[derive(Debug)]
 pub(super) struct Dependencies {
-    by_name: HashMap<Name, Index, BuildHasherDefault<Hashed>>,
+    /// Those that answers have.
+    pub(super) by_name: HashMap<Name, Index, BuildHasherDefault<Hashed>>,
     held: Vec<Held>,
     free: Vec<Index>,
     rough: Box<[u64]>,
@@ -86,12 +87,6 @@ impl Dependencies {
             }
         }
     }
-
-    /// How many dependencies answers have.
-    #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
-        self.by_name.len()
-    }
 }
 
 fn rough_entry(name: Name) -> usize {
@@ -100,7 +95,7 @@ fn rough_entry(name: Name) -> usize {
 
 /// The names are hashes already.
 #[derive(Debug, Default)]
-struct Hashed(u64);
+pub(super) struct Hashed(u64);
 
 impl Hasher for Hashed {
     fn finish(&self) -> u64 {

@@ -122,7 +122,7 @@ impl Cache {
     /// The answer to a key, if it is true now.
     pub fn find(&self, key: &[u8]) -> Option<Hit> {
         let inner = self.read();
-        let entry = inner.found.get(key).or_else(|| inner.absent.get(key))?;
+        let entry = inner.found.entries.get(key).or_else(|| inner.absent.entries.get(key))?;
         let good = inner.cleared <= entry.generation
             && entry.dependencies.iter().all(|index| inner.dependencies.generation(*index) <= entry.generation);
         good.then(|| {

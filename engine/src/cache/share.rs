@@ -65,10 +65,6 @@ impl Share {
         Self { most, bytes: 0, entries: HashMap::new(), order: VecDeque::new(), random }
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
-        self.entries.get(key)
-    }
-
     /// Keeps an entry that has its dependencies already, and returns whether it fit. They are given back with it.
     pub(super) fn put(&mut self, key: &[u8], answer_size: usize, mut entry: Entry, all: &mut Dependencies) -> bool {
         entry.size = OVERHEAD + 2 * key.len() + answer_size + DEPENDENCY_SIZE * entry.dependencies.len();
