@@ -26,7 +26,7 @@ struct Held {
 
 #[derive(Debug)]
 pub(super) struct Dependencies {
-    /// Those that answers have.
+    /// Dependencies that answers have.
     pub(super) by_name: HashMap<Name, Index, BuildHasherDefault<Hashed>>,
     held: Vec<Held>,
     free: Vec<Index>,

@@ -68,52 +68,42 @@ mod tests {
     const AFTER: Duration = Duration::from_secs(5);
     const TIMEOUT: Duration = Duration::from_secs(3);
 
-    fn keepalive() -> Keepalive {
-        Keepalive::new(AFTER, TIMEOUT)
+    /// The keepalive of a peer that was pinged, the time of the ping, and the time at which its answer is due.
+    fn pinged() -> (Keepalive, Instant, Instant) {
+        let (mut keepalive, read_at) = (Keepalive::new(AFTER, TIMEOUT), Instant::now());
+        let (now, due) = (read_at + AFTER, read_at + AFTER + TIMEOUT);
+        assert_eq!(keepalive.next(now - TIMEOUT, read_at, false), Next::Wait(now));
+        assert_eq!(keepalive.next(now, read_at, false), Next::Ping(due));
+        (keepalive, now, due)
     }
 
     #[test]
     fn a_peer_that_falls_silent_is_closed_after_both_times() {
-        let (mut keepalive, begin) = (keepalive(), Instant::now());
-        let last_read = begin + Duration::from_secs(1);
-        assert_eq!(keepalive.next(begin + AFTER, last_read, false), Next::Wait(last_read + AFTER));
-        assert_eq!(keepalive.next(last_read + AFTER, last_read, false), Next::Ping(last_read + AFTER + TIMEOUT));
-        let due = last_read + AFTER + TIMEOUT;
-        assert_eq!(keepalive.next(due, last_read, false), Next::Wait(due + LAST_LOOK));
-        assert_eq!(keepalive.next(due + LAST_LOOK, last_read, false), Next::Close);
+        let (mut keepalive, pinged, due) = pinged();
+        assert_eq!(keepalive.next(due, pinged - AFTER, false), Next::Wait(due + LAST_LOOK));
+        assert_eq!(keepalive.next(due + LAST_LOOK, pinged - AFTER, false), Next::Close);
     }
 
     #[test]
-    fn a_peer_that_answers_the_ping_stays() {
-        let (mut keepalive, begin) = (keepalive(), Instant::now());
-        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
-        let answered = begin + AFTER + Duration::from_millis(1);
-        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, answered, false), Next::Wait(answered + AFTER));
-    }
-
-    #[test]
-    fn an_answer_in_the_same_instant_as_the_ping_counts() {
-        let (mut keepalive, begin) = (keepalive(), Instant::now());
-        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
-        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, begin + AFTER, false), Next::Wait(begin + AFTER + AFTER));
+    fn a_peer_that_answers_the_ping_stays_even_if_it_does_in_the_same_instant() {
+        for after in [Duration::ZERO, Duration::from_millis(1)] {
+            let (mut keepalive, pinged, due) = pinged();
+            assert_eq!(keepalive.next(due, pinged + after, false), Next::Wait(pinged + after + AFTER));
+        }
     }
 
     #[test]
     fn a_peer_whose_answer_we_have_not_read_is_given_time() {
-        let (mut keepalive, begin) = (keepalive(), Instant::now());
-        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
-        let due = begin + AFTER + TIMEOUT;
-        assert_eq!(keepalive.next(due, begin, true), Next::Wait(due + TIMEOUT));
+        let (mut keepalive, pinged, due) = pinged();
+        assert_eq!(keepalive.next(due, pinged - AFTER, true), Next::Wait(due + TIMEOUT));
         let due = due + TIMEOUT;
-        assert_eq!(keepalive.next(due, begin, false), Next::Wait(due + LAST_LOOK), "nothing was left unread");
+        assert_eq!(keepalive.next(due, pinged - AFTER, false), Next::Wait(due + LAST_LOOK), "nothing was left unread");
     }
 
     #[test]
     fn an_answer_that_is_seen_at_the_last_look_counts() {
-        let (mut keepalive, begin) = (keepalive(), Instant::now());
-        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
-        let due = begin + AFTER + TIMEOUT;
-        assert_eq!(keepalive.next(due, begin, false), Next::Wait(due + LAST_LOOK));
+        let (mut keepalive, pinged, due) = pinged();
+        assert_eq!(keepalive.next(due, pinged - AFTER, false), Next::Wait(due + LAST_LOOK));
         let seen = due + LAST_LOOK;
         assert_eq!(keepalive.next(seen, seen, false), Next::Wait(seen + AFTER));
     }

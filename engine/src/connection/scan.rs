@@ -160,16 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_their_bodies_are_no_frames_of_control() {
-        let wire = [frame(1, 4, 40), frame(0, 1, 5), frame(0, 0, 100)].concat();
-        assert_eq!(scanned(&wire), Seen { control: 0, calls: 1, bytes: wire.len(), turn: 0 });
-    }
-
-    #[test]
-    fn everything_else_is_and_so_are_tiny_pieces_of_bodies() {
-        let wire =
-            [frame(4, 0, 6), frame(6, 0, 8), frame(8, 0, 4), frame(3, 0, 4), frame(0, 0, 1), frame(99, 0, 0)].concat();
-        assert_eq!(scanned(&wire), Seen { control: 6, calls: 0, bytes: wire.len(), turn: 6 });
+    fn all_but_calls_and_their_bodies_are_frames_of_control() {
+        let calls = [frame(1, 4, 40), frame(0, 1, 5), frame(0, 0, 100)].concat();
+        assert_eq!(scanned(&calls), Seen { control: 0, calls: 1, bytes: calls.len(), turn: 0 });
+        let others =
+            [(4, 6), (6, 8), (8, 4), (3, 4), (0, 1), (99, 0)].map(|(kind, length)| frame(kind, 0, length)).concat();
+        assert_eq!(scanned(&others), Seen { control: 6, calls: 0, bytes: others.len(), turn: 6 });
     }
 
     proptest! {
@@ -184,14 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_no_call_and_cost_what_fields_do() {
-        let wire = [frame(1, 4, 40), frame(1, 5, 1_000)].concat();
-        let seen = scanned(&wire);
+    fn trailers_cost_what_fields_do_and_short_blocks_of_many_are_work() {
+        let seen = scanned(&[frame(1, 4, 40), frame(1, 5, 1_000)].concat());
         assert_eq!((seen.calls, seen.control), (1, 1_001));
-    }
-
-    #[test]
-    fn a_block_of_many_fields_is_work_even_if_it_is_short() {
         let of_450_references = frame(1, 5, 590);
         assert!(scanned(&of_450_references).turn > 25);
     }

@@ -140,7 +140,7 @@ mod tests {
     fn all_half_messages_together_are_bounded_and_given_back() {
         let all = ledger(20);
         let mut one = assembler_of(100, &all);
-        one.feed(&framed(&[1; 15]).slice_off(15)).expect("fits");
+        one.feed(&framed(&[1; 15])[..15].to_vec().into()).expect("fits");
         let mut other = assembler_of(100, &all);
         assert_eq!(other.feed(&Bytes::from(vec![0; 6])).expect_err("does not fit").code, Code::ResourceExhausted);
         drop(one);
@@ -155,17 +155,6 @@ mod tests {
         assert!(compressed.next().expect("valid").expect("whole").compressed);
         let error = assembler(10, 100).feed(&Bytes::from_static(&[2, 0, 0, 0, 1, 9])).expect_err("refused");
         assert_eq!(error.code, Code::Internal);
-    }
-
-    trait SliceOff {
-        fn slice_off(self, length: usize) -> Bytes;
-    }
-
-    impl SliceOff for Vec<u8> {
-        fn slice_off(mut self, length: usize) -> Bytes {
-            self.truncate(length);
-            self.into()
-        }
     }
 
     proptest! {
