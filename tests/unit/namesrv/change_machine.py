@@ -25,6 +25,7 @@ from namesrv.core.model import (
     Intent,
     IntentKey,
     IntentKind,
+    IntentTable,
     QueueNumbers,
     ReportedTopic,
     StaticMapping,
@@ -49,38 +50,17 @@ from tests.unit.namesrv.reference_change_log import (
 from tests.unit.namesrv.reference_inputs import CLUSTERS, GROUPS, IDS, MAPPINGS, NAMES, NUMBERS
 
 _ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])
-
-
 _VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 2), st.integers(0, 1))
-
-
 _TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3", "T4"])
-
-
 _TOPICS = st.lists(st.tuples(_TOPIC_NAMES, NUMBERS), max_size=4, unique_by=lambda config: config[0])
-
-
 _FILTERS = st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple)
-
-
 _ZONES = st.sampled_from([None, "z1", "z2"])
-
-
 _PERMISSION_KINDS = st.sampled_from([IntentKind.WIPE_WRITE_PERM, IntentKind.ADD_WRITE_PERM])
-
-
 _HOLDS = st.builds(HoldKey, _TOPIC_NAMES, st.none() | CLUSTERS)
-
-
 _INTENTS = st.one_of(
     st.builds(Intent, _PERMISSION_KINDS, GROUPS, st.just("operator"), st.integers(0, 1)),
     st.builds(Intent, st.just(IntentKind.TOPIC_HOLD), _HOLDS, st.just("operator"), st.integers(0, 1)),
 )
-
-
-_INTENT_KEYS = st.one_of(GROUPS, _HOLDS)
-
-
 BEHAVIOURS = st.builds(
     Behaviour,
     support_acting_master=st.booleans(),
@@ -89,8 +69,6 @@ BEHAVIOURS = st.builds(
     mass_loss_min_brokers=st.integers(1, 3),
     mass_loss_hold_seconds=st.just(200.0),
 )
-
-
 _CAUSE = Cause("test")
 
 
@@ -221,7 +199,7 @@ class ChangesMakeSnapshots(Machine):
         self.fleet.clock.advance(seconds)
         self.fleet.scan()
 
-    @rule(intents=st.lists(_INTENTS, max_size=3), lifted=st.lists(_INTENT_KEYS, max_size=3))
+    @rule(intents=st.lists(_INTENTS, max_size=3), lifted=st.lists(GROUPS | _HOLDS, max_size=3))
     def decide(self, intents: list[Intent], lifted: list[IntentKey]) -> None:
         table = self.fleet.state.intents.without(lifted)
         for intent in intents:
@@ -230,9 +208,7 @@ class ChangesMakeSnapshots(Machine):
 
     @rule()
     def lift_everything(self) -> None:
-        intents = self.fleet.state.intents
-        nothing = intents.without(intents.intents)
-        apply_now(IntentsChange(self.fleet.state, nothing, _CAUSE))
+        apply_now(IntentsChange(self.fleet.state, IntentTable(), _CAUSE))
 
     @rule(topic=_TOPIC_NAMES, cluster=st.none() | CLUSTERS, validate_only=st.booleans())
     def delete_topic(self, topic: str, cluster: str | None, validate_only: bool) -> None:

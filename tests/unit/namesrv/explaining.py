@@ -24,13 +24,9 @@ T0_MILLIS = STARTED_AT + 1_000_000
 T10_MILLIS = T0_MILLIS + 10_000
 
 
-def present(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> CurrentState:
-    """What the tables say of a question now."""
-    return CurrentState(fleet.state, STARTED_AT, Question(topic, **question))
-
-
 def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[Explanation]:
-    return explain_route(present(fleet, topic, **question), fleet.state.change_log.newest_first())
+    now = CurrentState(fleet.state, STARTED_AT, Question(topic, **question))
+    return explain_route(now, fleet.state.change_log.newest_first())
 
 
 def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation:
@@ -45,7 +41,3 @@ def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, comment: str = "becau
 
 def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
     decide(fleet, IntentKind.TOPIC_HOLD, HoldKey(topic, cluster))
-
-
-def release(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
-    apply_now(IntentsChange(fleet.state, fleet.state.intents.without([HoldKey(topic, cluster)]), CAUSE))

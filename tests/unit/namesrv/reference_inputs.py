@@ -36,6 +36,7 @@ REGISTRATIONS = st.builds(
     broker_addr=ADDRS,
     data_version=VERSIONS,
     topic_configs=TABLES,
+    ha_server_addr=st.sampled_from([None, "10.0.0.9:1", "10.0.0.9:2"]),
     filter_servers=st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple),
     base_version=st.none() | st.none() | VERSIONS,
     zone_name=st.sampled_from([None, None, "Z1", "z2"]),

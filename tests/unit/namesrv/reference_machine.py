@@ -340,8 +340,8 @@ class ReferenceMachine(Machine):
         assert {
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
-                live.labels, live.unconfirmed, live.topic_by_topic, key in self.state.possibly_partial,
-                key in doubts,
+                live.labels, live.ha_server_addr, live.unconfirmed, live.topic_by_topic,
+                key in self.state.possibly_partial, key in doubts,
             )
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip

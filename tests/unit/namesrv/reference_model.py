@@ -38,6 +38,7 @@ class Broker:
     timeout: float
     due: float
     labels: Labels
+    ha: str | None
     unconfirmed: bool = False
     topic_by_topic: bool = False
     increment_first: bool = False
@@ -127,8 +128,9 @@ class ReferenceModel:
         if labels is None:
             labels = () if before is None else before.labels
         self.brokers[key] = Broker(
-            group, broker_id, version, registration.channel_id, timeout, now + timeout, labels, topic_by_topic=by_topic
-        )
+            group, broker_id, version, registration.channel_id, timeout, now + timeout, labels,
+            registration.ha_server_addr, topic_by_topic=by_topic,
+        )  # fmt: skip
         is_new = before is None or (before.group, before.broker_id) != (group, broker_id)
         knows_nothing = before is None or is_new or before.unconfirmed or before.increment_first
         self.brokers[key].increment_first = by_topic and knows_nothing and len(registration.topic_configs or ()) < 2
@@ -186,6 +188,15 @@ class ReferenceModel:
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
         for group, numbers in queues.items():
             self.queues[topic, group] = (*numbers, *self.queues.get((topic, group), ())[4:])
+
+    def master_of(self, key: LiveKey) -> tuple[str | None, str | None]:
+        """HA address and address of the master that a slave learns."""
+        broker = self.brokers[key]
+        addr = self.group_addrs()[broker.group].get(0)
+        master = self.brokers[LiveKey(key.cluster_name, addr)] if addr and broker.broker_id else None
+        if addr is None or master is None or master.unconfirmed or master.doubted:
+            return None, None
+        return master.ha, addr
 
     # Restart
 

@@ -251,6 +251,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
                 return
             if result is not None:
                 assert result.changed == (self.state.revision > before)
+                assert (result.ha_server_addr, result.master_addr) == self.model.master_of(registration.live_key)
             elif refusal is not None:
                 raise Refused(Reason.CHANNEL_GONE, "given up before it was refused")
 

@@ -19,9 +19,4 @@ class Calls:
         self.writer = TableWriter(max_waiting_writers)
         self.channels = ChannelStreams(state, self.writer, self.stall_detector)
         self.routes = route_servicer(fleet, started_at_millis=clock.wall_millis())
-        self.registration = RegistrationServicer(
-            state,
-            self.writer,
-            self.channels,
-            idle_timeout_millis=120_000,
-        )
+        self.registration = RegistrationServicer(state, self.writer, self.channels, idle_timeout_millis=120_000)

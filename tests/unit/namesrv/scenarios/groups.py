@@ -9,7 +9,6 @@ from namesrv.core.model import (
     WRITE,
     BrokerKey,
     DataVersion,
-    HoldKey,
     Intent,
     IntentKind,
     IntentTable,
@@ -52,14 +51,9 @@ class ReplicatedFleet(Fleet):
     def _member(
         self, addr: str, broker_id: int, topics: tuple[str | TopicConfig, ...], name: str, version: DataVersion
     ) -> RegisterBrokerResult:
+        topics = (BASE_TOPIC, *topics)
         return self.register(
-            addr,
-            broker_id,
-            (BASE_TOPIC, *topics),
-            name=name,
-            version=version,
-            ha=HA,
-            enable_acting_master=self._acting,
+            addr, broker_id, topics, name=name, version=version, ha=HA, enable_acting_master=self._acting
         )
 
 
@@ -93,11 +87,7 @@ def add(fleet: Fleet, group: BrokerKey = GROUP) -> OperatorOutcome:
     return decide(fleet, IntentKind.ADD_WRITE_PERM, group)
 
 
-def hold(fleet: Fleet, topic: str) -> OperatorOutcome:
-    return decide(fleet, IntentKind.TOPIC_HOLD, HoldKey(topic, None))
-
-
-def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey | HoldKey) -> OperatorOutcome:
+def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey) -> OperatorOutcome:
     intent = Intent(kind, key, "operator", since_millis=fleet.clock.wall_millis())
     return apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(intent), TEST))
 

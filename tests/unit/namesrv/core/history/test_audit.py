@@ -163,6 +163,10 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
         "broker-a of DefaultCluster: zone is none now; acting master not allowed now",
     ),
     (
+        (GroupChange(GROUP, DATA, replace(DATA, members=(Member(0, ADDR, labels=(*LABELS, ("row", "7"))),))),),
+        "broker-a of DefaultCluster: labels are rack=r1 (id 0), row=7 (id 0) now",
+    ),
+    (
         (
             registered(replace(MASTER, unconfirmed=True)),
             GroupChange(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from namesrv.core.changes import Cause, Change, ChangeLog, QueuesChange
-from namesrv.core.model import BrokerKey, QueueData, RemovalReason
+from namesrv.core.changes import Cause, Change, ChangeLog, FilterServersChange, LiveChange, QueuesChange
+from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, QueueData, RemovalReason
 
 QUEUES = QueueData(BrokerKey("c", "b"), 4, 4, 6, 0, b"", b"", b"")
 
@@ -63,6 +63,19 @@ def test_a_change_over_the_bound_displaces_all_others_and_stays() -> None:
     assert revisions_from(log.after(3)) == [4]
     filled(log, 1)
     assert revisions_from(log.after(log.compacted_revision)) == [5]
+
+
+def test_labels_and_filter_servers_count_by_number_and_length() -> None:
+    def of_labels(*labels: tuple[str, str]) -> int:
+        live = BrokerLiveInfo(QUEUES.broker, 0, "a:1", None, DataVersion(1, 1), None, 1, 120.0, labels=labels)
+        return Change(Cause("test"), (LiveChange(live.key, None, live),)).weight
+
+    def of_filter_servers(*servers: str) -> int:
+        row = FilterServersChange(LiveKey("c", "a:1"), None, servers, broker=QUEUES.broker)
+        return Change(Cause("test"), (row,)).weight
+
+    assert (of_labels(), of_labels(("a", "1"), ("b", "2")), of_labels(("k" * 240, "v" * 80))) == (2, 4, 2 + 1 + 4)
+    assert (of_filter_servers(), of_filter_servers("f:1", "f" * 158 + ":1")) == (2, 2 + 1 + 3)
 
 
 def test_a_reader_walks_on_from_a_change_that_has_been_dropped() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,12 @@ from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import ResultT, Worker
 from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
+from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers, Registration, StaticMapping
 from namesrv.core.pace import FEW
+from namesrv.core.registrations import BrokerRegistration
 from tests.support.core_fleet import CLUSTER, A, B
 from tests.support.refusals import refuses
+from tests.support.state_changes import apply_now
 from tests.support.yield_points import AtYieldPoint, yielding
 from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version
 
@@ -52,6 +55,29 @@ def test_brokers_of_one_group_share_its_digest_and_have_their_own_version(made: 
     assert digest == of_slave == expected({"TopicTest": (4, 4, 6, 0)})
     assert (master.broker_addr, slave.broker_addr) == (A, B)
     assert (master.data_version, slave.data_version) == (version(1), version(7))
+
+
+def test_labels_are_in_the_digest_of_their_own_broker_only(made: Digests) -> None:
+    registration = Registration(GROUP, 0, A, version(1), {"T": (4, 4, 6, 0)}, labels=(("rack", "r2"), ("row", "7")))
+    apply_now(BrokerRegistration(made.fleet.state, registration))
+    made.fleet.register(B, 1)
+    (_, of_master), (_, of_slave) = made.all()
+    assert of_slave == expected({"T": (4, 4, 6, 0)})
+    assert of_master == hashlib.sha256(of_slave + b"rack=r2\nrow=7\n").digest()
+
+
+def test_a_digest_tells_mappings_apart_however_they_were_registered() -> None:
+    numbers = (4, 4, 6, 0)
+    static = StaticMapping("__global__", 4, 1, False, ((0, 0), (1, 1)))
+    others: dict[str, Any] = {"scope": "s", "total_queues": 5, "epoch": 2, "is_dirty": True, "queue_ids": ((0, 1),)}
+    digests = {expected({"T": numbers})}
+    for mapping in (static, *(static._replace(**{name: value}) for name, value in others.items())):
+        of_agent, of_rocketmq = Digests(), Digests()
+        of_agent.fleet.register(topics=[("T", (*numbers, mapping))])
+        of_rocketmq.fleet.register(topics=["T"], topic_by_topic=True, mappings={"T": mapping})
+        assert of_agent.of_group() == of_rocketmq.of_group()
+        digests.add(of_agent.of_group())
+    assert len(digests) == 2 + len(others)
 
 
 # Changes

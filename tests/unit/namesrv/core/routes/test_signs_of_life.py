@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
+from namesrv.app.access import NamedBrokers
 from namesrv.core.model import BrokerKey, Doubt, LiveKey
 from namesrv.core.removals import on_channel_destroy
+from namesrv_common.server.permits import NamedBroker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.state_changes import apply_all_now
 
@@ -32,6 +34,19 @@ def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_go
     assert fleet.state.channel_doubts()[keys[2]].ends_at_millis == ends_at
     assert len(fleet.scan()) == 1
     assert fleet.state.doubts == {}
+
+
+def test_the_address_of_a_doubted_broker_is_free_for_others(fleet: Fleet) -> None:
+    channel_id = fleet.heartbeats.open_channel()
+    fleet.register(channel_id=channel_id)
+    fleet.heartbeats.end_channel(channel_id)
+    fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
+    identity = route_data_pb2.BrokerIdentity(cluster_name=CLUSTER, broker_name="broker-b", broker_addr=A)
+    asked = registration_service_pb2.RegisterBrokerRequest(broker=identity)
+    claimed = NamedBroker((CLUSTER, "broker-b"), A)
+    assert list(NamedBrokers(fleet.state).of(asked)) == [claimed]
+    fleet.register()
+    assert list(NamedBrokers(fleet.state).of(asked)) == [claimed, NamedBroker(BrokerKey(CLUSTER, "broker-a"), A)]
 
 
 def message_rows(message: bytes) -> list[route_data_pb2.BrokerLiveInfo]:

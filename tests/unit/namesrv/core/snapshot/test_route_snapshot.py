@@ -1,10 +1,10 @@
-"""Snapshots of the tables: they stand still, and share what is alike."""
+"""Snapshots of the tables stand still, and share what is alike. Rows and queues are shared, too."""
 
 from __future__ import annotations
 
 from namesrv.core.model import DataVersion
-from tests.support.core_fleet import A, B, Fleet
-from tests.unit.namesrv.scenarios.groups import lift_all, wipe
+from tests.support.core_fleet import HA, A, B, Fleet
+from tests.unit.namesrv.scenarios.groups import GROUP, lift_all, wipe
 
 NEXT_VERSION = DataVersion(2_000, 2)
 
@@ -34,3 +34,16 @@ def test_a_snapshot_keeps_the_permissions_of_its_revision(fleet: Fleet) -> None:
     before = list(taken.messages())
     lift_all(fleet)
     assert list(taken.messages()) == before
+
+
+def test_a_registration_that_says_nothing_new_leaves_the_row_of_its_group(fleet: Fleet) -> None:
+    fleet.register(A, ha=HA, zone_name="z", enable_acting_master=True)
+    before = fleet.state.tables.broker_addr_table[GROUP]
+    for zone_name, acting in (("z", True), (None, None)):
+        assert not fleet.register(A, ha=HA, zone_name=zone_name, enable_acting_master=acting).changed
+        assert fleet.state.tables.broker_addr_table[GROUP] is before
+
+
+def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
+    fleet.register(topics=[f"t{number}" for number in range(100)])
+    assert len({id(queues[0]) for queues in fleet.state.tables.topic_queue_table.values()}) == 1

@@ -36,7 +36,7 @@ def read(
 
 
 def follower(revision: int = 0) -> Follower:
-    return Follower(lambda: None, revision)
+    return Follower(lambda: None, revision=revision)
 
 
 def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> None:

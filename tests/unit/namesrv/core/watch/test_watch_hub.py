@@ -115,7 +115,7 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
     run_steps(fleet.hub.read_changes())
-    reader = Follower(lambda: None, 1)
+    reader = Follower(lambda: None, revision=1)
     fleet.hub.follow(reader)
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")
