@@ -184,7 +184,7 @@ class WatchStreams:
         """
         self._state.check_not_frozen()
         woken = asyncio.Event()
-        follower = Follower(woken.set, 0)
+        follower = Follower(woken.set, revision=0)
         self.hub.follow(follower)
         try:
             listed = self._listed(call, peer, follower, woken)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
@@ -18,9 +17,9 @@ from namesrv.core.changes import (
     QueuesChange,
     Row,
 )
-from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey, RemovalReason
-from namesrv.core.snapshot import ALL_TABLES, RouteTable, chunks, topic_queues
+from namesrv.core.encoding import frame, removal_reason
+from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo
+from namesrv.core.snapshot import ALL_TABLES, RouteTable, chunks
 from namesrv.core.state import NamesrvIdentity
 from namesrv.core.watch.hub import Follower
 
@@ -52,10 +51,8 @@ _CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
 _RESPONSE = route_service_pb2.StreamRouteChangesResponse
 _CHANGES = route_service_pb2.RouteChanges
 _ROW = route_service_pb2.RouteChange
-_ROW_TAG = tag(_CHANGES.CHANGES_FIELD_NUMBER)
-_TOPIC_PUT_TAG = tag(_ROW.TOPIC_PUT_FIELD_NUMBER)
-_TOPIC_REMOVED_TAG = tag(_ROW.TOPIC_REMOVED_FIELD_NUMBER)
-_REMOVED_TOPIC_TAG = tag(route_service_pb2.TopicQueuesRemoval.TOPIC_FIELD_NUMBER)
+_TOPIC = route_service_pb2.TopicQueues.TOPIC_FIELD_NUMBER
+_REMOVED_TOPIC = route_service_pb2.TopicQueuesRemoval.TOPIC_FIELD_NUMBER
 
 
 def change_messages(change: Change | None, up_to_revision: int, identity: NamesrvIdentity) -> Iterator[bytes]:
@@ -122,56 +119,46 @@ def _rows(
                 pass
             case QueuesChange(after=None):
                 if row.key not in groups_gone:
-                    yield from _topic_rows(row.topics, partial(_topic_removed, _removal_of_any_topic(row)))
+                    yield from _removed_topics(row)
             case QueuesChange():
-                yield from _topic_rows(row.topics, partial(_topic_put, row))
+                yield from _put_topics(row)
             case GroupChange() | LiveChange() | ClusterChange() | FilterServersChange():
-                yield _framed(_row(row, applied_at_millis).SerializeToString())
+                yield frame(_CHANGES.CHANGES_FIELD_NUMBER, _row(row, applied_at_millis).SerializeToString())
             case _:
                 pass
         if count % BROKER_SLICE == 0:
             yield b""
 
 
-def _framed(row: bytes) -> bytes:
-    """A RouteChange, framed as the field changes of a RouteChanges."""
-    return b"".join((_ROW_TAG, varint(len(row)), row))
-
-
-def _topic_rows(topics: Collection[str], encode: Callable[[str], bytes]) -> Iterator[bytes]:
-    for count, topic in enumerate(topics, 1):
-        yield _framed(encode(topic))
+def _put_topics(row: QueuesChange) -> Iterator[bytes]:
+    """A row for each topic, with its queues on the group as they are in force."""
+    for count, (topic, queue_data) in enumerate(row.topics.items(), 1):
+        name = frame(_TOPIC, topic.encode())
+        put = frame(_ROW.TOPIC_PUT_FIELD_NUMBER, name, queue_data.fragment_under(row.write))
+        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, put)
         if count % TOPIC_SLICE == 0:
             yield b""
 
 
-def _topic_put(row: QueuesChange, topic: str) -> bytes:
-    """A RouteChange: the topic's queues on the group, as they are in force."""
-    queues = topic_queues(topic, (row.topics[topic].fragment_under(row.write),))
-    return b"".join((_TOPIC_PUT_TAG, varint(len(queues)), queues))
-
-
-def _removal_of_any_topic(row: QueuesChange) -> bytes:
-    """What the removals of a group's topics have in common: a TopicQueuesRemoval without the topic."""
+def _removed_topics(row: QueuesChange) -> Iterator[bytes]:
+    """A row for each topic that has lost its queues on the group."""
     assert row.reason is not None, "a row goes for a reason"
     cluster_name, broker_name = row.key
-    return route_service_pb2.TopicQueuesRemoval(
-        cluster_name=cluster_name, broker_name=broker_name, reason=_reason(row.reason)
+    rest = route_service_pb2.TopicQueuesRemoval(
+        cluster_name=cluster_name, broker_name=broker_name, reason=removal_reason(row.reason)
     ).SerializeToString()
-
-
-def _topic_removed(rest: bytes, topic: str) -> bytes:
-    """A RouteChange: the topic has lost its queues on the group."""
-    name = topic.encode()
-    removal = b"".join((_REMOVED_TOPIC_TAG, varint(len(name)), name, rest))
-    return b"".join((_TOPIC_REMOVED_TAG, varint(len(removal)), removal))
+    for count, topic in enumerate(row.topics, 1):
+        removed = frame(_ROW.TOPIC_REMOVED_FIELD_NUMBER, frame(_REMOVED_TOPIC, topic.encode()), rest)
+        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, removed)
+        if count % TOPIC_SLICE == 0:
+            yield b""
 
 
 def _row(
     row: GroupChange | LiveChange | ClusterChange | FilterServersChange, applied_at_millis: int
 ) -> route_service_pb2.RouteChange:
     """The row of a key that is put or removed; filter servers are put empty."""
-    reason = None if row.reason is None else _reason(row.reason)
+    reason = None if row.reason is None else removal_reason(row.reason)
     match row:
         case GroupChange(after=BrokerData() as group):
             made = _ROW(broker_put=encoding.broker_data(group))
@@ -180,26 +167,16 @@ def _row(
             made = _ROW(group_removed=gone)
         case LiveChange(after=BrokerLiveInfo() as live):
             made = _ROW(live_put=encoding.broker_live_info(live, applied_at_millis))
-        case LiveChange(live=BrokerLiveInfo(broker=BrokerKey(cluster, name), broker_id=number, broker_addr=address)):
-            left = route_service_pb2.BrokerRemoval(
-                cluster_name=cluster, broker_name=name, broker_id=number, broker_addr=address, reason=reason
-            )
+        case LiveChange(live=live):
+            left = encoding.broker_removal(live.broker, live.broker_id, live.broker_addr, row.reason)
             made = _ROW(broker_removed=left)
         case ClusterChange(after=frozenset() as names):
-            made = _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.key, broker_names=sorted(names)))
+            made = _ROW(cluster_put=encoding.cluster_data(row.key, names))
         case ClusterChange():
             made = _ROW(cluster_removed=route_service_pb2.ClusterRemoval(cluster_name=row.key, reason=reason))
-        case FilterServersChange(key=LiveKey(cluster, address), after=after):
-            servers = route_data_pb2.FilterServerData(
-                cluster_name=cluster, broker_addr=address, filter_servers=after or ()
-            )
-            made = _ROW(filter_put=servers)
+        case FilterServersChange():
+            made = _ROW(filter_put=encoding.filter_server_data(row.key, row.after or ()))
     return made
-
-
-def _reason(reason: RemovalReason) -> str:
-    """The wire's name of a reason, which is what the generated classes are typed for."""
-    return route_data_pb2.RemovalReason.Name(reason.value)
 
 
 # Messages after a snapshot that is followed: each change, normalised, and bookmarks.

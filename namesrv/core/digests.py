@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -122,13 +122,12 @@ class RouteDigests:
 
     def _queue_data(self, topic: str, broker: BrokerKey) -> QueueData | None:
         """A group's report of a topic that is not held, or None if the group has lost the topic in the meantime."""
-        queues, find = self._tables().topic_queue_table.get(topic) or (), self._index.queue_datas.of
+        queues, queue_datas = self._tables().topic_queue_table.get(topic) or (), self._index.queue_datas
         try:
-            index = bisect_right(queues, broker, key=lambda fragment: find(fragment).broker) - 1
-            queue_data = find(queues[index]) if index >= 0 else None
+            index, is_there = queue_datas.place(queues, broker)
+            return queue_datas.of(queues[index]) if is_there else None
         except KeyError:  # a group changes while this is read on a thread: if it is this one, the digest means nothing
             return None
-        return queue_data if queue_data is not None and queue_data.broker == broker else None
 
 
 def _with_labels(digest: bytes, labels: Labels) -> bytes:

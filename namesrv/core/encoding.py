@@ -1,8 +1,13 @@
-"""The pieces of encoded protobuf that answers are joined from."""
+"""The pieces of encoded protobuf that answers are joined from: encoded once when a row changes, joined at each lookup.
+
+A protobuf message is the concatenation of its fields, so an answer is a join of framed pieces. The same piece serves
+several messages because they give the field the same number; the asserts below hold that together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2, route_service_pb2
 
@@ -12,15 +17,12 @@ from namesrv.core.model import (
     BrokerLiveInfo,
     Doubted,
     Intent,
+    LiveKey,
     QueueNumbers,
+    RemovalReason,
     StaticMapping,
 )
 from namesrv.core.pace import yield_point
-
-# Pieces of answers, encoded once when a row changes and joined at each lookup.
-#
-# A protobuf message is the concatenation of its fields, so an answer is a join of framed pieces. The same piece
-# serves several messages because they give the field the same number; the asserts below hold that together.
 
 _LENGTH_DELIMITED = 2
 
@@ -45,27 +47,26 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+_SHORT = tuple(varint(number) for number in range(1 << 14))
+"""Lengths are nearly always below 16 Ki: encoding one is then an index."""
+
+
+@cache
 def tag(field_number: int) -> bytes:
     """The tag that a length-delimited field starts with."""
     return varint(field_number << 3 | _LENGTH_DELIMITED)
 
 
-def frame(field_number: int, payload: bytes) -> bytes:
-    """A payload as one length-delimited field of a message."""
-    return b"".join((tag(field_number), varint(len(payload)), payload))
+def frame(field_number: int, *parts: bytes) -> bytes:
+    """A payload, in parts, as one length-delimited field of a message."""
+    length = sum(map(len, parts))
+    return b"".join((tag(field_number), _SHORT[length] if length < len(_SHORT) else varint(length), *parts))
 
 
 def queue_data_fragment(
     broker: BrokerKey, numbers: QueueNumbers, mapping: bytes = b"", reported_perm: int | None = None
 ) -> bytes:
     """A QueueData, framed as the field queue_datas. A mapping must be framed as ``mapping_field`` makes it."""
-    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, queue_data(broker, numbers, mapping, reported_perm))
-
-
-def queue_data(
-    broker: BrokerKey, numbers: QueueNumbers, mapping: bytes = b"", reported_perm: int | None = None
-) -> bytes:
-    """An encoded QueueData; as ``queue_data_fragment``."""
     read_queue_nums, write_queue_nums, perm, topic_sys_flag = numbers
     message = route_data_pb2.QueueData(
         broker_name=broker.broker_name,
@@ -76,7 +77,8 @@ def queue_data(
         topic_sys_flag=topic_sys_flag,
         reported_perm=reported_perm,
     )
-    return message.SerializeToString() + mapping  # the field with the highest number
+    # The mapping is the field with the highest number.
+    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString(), mapping)
 
 
 def mapping_field(mapping: StaticMapping) -> bytes:
@@ -93,7 +95,7 @@ def mapping_field(mapping: StaticMapping) -> bytes:
     yield_point()
     parts.append(_MAPPING(broker_queue_ids=[queue for _, queue in queue_ids]).SerializeToString())
     yield_point()
-    return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, b"".join(parts))
+    return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, *parts)
 
 
 def broker_data_fragment(group: BrokerData) -> bytes:
@@ -118,18 +120,20 @@ def broker_data(group: BrokerData) -> route_data_pb2.BrokerData:
     return message
 
 
-def filter_servers_fragment(cluster_name: str, broker_addr: str, filter_servers: Iterable[str]) -> bytes:
+def filter_servers_fragment(key: LiveKey, filter_servers: Iterable[str]) -> bytes:
     """A FilterServerData, framed as the field filter_servers."""
-    message = route_data_pb2.FilterServerData(
+    return frame(_ROUTE.FILTER_SERVERS_FIELD_NUMBER, filter_server_data(key, filter_servers).SerializeToString())
+
+
+def filter_server_data(key: LiveKey, filter_servers: Iterable[str]) -> route_data_pb2.FilterServerData:
+    cluster_name, broker_addr = key
+    return route_data_pb2.FilterServerData(
         cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=filter_servers
     )
-    return frame(_ROUTE.FILTER_SERVERS_FIELD_NUMBER, message.SerializeToString())
 
 
-def cluster_data(cluster_name: str, broker_names: Iterable[str]) -> bytes:
-    """A ClusterData, not framed: its field has another number in each message."""
-    message = route_data_pb2.ClusterData(cluster_name=cluster_name, broker_names=sorted(broker_names))
-    return message.SerializeToString()
+def cluster_data(cluster_name: str, broker_names: Iterable[str]) -> route_data_pb2.ClusterData:
+    return route_data_pb2.ClusterData(cluster_name=cluster_name, broker_names=sorted(broker_names))
 
 
 def broker_live_info(
@@ -157,7 +161,22 @@ def broker_live_info(
     )
 
 
-# Intents as they travel.
+def broker_removal(
+    broker: BrokerKey, broker_id: int | None, broker_addr: str, reason: RemovalReason | None
+) -> route_service_pb2.BrokerRemoval:
+    """A broker that has left; without id and address, a group that has lost queues."""
+    return route_service_pb2.BrokerRemoval(
+        cluster_name=broker.cluster_name,
+        broker_name=broker.broker_name,
+        broker_id=broker_id,
+        broker_addr=broker_addr,
+        reason=None if reason is None else removal_reason(reason),
+    )
+
+
+def removal_reason(reason: RemovalReason) -> str:
+    """The wire's name of a reason, which is what the generated classes are typed for."""
+    return route_data_pb2.RemovalReason.Name(reason.value)
 
 
 def intent_message(intent: Intent) -> admin_service_pb2.Intent:

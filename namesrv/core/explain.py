@@ -32,7 +32,7 @@ from namesrv.core.tables import route_fragments
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 
-# The evidence that explains a route: the tables as they are now, and the past in the change log.
+# The evidence: the tables as they are now, and the past in the change log.
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,6 @@ class Past:
         guarded = {LiveKey(cluster_name, group.addrs[number]) for number, one in doubted if one.why is Doubt.GUARD}
         return (group.has_master or broker in self.master_left) and guarded <= self.unconfirmed.keys()
 
-
-# Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log.
 
 MAX_TEXT_LENGTH = 900
 """Most characters of an explanation: enough for the longest comment and most of a second one."""

@@ -24,7 +24,6 @@ from namesrv.core.model import (
     BrokerKey,
     HoldKey,
     Intent,
-    IntentKey,
     IntentKind,
     RemovalReason,
     WriteRule,
@@ -256,13 +255,8 @@ def _about_intent(intent: Intent) -> str:
         case IntentKind.ADD_WRITE_PERM:
             return "grant of write permission"
         case IntentKind.TOPIC_HOLD:
-            return f"hold of topic {_hold(intent.key)}"
-
-
-def _hold(key: IntentKey) -> str:
-    if not isinstance(key, HoldKey):
-        raise TypeError(type(key))
-    return f"{key.topic} in {'all clusters' if key.cluster_name is None else key.cluster_name}"
+            assert isinstance(intent.key, HoldKey), "only topics are held"
+            return f"hold of topic {intent.key.topic} in {intent.key.cluster_name or 'all clusters'}"
 
 
 def _named(topics: Collection[str], broker: BrokerKey) -> str:

@@ -9,7 +9,7 @@ from enum import Enum
 from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core import encoding
-from namesrv.core.encoding import frame, tag, varint
+from namesrv.core.encoding import frame
 from namesrv.core.model import Doubted, LiveKey
 from namesrv.core.pace import paced
 from namesrv.core.tables import Tables
@@ -20,10 +20,7 @@ not be faster for the reader."""
 
 _RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 _CHUNK = route_service_pb2.SnapshotChunk
-_TOPIC_ROW_TAG = tag(_CHUNK.TOPICS_FIELD_NUMBER)
-_TOPIC_NAME_TAG = tag(route_service_pb2.TopicQueues.TOPIC_FIELD_NUMBER)
-_VARINTS = tuple(varint(number) for number in range(1 << 14))
-"""Lengths are nearly always below 16 Ki: encoding one is then an index."""
+_TOPIC_NAME = route_service_pb2.TopicQueues.TOPIC_FIELD_NUMBER
 
 
 class RouteTable(Enum):
@@ -69,7 +66,7 @@ class RouteSnapshot:
         yield self._message(_RESPONSE.SNAPSHOT_END_FIELD_NUMBER, end.SerializeToString())
 
     def _message(self, field_number: int, payload: bytes) -> bytes:
-        return b"".join((self.header_fragment, tag(field_number), varint(len(payload)), payload))
+        return self.header_fragment + frame(field_number, payload)
 
     def _rows(self, tables: Collection[RouteTable], end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
         """Rows of the tables, framed as fields of a SnapshotChunk, counted in the end marker."""
@@ -80,7 +77,8 @@ class RouteSnapshot:
                 clusters.setdefault(cluster_name, []).append(broker_name)
             end.cluster_count = len(clusters)
             for cluster_name, broker_names in clusters.items():
-                yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, encoding.cluster_data(cluster_name, broker_names))
+                row = encoding.cluster_data(cluster_name, broker_names)
+                yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, row.SerializeToString())
         if RouteTable.BROKER_GROUPS in tables:
             end.broker_data_count = len(groups)
             yield from (group.fragment for _, group in groups.rows())
@@ -89,8 +87,8 @@ class RouteSnapshot:
         if RouteTable.LIVE_BROKERS in tables:
             end.live_broker_count = len(live_table)
             for key, live in paced(live_table.rows()):
-                row = encoding.broker_live_info(live, self.last_seen[key], self.doubts.get(key))
-                yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
+                info = encoding.broker_live_info(live, self.last_seen[key], self.doubts.get(key))
+                yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, info.SerializeToString())
         if RouteTable.TOPIC_QUEUES in tables:
             yield from self._topic_rows(end)
 
@@ -107,15 +105,7 @@ class RouteSnapshot:
 
 def topic_row(topic: str, queues: Iterable[bytes]) -> bytes:
     """A TopicQueues, framed as the field topics of a SnapshotChunk."""
-    body = topic_queues(topic, queues)
-    length = _VARINTS[len(body)] if len(body) < len(_VARINTS) else varint(len(body))
-    return b"".join((_TOPIC_ROW_TAG, length, body))
-
-
-def topic_queues(topic: str, queues: Iterable[bytes]) -> bytes:
-    """An encoded TopicQueues."""
-    name = topic.encode()
-    return b"".join((_TOPIC_NAME_TAG, _VARINTS[len(name)], name, *queues))
+    return frame(_CHUNK.TOPICS_FIELD_NUMBER, frame(_TOPIC_NAME, topic.encode()), *queues)
 
 
 def chunks(rows: Iterable[bytes]) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
@@ -61,6 +62,12 @@ class QueueDataTable:
     def of(self, fragment: bytes) -> QueueData:
         """The QueueData that a row of the topic table holds as a fragment."""
         return self._by_fragment[fragment]
+
+    def place(self, queues: TopicQueues, broker: BrokerKey) -> tuple[int, bool]:
+        """Where a group's queues are among a topic's, or would be, and whether they are there."""
+        find = self.of
+        index = bisect_left(queues, broker, key=lambda present: find(present).broker)
+        return index, index < len(queues) and find(queues[index]).broker == broker
 
     def of_group(self, broker: BrokerKey) -> dict[ReportedQueues, QueueData]:
         """The QueueDatas of a group, to look one up without a call; ``added`` adds to it."""

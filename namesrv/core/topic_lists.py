@@ -6,7 +6,7 @@ import bisect
 import itertools
 from collections.abc import Callable
 
-from namesrv.core.model import BrokerKey, TopicQueues
+from namesrv.core.model import TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.slices import Sliced, run_steps, sorted_in_slices
@@ -97,10 +97,8 @@ class TopicLists:
     def broker_addr(self) -> str | None:
         """Address of some broker, which knows its own system topics: the lowest id of some group."""
         table = self._tables().broker_addr_table
-        first: BrokerKey | None = next(iter(table), None)
-        if first is None:
-            return None
-        return table[first].members[0].broker_addr
+        first = next(iter(table), None)
+        return None if first is None else table[first].members[0].broker_addr
 
     def _matching(self, matches: Callable[[TopicQueues], bool]) -> NamesAfter:
         """Topics whose rows match. A group that is removed while the list is read matches none from then on."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -38,22 +37,13 @@ from namesrv.core.model import (
 from namesrv.core.pace import paced, yield_point
 from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
 from namesrv.core.policy import Behaviour
-from namesrv.core.tables import TableIndex, Tables
-
-Find = Callable[[bytes], QueueData]
-"""Finds a QueueData by its fragment."""
-
-
-# a transaction of the tables: prepared aside, and published in one step.
+from namesrv.core.tables import QueueDataTable, TableIndex, Tables
 
 MERGES_KEPT, MERGED_GROUPS = 1_000, 64
 """Rows that are merged once for all topics that have the same row, and their most groups. This halves the time of an
 transaction where topics lie on the same groups."""
 
 EMPTY: Mapping[ReportedQueues, QueueData] = {}
-
-_NARROW = 8
-"""Most groups of a topic among which walking is the quickest way to find one."""
 
 
 class Transaction:
@@ -153,7 +143,7 @@ class Transaction:
         # Each call in this loop adds to the cost of every registration.
         queue_datas, row = self.index.queue_datas, self.tables.topic_queue_table.get
         held = self.intents.holds_of(broker.cluster_name)
-        interned, find = queue_datas.of_group(broker), queue_datas.of
+        interned = queue_datas.of_group(broker)
         edited, edited_before = self.topics, bool(self.topics)
         changed: list[str] = []
         changed_to: list[QueueData] = []
@@ -173,7 +163,7 @@ class Transaction:
             else:
                 may_repeat = len(before) <= MERGED_GROUPS
                 known = merged.get((before, queue_data.fragment)) if may_repeat else None
-                after = known or _with_queue_data(before, queue_data, find)
+                after = known or _with_queue_data(before, queue_data, queue_datas)
                 if after is before:
                     continue
                 if known is None and may_repeat and len(merged) < MERGES_KEPT:
@@ -372,9 +362,7 @@ class Transaction:
         if group is None:
             return None
         group = replace(group, write=self.write_rule(group.key))
-        cluster_name = group.key.cluster_name
-        table = self.after.filter_server_table
-        filters = ((member.broker_addr, table.get(group.live_key(member))) for member in group.members)
+        table, keys = self.after.filter_server_table, map(group.live_key, group.members)
         acting_fragment = b""
         if self.is_shown_acted_for(group, group.write):
             lowest, *others = group.members
@@ -384,7 +372,7 @@ class Transaction:
             group,
             fragment=encoding.broker_data_fragment(group),
             filter_fragment=b"".join(
-                encoding.filter_servers_fragment(cluster_name, addr, found) for addr, found in filters if found
+                encoding.filter_servers_fragment(key, found) for key in keys if (found := table.get(key))
             ),
             acting_fragment=acting_fragment,
         )
@@ -394,11 +382,9 @@ class Transaction:
         held = self.index.held_queue_table.get(topic)
         if held and broker in held:
             return held[broker]
-        find = self.index.queue_datas.of
-        queues = self.queues_of(topic) or ()
-        index = bisect_left(queues, broker, key=lambda present: find(present).broker)
-        queue_data = find(queues[index]) if index < len(queues) else None
-        return queue_data if queue_data is not None and queue_data.broker == broker else None
+        queues, queue_datas = self.queues_of(topic) or (), self.index.queue_datas
+        index, is_there = queue_datas.place(queues, broker)
+        return queue_datas.of(queues[index]) if is_there else None
 
     def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> None:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
@@ -425,31 +411,12 @@ def _compact(table: PersistentMap[KeyT, ValueT]) -> PersistentMap[KeyT, ValueT]:
     return table.compacted() if table.is_sparse else table
 
 
-def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: Find) -> TopicQueues:
+def _with_queue_data(queues: TopicQueues, queue_data: QueueData, queue_datas: QueueDataTable) -> TopicQueues:
     """The queues with one group's part added or replaced; the same tuple if that changes nothing."""
-    if len(queues) > _NARROW:
-        return _with_queue_data_among_many(queues, queue_data, find)
-    fragment, broker = queue_data.fragment, queue_data.broker
-    if fragment in queues:
+    index, is_there = queue_datas.place(queues, queue_data.broker)
+    if is_there and queues[index] == queue_data.fragment:
         return queues
-    for index, present in enumerate(queues):
-        other = find(present).broker
-        if other == broker:
-            return (*queues[:index], fragment, *queues[index + 1 :])
-        if other > broker:
-            return (*queues[:index], fragment, *queues[index:])
-    return (*queues, fragment)
-
-
-def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find: Find) -> TopicQueues:
-    """The same for topics of hundreds of groups. A registration may have ten thousand such topics."""
-    fragment, broker = queue_data.fragment, queue_data.broker
-    index = bisect_left(queues, broker, key=lambda present: find(present).broker)
-    if index == len(queues) or find(queues[index]).broker != broker:
-        return (*queues[:index], fragment, *queues[index:])
-    if queues[index] == fragment:
-        return queues
-    return (*queues[:index], fragment, *queues[index + 1 :])
+    return (*queues[:index], queue_data.fragment, *queues[index + is_there :])
 
 
 # The publication of a transaction: one step replaces the tables and updates their index.
@@ -470,9 +437,7 @@ def _publish_topics_by_broker(transaction: Transaction) -> None:
     for broker, (lost, _) in transaction.removed.items():
         if lost:
             index.table_changed(broker)
-        if (
-            broker not in transaction.groups or transaction.groups[broker] is not None
-        ):  # else all of its topics go with the group
+        if transaction.group(broker) is not None:  # else all of its topics go with the group
             topics = index.topics_by_broker.get(broker, {})
             for topic in lost:
                 topics.pop(topic, None)

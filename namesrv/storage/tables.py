@@ -146,14 +146,8 @@ def _intent_key(intent: Intent) -> str:
 
 
 def _intent_value(intent: Intent) -> str:
-    fields: dict[str, Any] = {
-        "kind": intent.kind.name,
-        "caller": intent.caller,
-        "since_millis": intent.since_millis,
-        "comment": intent.comment,
-        "ends_at_millis": intent.ends_at_millis,
-    }
-    return json.dumps(fields)
+    fields = {name: getattr(intent, name) for name in _IntentValue.model_fields}
+    return json.dumps(fields | {"kind": intent.kind.name})
 
 
 def _intent_content(rows: Mapping[str, str]) -> IntentTable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core.changes import (
     Change,
@@ -21,7 +21,7 @@ from namesrv.core.changes import (
     QueuesChange,
     SettingChange,
 )
-from namesrv.core.encoding import frame
+from namesrv.core.encoding import broker_removal, frame
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, Member, RemovalReason
 from namesrv.core.state import RouteState
 
@@ -116,11 +116,5 @@ def _removals_by_group(change: Change) -> Mapping[BrokerKey, Removals]:
 
 def _removal(broker: BrokerKey, member: Member | None, reason: RemovalReason) -> Removal:
     broker_id, broker_addr = member[:2] if member else (None, "")
-    removal = route_service_pb2.BrokerRemoval(
-        cluster_name=broker.cluster_name,
-        broker_name=broker.broker_name,
-        broker_id=broker_id,
-        broker_addr=broker_addr,
-        reason=route_data_pb2.RemovalReason.Name(reason.value),
-    )
+    removal = broker_removal(broker, broker_id, broker_addr, reason)
     return Removal(broker, broker_addr, frame(_REMOVALS_FIELD, removal.SerializeToString()))

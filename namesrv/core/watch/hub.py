@@ -23,23 +23,29 @@ ITEMS_OF_A_CHANGE = 20
 
 
 @dataclass(slots=True, eq=False)
-class Follower:
-    """A reader of every change. It keeps a revision and no change, so changes that it has not read can be dropped."""
+class ChangeReader:
+    """A reader of changes. It keeps a revision and no change, so changes that it has not read can be dropped."""
 
     wake: Callable[[], None]
     """Called when there is something to read."""
-    revision: int
+    revision: int = field(default=-1, kw_only=True)
     """The position up to which it has been sent everything."""
-    failure: Refused | None = None
+    failure: Refused | None = field(default=None, kw_only=True)
     """Why it must end."""
-    behind_since: float | None = None
+    behind_since: float | None = field(default=None, kw_only=True)
     """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
     clock.
     """
 
 
+class Follower(ChangeReader):
+    """A reader of every change."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True, eq=False)
-class RouteWatch:
+class RouteWatch(ChangeReader):
     """A reader of some topics' routes.
 
     It is in the first of these states whose condition holds:
@@ -51,22 +57,12 @@ class RouteWatch:
     - synced: it has been sent everything up to ``revision``, and nothing that it covers has changed since.
     """
 
-    wake: Callable[[], None]
-    """Called when there is something to read."""
     subscription: Subscription
     """What it asks for now."""
-    revision: int = -1
-    """The position up to which it has been sent everything."""
     unsubscribing: Subscription = NOTHING
     """Removed topics and prefixes that are still in the index."""
     request_count: int = 1
     """Requests of the stream that the subscription has been made of."""
-    failure: Refused | None = None
-    """Why it must end."""
-    behind_since: float | None = None
-    """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
-    clock.
-    """
     pending: dict[str, Removals] = field(default_factory=dict)
     """Topics to be sent, with the brokers that left their routes since the last message.
 
@@ -85,9 +81,6 @@ class RouteWatch:
     def name_count(self) -> int:
         """Number of names and prefixes that may be in the index."""
         return self.subscription.name_count + self.unsubscribing.name_count
-
-
-ChangeReader = Follower | RouteWatch
 
 
 class WatchHub:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from namesrv_api.v1 import route_service_pb2
 
-from namesrv.core.encoding import tag, varint
+from namesrv.core.encoding import frame, varint
 from namesrv.core.state import RouteState
 from namesrv.core.watch.affected import Removals
 from namesrv.core.watch.hub import RouteWatch, WatchHub
@@ -26,9 +26,6 @@ SHARED_BYTES = 8 * 1024 * 1024
 
 _RESPONSE = route_service_pb2.WatchTopicRoutesResponse
 _CHANGE = route_service_pb2.TopicRouteChange
-_CHANGES_TAG = tag(_RESPONSE.CHANGES_FIELD_NUMBER)
-_TOPIC_TAG = tag(_CHANGE.TOPIC_FIELD_NUMBER)
-_ROUTE_TAG = tag(_CHANGE.ROUTE_FIELD_NUMBER)
 _BOOKMARKS = [
     b"".join(map(varint, (_RESPONSE.BOOKMARK_FIELD_NUMBER << 3, 1, _RESPONSE.WARM_FIELD_NUMBER << 3, is_warm)))
     + varint(_RESPONSE.REQUEST_COUNT_FIELD_NUMBER << 3)
@@ -137,10 +134,6 @@ class WatchMessages:
 
 
 def _change(topic: str, route: bytes | None, removals: Sequence[bytes]) -> bytes:
-    name = topic.encode()
-    parts = [_TOPIC_TAG, varint(len(name)), name]
-    if route is not None:
-        parts += (_ROUTE_TAG, varint(len(route)), route)
-    parts += removals
-    body = b"".join(parts)
-    return b"".join((_CHANGES_TAG, varint(len(body)), body))
+    routes = () if route is None else (frame(_CHANGE.ROUTE_FIELD_NUMBER, route),)
+    name = frame(_CHANGE.TOPIC_FIELD_NUMBER, topic.encode())
+    return frame(_RESPONSE.CHANGES_FIELD_NUMBER, name, *routes, *removals)
