@@ -36,8 +36,7 @@ from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
 from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.slices import run_steps
-from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState
-from namesrv.core.state_change import StateChange
+from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState, StateChange
 from namesrv.core.watch.hub import RouteWatch, WatchHub
 from namesrv.core.watch.subscription import Subscription
 from namesrv.grpc_api import registration as registration_module

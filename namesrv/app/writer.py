@@ -42,8 +42,7 @@ from namesrv.app.worker import Urgency, Worker
 from namesrv.core.changes import ListenerFailed
 from namesrv.core.errors import Refused, overloaded, shutting_down
 from namesrv.core.slices import ResultT, Sliced
-from namesrv.core.state import RouteState
-from namesrv.core.state_change import ReadingChange, StateChange
+from namesrv.core.state import ReadingChange, RouteState, StateChange
 from namesrv.limits import MAX_WAITING_WRITERS
 
 _log = structlog.get_logger(__name__)

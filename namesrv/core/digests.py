@@ -70,12 +70,16 @@ class RouteDigests:
 
         Digest and broker are of one moment: the group reports this now, and the broker has this version.
         """
-        found: list[DigestedBroker] = []
+        tables, found = self._tables(), list[DigestedBroker]()
         for broker in self._groups_of_page(position, limit):
             kept = self._index.digests.get(broker)
             if kept is None or kept.value is None:
                 return None
-            found += (row for row in self._brokers(broker, kept.value) if row.position > position)
+            group = tables.broker_addr_table[broker]
+            for live in (tables.broker_live_table[group.live_key(member)] for member in group.members):
+                row = DigestedBroker(live, _with_labels(kept.value, live.labels))
+                if row.position > position:
+                    found.append(row)
         return found[:limit]
 
     def _groups_of_page(self, position: Position, limit: int) -> Iterator[BrokerKey]:
@@ -97,13 +101,6 @@ class RouteDigests:
             keys = sorted(table)
             self._sorted_groups = table.names_version, keys
         return islice(keys, bisect_left(keys, position[:2]), None)
-
-    def _brokers(self, broker: BrokerKey, digest: bytes) -> Iterator[DigestedBroker]:
-        tables = self._tables()
-        group = tables.broker_addr_table[broker]
-        for member in group.members:
-            live = tables.broker_live_table[group.live_key(member)]
-            yield DigestedBroker(live, _with_labels(digest, live.labels))
 
     def _digest(self, broker: BrokerKey) -> bytes:
         held = dict(self._index.held_by_group.get(broker, {}))  # one step, as the event loop may change it

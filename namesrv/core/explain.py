@@ -122,13 +122,10 @@ class Past:
     unconfirmed: dict[LiveKey, Change] = field(default_factory=dict)
     """When a broker was kept as unconfirmed."""
 
-    def walk(self, newest_first: list[Change], now: CurrentState) -> None:
-        """Reads changes until everything is known. If not one group is asked for, any change may name another."""
+    def walk(self, newest_first: list[Change]) -> None:
         for change in paced(newest_first):
             for row in paced(reversed(change.rows)):
                 self._note(change, row)
-            if self._is_complete(now):
-                return
 
     def _note(self, change: Change, row: Row) -> None:
         match row:
@@ -141,19 +138,6 @@ class Past:
                     self.master_left.setdefault(row.live.broker, change)
                 elif row.after is not None and row.after.unconfirmed:
                     self.unconfirmed.setdefault(row.key, change)
-
-    def _is_complete(self, now: CurrentState) -> bool:
-        cluster_name, broker_name = self.question.cluster_name, self.question.broker_name
-        if cluster_name is None or broker_name is None:
-            return False
-        broker = BrokerKey(cluster_name, broker_name)
-        if broker not in self.queues:
-            return False
-        if broker not in now.in_table:
-            return True
-        group, doubted = now.in_table[broker].group, now.in_table[broker].doubted.items()
-        guarded = {LiveKey(cluster_name, group.addrs[number]) for number, one in doubted if one.why is Doubt.GUARD}
-        return (group.has_master or broker in self.master_left) and guarded <= self.unconfirmed.keys()
 
 
 MAX_TEXT_LENGTH = 900
@@ -265,7 +249,7 @@ def explain_route(now: CurrentState, newest_first: list[Change]) -> list[Explana
     """
     question = now.question
     past = Past(question)
-    past.walk(newest_first, now)
+    past.walk(newest_first)
     brokers = now.in_table.keys() | now.held.keys() | past.queues.keys()
     if question.broker_name is not None:
         brokers |= past.left.keys()
@@ -326,11 +310,8 @@ def _queues(group: BrokerData, queue_data: QueueData) -> str:
 
 
 def _permission_clauses(group: BrokerData, queue_data: QueueData, now: CurrentState) -> Iterable[Clause]:
-    intent = now.intents.get(group.key)
-    if intent is not None and intent.kind is IntentKind.WIPE_WRITE_PERM:
-        yield Clause(f"read-only because {intent_text('drained', intent)}", Condition.DRAINED)
-    elif intent is not None and intent.kind is IntentKind.ADD_WRITE_PERM:
-        yield Clause(intent_text("write permission given", intent), Condition.WRITE_GIVEN)
+    if (intent := now.intents.get(group.key)) is not None:
+        yield _intent_clause(intent)
     if not queue_data.perm & WRITE and group.write is not WriteRule.ADDED:
         text = f"read-only because the broker reports permission {queue_data.perm}, without write"
         yield Clause(text, Condition.REPORTED_READ_ONLY)
@@ -442,11 +423,14 @@ def _awaiting_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
     intent = now.intents.get(broker)
     if intent is None or broker in now.groups:
         return []
+    return [_intent_clause(intent, is_so="when it registers, it is ", has="when it registers, it has ")]
+
+
+def _intent_clause(intent: Intent, *, is_so: str = "", has: str = "") -> Clause:
+    """What an intent does to the write permission of its group."""
     if intent.kind is IntentKind.WIPE_WRITE_PERM:
-        return [
-            Clause(f"when it registers, it is read-only because {intent_text('drained', intent)}", Condition.DRAINED)
-        ]
-    return [Clause(f"when it registers, it has {intent_text('write permission given', intent)}", Condition.WRITE_GIVEN)]
+        return Clause(f"{is_so}read-only because {intent_text('drained', intent)}", Condition.DRAINED)
+    return Clause(f"{has}{intent_text('write permission given', intent)}", Condition.WRITE_GIVEN)
 
 
 def _hold_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:

@@ -115,11 +115,8 @@ ReportedQueues = QueueNumbers | tuple[int, int, int, int, StaticMapping]
 """All that a group reports of a topic: the numbers, and of a static topic its mapping."""
 
 ReportedTopic = tuple[str, ReportedQueues]
-"""A topic, and all that a group reports of it."""
-
-TopicConfig = tuple[str, QueueNumbers]
-"""One topic as a broker configures it, as far as routes go (RocketMQ: TopicConfig). A plain tuple, because a
-registration makes a hundred thousand of them."""
+"""A topic, and all that a group reports of it (RocketMQ: TopicConfig). A plain tuple, because a registration makes a
+hundred thousand of them."""
 
 
 class TopicTableFingerprint(NamedTuple):

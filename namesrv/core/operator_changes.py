@@ -12,8 +12,7 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
 from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour
-from namesrv.core.state import RouteState
-from namesrv.core.state_change import ANY_NUMBER
+from namesrv.core.state import ANY_NUMBER, RouteState
 from namesrv.core.transaction import Transaction
 from namesrv_common.printable import counted
 

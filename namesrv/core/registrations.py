@@ -38,7 +38,6 @@ QUEUES_LIKE_A_TOPIC = 25
 LOOKED_THROUGH = 100
 """Topics of a registration whose mappings are counted. A registration of more is large with its topics alone."""
 
-
 ENCODED_ASIDE = 10_000
 """Topics, read already, above which encoding them aside is worth another hop to the thread."""
 
@@ -236,9 +235,7 @@ class BrokerRegistration:
         registration = self._registration
         replaced: list[RemovedBroker] = []
         if before is not None and before.broker != registration.broker:
-            group_gone = transaction.remove_broker(before, RemovalReason.REPLACED)
-            topics = len(transaction.lost_queues(before.broker)) if group_gone else 0
-            replaced.append(RemovedBroker(before, RemovalReason.REPLACED, group_gone, topics))
+            replaced.append(transaction.remove_broker(before, RemovalReason.REPLACED))
         broker, broker_id, broker_addr = registration.broker, registration.broker_id, registration.broker_addr
         group = transaction.group(broker) or BrokerData(broker)
         holder_addr = group.addrs.get(broker_id, broker_addr)

@@ -20,8 +20,7 @@ from namesrv.core.model import (
     RemovedBroker,
 )
 from namesrv.core.pace import paced
-from namesrv.core.state import RouteState
-from namesrv.core.state_change import ANY_NUMBER
+from namesrv.core.state import ANY_NUMBER, RouteState
 from namesrv.core.transaction import Transaction
 
 BROKERS_PER_CHANGE = 200
@@ -144,9 +143,7 @@ class Removal:
             # A guarded broker whose time is up was lost long ago.
             was_held = self.reason in VANISHED and state.doubts.get(live.key) is Doubt.GUARD
             reason = RemovalReason.LOSS_CONFIRMED if was_held else self.reason
-            group_gone = transaction.remove_broker(live, reason)
-            topics = len(transaction.lost_queues(live.broker)) if group_gone else 0
-            self._removed.append(RemovedBroker(live, reason, group_gone, topics))
+            self._removed.append(transaction.remove_broker(live, reason))
         transaction.prepare()
 
     def commit(self) -> list[RemovedBroker]:

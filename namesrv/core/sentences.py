@@ -19,15 +19,7 @@ from namesrv.core.changes import (
     Row,
     SettingChange,
 )
-from namesrv.core.model import (
-    BrokerData,
-    BrokerKey,
-    HoldKey,
-    Intent,
-    IntentKind,
-    RemovalReason,
-    WriteRule,
-)
+from namesrv.core.model import BrokerData, BrokerKey, HoldKey, Intent, IntentKind, RemovalReason, WriteRule
 from namesrv.core.pace import paced
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import application_first
@@ -78,11 +70,7 @@ _WRITE = {
     WriteRule.ADDED: " with write permission added",
 }
 
-_WRITE_OF_GROUP = {
-    WriteRule.REPORTED: "as reported",
-    WriteRule.WIPED: "taken away",
-    WriteRule.ADDED: "given",
-}
+_WRITE_OF_GROUP = {WriteRule.REPORTED: "as reported", WriteRule.WIPED: "taken away", WriteRule.ADDED: "given"}
 
 
 def held_back(hold: Intent) -> str:

@@ -220,10 +220,7 @@ def reported_of(row: route_data_pb2.QueueData) -> ReportedQueues:
         return numbers
     mapping = row.mapping
     queue_ids = tuple(zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=False))
-    return (
-        *numbers,
-        StaticMapping(mapping.scope, mapping.total_queue_nums, mapping.epoch, mapping.dirty, queue_ids),
-    )
+    return (*numbers, StaticMapping(mapping.scope, mapping.total_queue_nums, mapping.epoch, mapping.dirty, queue_ids))
 
 
 def _check(condition: bool, problem: str) -> None:

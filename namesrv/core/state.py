@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from namesrv_api.v1 import route_data_pb2
 
@@ -200,12 +201,9 @@ class RouteState:
 
     def is_reported(self, topic: str, cluster_name: str | None) -> bool:
         """Whether groups of a cluster, or of any, have queues of a topic, or report some that are held back."""
-        held = self.index.held_queue_table.get(topic, ())
-        if any(cluster_name in (None, broker.cluster_name) for broker in held):
-            return True
-        shown = self.tables.topic_queue_table.get(topic) or ()
-        broker_of = self.index.queue_datas.of
-        return any(cluster_name in (None, broker_of(queues).broker.cluster_name) for queues in shown)
+        shown = (queue_data.broker for queue_data in self.queue_datas_of(topic))
+        brokers = itertools.chain(self.index.held_queue_table.get(topic, ()), shown)
+        return any(cluster_name in (None, broker.cluster_name) for broker in brokers)
 
     def is_absent(self, key: IntentKey) -> bool:
         """Whether an intent waits for a registration: its group is not registered, or no broker reports its topic."""
@@ -300,3 +298,46 @@ class RouteState:
         self.possibly_partial.discard(live.key)
         if live.channel_id is not None:
             self.channels.unbind(live.channel_id, live.key)
+
+
+# A change of the state has two parts: a long preparation, on any thread, and a short commit on the event loop.
+
+ANY_NUMBER = 1_000_000
+"""Stands for the number of topics of a change where that is not known before its preparation."""
+
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class StateChange(Protocol[ResultT_co]):
+    """One change. Only one at a time is between the beginning of its preparation and its end."""
+
+    state: RouteState
+
+    @property
+    def topics(self) -> int:
+        """About how many topics it touches: what its preparation costs."""
+
+    def prepare(self) -> None:
+        """Works out what will change, and shows nothing of it. Reads tables, intents and policy; has yield points.
+
+        Raises:
+            Refused: It cannot be made.
+        """
+
+    def commit(self) -> ResultT_co:
+        """Makes it the state, in one step. Checks once more what may have changed since it was prepared.
+
+        Raises:
+            Refused: It cannot be made now; nothing has changed.
+        """
+
+
+class ReadingChange(StateChange[ResultT_co], Protocol[ResultT_co]):
+    """A change with a part that needs no tables that stand still. It is done before other changes have to wait."""
+
+    @property
+    def topics_to_read(self) -> int:
+        """About how many topics that part reads."""
+
+    def read(self) -> None:
+        """Does that part, with yield points. Raises Refused if what it reads breaks a rule."""

@@ -28,6 +28,7 @@ from namesrv.core.model import (
     LiveKey,
     QueueData,
     RemovalReason,
+    RemovedBroker,
     ReportedQueues,
     ReportedTopic,
     StaticMapping,
@@ -128,10 +129,7 @@ class Transaction:
         self.filters[key] = filter_servers
 
     def put_topics(
-        self,
-        broker: BrokerKey,
-        configs: Iterable[ReportedTopic],
-        encoded: Mapping[ReportedQueues, QueueData] = EMPTY,
+        self, broker: BrokerKey, configs: Iterable[ReportedTopic], encoded: Mapping[ReportedQueues, QueueData] = EMPTY
     ) -> None:
         """Gives a group the queues that the configurations say. Topics that are not named stay as they are.
 
@@ -250,23 +248,19 @@ class Transaction:
         self.filters[live.key] = ()
         self.reasons[live.key] = reason
 
-    def remove_broker(self, live: BrokerLiveInfo, reason: RemovalReason) -> bool:
-        """Removes a broker from all tables; the last one of a group takes the group and its queues with it.
-
-        Returns:
-            Whether the group was removed.
-        """
+    def remove_broker(self, live: BrokerLiveInfo, reason: RemovalReason) -> RemovedBroker:
+        """Removes a broker from all tables; the last one of a group takes the group and its queues with it."""
         self.remove_live(live, reason)
         group = self.group(live.broker)
         assert group is not None, "a live broker is always in its group"
         left = group.without(live.broker_addr)
         if left.members:
             self.put_group(left)
-            return False
-        self.remove_group(live.broker, reason)
-        return True
+            return RemovedBroker(live, reason, group_gone=False, topics_removed=0)
+        self._remove_group(live.broker, reason)
+        return RemovedBroker(live, reason, group_gone=True, topics_removed=len(self.lost_queues(live.broker)))
 
-    def remove_group(self, broker: BrokerKey, reason: RemovalReason) -> None:
+    def _remove_group(self, broker: BrokerKey, reason: RemovalReason) -> None:
         """Removes a group whose last broker goes, with its queues and what it reported of held topics."""
         self.groups[broker] = None
         self.reasons[broker] = reason

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from namesrv.core.pace import yield_point
-from namesrv.core.state import RouteState
-from namesrv.core.state_change import ANY_NUMBER, StateChange
+from namesrv.core.state import ANY_NUMBER, RouteState, StateChange
 from tests.support.patience import TIMEOUT
 
 ResultT = TypeVar("ResultT")

@@ -29,7 +29,6 @@ from namesrv.core.model import (
     QueueNumbers,
     ReportedTopic,
     StaticMapping,
-    TopicConfig,
 )
 from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
@@ -95,7 +94,7 @@ class ChangesMakeSnapshots(Machine):
         self.patched.start()
 
     @initialize(behaviour=BEHAVIOURS, topics=_TOPICS)
-    def start(self, behaviour: Behaviour, topics: list[TopicConfig]) -> None:
+    def start(self, behaviour: Behaviour, topics: list[tuple[str, QueueNumbers]]) -> None:
         self.fleet = Fleet(behaviour)
         self.a_fleet_comes_and_goes_one_by_one(topics, DataVersion(0, 0, 1), 0, 0, confirmed=False)
 
@@ -119,7 +118,7 @@ class ChangesMakeSnapshots(Machine):
         addr: str,
         broker_id: int,
         version: DataVersion,
-        topics: list[TopicConfig],
+        topics: list[tuple[str, QueueNumbers]],
         filter_servers: tuple[str, ...] | None,
         zone_name: str | None,
         acting: bool | None,
@@ -141,7 +140,7 @@ class ChangesMakeSnapshots(Machine):
 
     @rule(cluster=CLUSTERS, name=NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)
     def register_master(
-        self, cluster: str, name: str, addr: str, topics: list[TopicConfig], version: DataVersion
+        self, cluster: str, name: str, addr: str, topics: list[tuple[str, QueueNumbers]], version: DataVersion
     ) -> None:
         with self.refusals_noted():
             self.fleet.register(addr, 0, topics, name=name, cluster=cluster, version=version)
@@ -169,7 +168,7 @@ class ChangesMakeSnapshots(Machine):
         topics=_TOPICS, version=_VERSIONS, moved=st.integers(0, 1), going=st.integers(0, 4), confirmed=st.booleans()
     )  # fmt: skip
     def a_fleet_comes_and_goes_one_by_one(
-        self, topics: list[TopicConfig], version: DataVersion, moved: int, going: int, confirmed: bool
+        self, topics: list[tuple[str, QueueNumbers]], version: DataVersion, moved: int, going: int, confirmed: bool
     ) -> None:
         """A master of each group, mostly at an address of another one before, over channels that then end."""
         came = []

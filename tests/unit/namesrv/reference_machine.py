@@ -17,7 +17,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, Doubt, LiveKey
 from namesrv.core.policy import Behaviour
-from namesrv.core.state_change import StateChange
+from namesrv.core.state import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet

@@ -62,9 +62,7 @@ class Client:
     def request(self, epoch: str, revision: int | None) -> pb.WatchTopicRoutesRequest:
         subscription = self.watch.subscription
         request = pb.WatchTopicRoutesRequest(
-            topics=sorted(subscription.topics),
-            topic_prefixes=subscription.prefixes,
-            zone_name=subscription.zone_name,
+            topics=sorted(subscription.topics), topic_prefixes=subscription.prefixes, zone_name=subscription.zone_name
         )
         if revision is not None:
             request.resume_after.epoch, request.resume_after.revision = epoch, revision

@@ -52,7 +52,7 @@ from namesrv.core.removals import (
     scan_not_active_broker,
     unregister_broker,
 )
-from namesrv.core.state_change import StateChange
+from namesrv.core.state import StateChange
 from tests.properties import machine_test
 from tests.support.refusals import refuses
 from tests.support.state_changes import apply_now
@@ -73,21 +73,9 @@ from tests.unit.namesrv.reference_inputs import (
     TOPICS,
     VERSIONS,
 )
-from tests.unit.namesrv.reference_machine import (
-    LOSS_PLANS,
-    PLANS,
-    UNDISTURBED,
-    Plan,
-    ReferenceMachine,
-    often_disturbed,
-)
+from tests.unit.namesrv.reference_machine import LOSS_PLANS, PLANS, UNDISTURBED, Plan, ReferenceMachine, often_disturbed
 from tests.unit.namesrv.reference_model import ReferenceModel
-from tests.unit.namesrv.reference_operators import (
-    blast_radius,
-    moved_queues,
-    without_brokers,
-    without_topic,
-)
+from tests.unit.namesrv.reference_operators import blast_radius, moved_queues, without_brokers, without_topic
 
 OPERATOR = Cause("an operator's call", "an operator", "because")
 

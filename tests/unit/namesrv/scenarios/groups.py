@@ -13,7 +13,7 @@ from namesrv.core.model import (
     IntentKind,
     IntentTable,
     RegisterBrokerResult,
-    TopicConfig,
+    ReportedTopic,
 )
 from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, TopicDeletion
 from namesrv.core.policy import Behaviour
@@ -39,17 +39,17 @@ class ReplicatedFleet(Fleet):
         self._acting = acting
 
     def master(
-        self, *topics: str | TopicConfig, addr: str = A, name: str = "broker-a", version: DataVersion = VERSION
+        self, *topics: str | ReportedTopic, addr: str = A, name: str = "broker-a", version: DataVersion = VERSION
     ) -> RegisterBrokerResult:
         return self._member(addr, 0, topics, name, version)
 
     def slave(
-        self, *topics: str | TopicConfig, addr: str = B, name: str = "broker-a", version: DataVersion = VERSION
+        self, *topics: str | ReportedTopic, addr: str = B, name: str = "broker-a", version: DataVersion = VERSION
     ) -> RegisterBrokerResult:
         return self._member(addr, 1, topics, name, version)
 
     def _member(
-        self, addr: str, broker_id: int, topics: tuple[str | TopicConfig, ...], name: str, version: DataVersion
+        self, addr: str, broker_id: int, topics: tuple[str | ReportedTopic, ...], name: str, version: DataVersion
     ) -> RegisterBrokerResult:
         topics = (BASE_TOPIC, *topics)
         return self.register(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.model import BrokerKey, LiveKey, TopicConfig
+from namesrv.core.model import BrokerKey, LiveKey, ReportedTopic
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
@@ -21,7 +21,7 @@ from tests.unit.namesrv.scenarios.groups import (
 )
 
 NAMES = ("broker-0", "broker-1", "broker-2")
-TOPICS: list[TopicConfig] = [(f"topic-{number}", (number + 1, number + 2, 6, number % 4)) for number in range(10)]
+TOPICS: list[ReportedTopic] = [(f"topic-{number}", (number + 1, number + 2, 6, number % 4)) for number in range(10)]
 
 
 def addr_of(name: str, broker_id: int) -> str:

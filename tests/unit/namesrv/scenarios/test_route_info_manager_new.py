@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.errors import Reason
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, KvConfigTable, RemovalReason, TopicConfig
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, KvConfigTable, RemovalReason, ReportedTopic
 from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
@@ -26,7 +26,7 @@ from tests.unit.namesrv.scenarios.groups import (
     wipe,
 )
 
-ORDERED: list[tuple[str, TopicConfig]] = [
+ORDERED: list[tuple[str, ReportedTopic]] = [
     ("broker-a:4", ("TopicTest", (4, 4, 6, 0))),
     ("broker-a:1", ("TopicTest", (1, 1, 6, 0))),
 ]
@@ -222,7 +222,7 @@ def test_a_group_is_writable_again_once_its_master_is_back(fleet: ReplicatedFlee
 @pytest.mark.parametrize(("order_topic_conf", "topic"), ORDERED)
 @pytest.mark.parametrize("master_came", [False, True])
 def test_an_ordered_topic_without_its_master_is_read_from_the_slave(
-    order_topic_conf: str, topic: TopicConfig, master_came: bool
+    order_topic_conf: str, topic: ReportedTopic, master_came: bool
 ) -> None:
     """Scenarios 24, 25 and, for a global order, 27."""
     fleet = ReplicatedFleet(order_message_enable=True)

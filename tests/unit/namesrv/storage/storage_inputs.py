@@ -40,11 +40,7 @@ CONTENTS: dict[str, st.SearchStrategy[Any]] = {
     "intents": st.lists(INTENTS, max_size=5).map(IntentTable.of),
 }
 """Contents by the name of their table."""
-EMPTY: dict[str, Any] = {
-    "kv_config": KvConfigTable.of({}),
-    "settings": {},
-    "intents": IntentTable(),
-}
+EMPTY: dict[str, Any] = {"kv_config": KvConfigTable.of({}), "settings": {}, "intents": IntentTable()}
 
 _FACTS: dict[str, Callable[[Any], object]] = {
     "kv_config": lambda table: table,

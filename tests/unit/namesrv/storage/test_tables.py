@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKey, IntentKind, IntentTable
 from namesrv.storage import tables
 from namesrv.storage.data_dir import DataDirError
-from namesrv.storage.tables import (
-    INTENTS,
-    KV_CONFIG,
-    TABLES,
-    BrokenRows,
-    DurableTable,
-    read_rocketmq_kv_config,
-)
+from namesrv.storage.tables import INTENTS, KV_CONFIG, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
 from tests.unit.namesrv.storage.storage_inputs import CONTENTS, EMPTY, facts
 
 WIPE = {"kind": "WIPE_WRITE_PERM", "caller": "c", "since_millis": 1, "comment": "", "ends_at_millis": None}

@@ -121,10 +121,7 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
         (removed("TopicA", reason=RemovalReason.NOT_IN_REGISTRATION),),
         "broker-a of DefaultCluster: 1 topic lost its queues on it, not in its registration any more (TopicA)",
     ),
-    (
-        (removed("TopicB", "TopicA"),),
-        "broker-a of DefaultCluster: 2 topics lost their queues on it (TopicA, TopicB)",
-    ),
+    ((removed("TopicB", "TopicA"),), "broker-a of DefaultCluster: 2 topics lost their queues on it (TopicA, TopicB)"),
     (
         (decided(WIPE), put("TopicA", write=WriteRule.WIPED)),
         (
@@ -133,21 +130,14 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
         ),
     ),
     (
-        (
-            lifted(WIPE),
-            decided(intent(IntentKind.ADD_WRITE_PERM, GROUP)),
-            put("TopicA", write=WriteRule.ADDED),
-        ),
+        (lifted(WIPE), decided(intent(IntentKind.ADD_WRITE_PERM, GROUP)), put("TopicA", write=WriteRule.ADDED)),
         (
             "broker-a of DefaultCluster: wipe of its write permission lifted; grant of write permission decided; "
             "1 topic put with write permission added (TopicA)"
         ),
     ),
     ((decided(HOLD),), "hold of topic TopicA in all clusters decided"),
-    (
-        (lifted(intent(IntentKind.TOPIC_HOLD, HoldKey("TopicA", "other"))),),
-        "hold of topic TopicA in other lifted",
-    ),
+    ((lifted(intent(IntentKind.TOPIC_HOLD, HoldKey("TopicA", "other"))),), "hold of topic TopicA in other lifted"),
     (
         (
             GroupChange(

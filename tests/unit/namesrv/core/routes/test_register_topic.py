@@ -44,10 +44,7 @@ def test_a_group_that_is_not_registered_is_named_in_the_error(fleet: Fleet) -> N
 
 
 def test_the_queues_of_a_request_become_records() -> None:
-    assert checked(queue_data(), queue_data("broker-b", topic_sys_flag=3)) == {
-        GROUP_A: NUMBERS,
-        GROUP_B: (4, 4, 6, 3),
-    }
+    assert checked(queue_data(), queue_data("broker-b", topic_sys_flag=3)) == {GROUP_A: NUMBERS, GROUP_B: (4, 4, 6, 3)}
     assert checked(queue_data(), queue_data(cluster="other")).keys() == {GROUP_A, BrokerKey("other", "broker-a")}
 
 
