@@ -235,11 +235,7 @@ class ChangeLog:
         return len(self._changes)
 
     def append(self, change: Change, applied_at_millis: int) -> None:
-        """Publishes a change as the next revision. The newest change is always kept, whatever its size.
-
-        Raises:
-            ListenerFailed: A listener has a defect. The change is in the log.
-        """
+        """Publishes a change as the next revision. The newest is always kept, however large. Raises ListenerFailed."""
         belongs_to_loop()
         change.revision, change.applied_at_millis = self.last.revision + 1, applied_at_millis
         self.last.next = change

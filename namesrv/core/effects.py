@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from namesrv.core.model import BlastRadius, QueueData, TopicsInUse, WriteRule
 from namesrv.core.pace import paced
@@ -60,17 +59,8 @@ class _Topics:
         return application_first(self._names, self._named_after)[:MAX_SAMPLE_TOPICS]
 
 
-class _Touched(NamedTuple):
-    """A topic whose route may change."""
-
-    topic: str
-    before: Queues
-    after: Queues
-    regrouped: bool
-    """Whether one of its groups gets other addresses."""
-
-
-def _touched_topics(transaction: Transaction) -> Iterator[_Touched]:
+def _touched_topics(transaction: Transaction) -> Iterator[tuple[str, Queues, Queues, bool]]:
+    """Topics whose route may change, before and after, and whether one of their groups gets other addresses."""
     find, published = transaction.index.queue_datas.of, transaction.tables.broker_addr_table
     regrouped = {
         key
@@ -89,7 +79,7 @@ def _touched_topics(transaction: Transaction) -> Iterator[_Touched]:
         seen.add(topic)
         before = map(find, transaction.tables.topic_queue_table.get(topic) or ())
         after = tuple(map(find, transaction.queues_of(topic) or ()))
-        yield _Touched(
+        yield (
             topic,
             tuple((queue_data, published[queue_data.broker].write) for queue_data in before),
             tuple((queue_data, transaction.write_rule(queue_data.broker)) for queue_data in after),

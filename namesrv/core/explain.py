@@ -8,7 +8,17 @@ from enum import Enum
 from typing import NamedTuple
 
 from namesrv.core.changes import Cause, Change, GroupChange, LiveChange, QueuesChange, Row
-from namesrv.core.journal import JournalEntry
+from namesrv.core.journal import (
+    LEFT,
+    JournalEntry,
+    by_caller,
+    held_back,
+    intent_text,
+    iso,
+    named_brokers,
+    shortened,
+    with_comment,
+)
 from namesrv.core.model import (
     MASTER_ID,
     WRITE,
@@ -26,7 +36,6 @@ from namesrv.core.model import (
     perm_under,
 )
 from namesrv.core.pace import paced
-from namesrv.core.sentences import LEFT, by_caller, held_back, intent_text, iso, named_brokers, shortened, with_comment
 from namesrv.core.state import RouteState
 from namesrv.core.tables import route_fragments
 from namesrv_common.printable import counted
@@ -239,13 +248,8 @@ def explain_route(now: CurrentState, newest_first: list[Change]) -> list[Explana
     """Explains each group that has queues of a topic, reports some that are held back, or had some.
 
     Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
-    All but the number of a group's other topics is as of when ``now`` was made. Has yield points: for a thread.
-
-    Args:
-        newest_first: The change log at that time.
-
-    Returns:
-        Explanations by cluster and name.
+    All but the number of a group's other topics is as of when ``now`` was made; the change log is of that time, too.
+    Has yield points: for a thread. Returns explanations by cluster and name.
     """
     question = now.question
     past = Past(question)
@@ -427,7 +431,7 @@ def _awaiting_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
 
 
 def _intent_clause(intent: Intent, *, is_so: str = "", has: str = "") -> Clause:
-    """What an intent does to the write permission of its group."""
+    """The effect of an intent on the write permission of its group."""
     if intent.kind is IntentKind.WIPE_WRITE_PERM:
         return Clause(f"{is_so}read-only because {intent_text('drained', intent)}", Condition.DRAINED)
     return Clause(f"{has}{intent_text('write permission given', intent)}", Condition.WRITE_GIVEN)

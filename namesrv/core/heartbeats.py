@@ -41,8 +41,7 @@ class Heartbeats:
     def renew_unchanged(self, live: BrokerLiveInfo) -> bool:
         """Renews liveness of a broker that a heartbeat or an equal version renewed before, when this was its row.
 
-        Returns:
-            Whether it still is. If not, nothing is renewed, and the request must be examined in full.
+        Returns whether it still is. If not, nothing is renewed, and the request must be examined in full.
         """
         if self._state.tables.broker_live_table.get(live.key) is not live:
             return False
@@ -72,8 +71,7 @@ class Heartbeats:
     def heartbeat_by_address(self, key: LiveKey) -> bool:
         """Renews liveness of a broker with merging registrations (RocketMQ 5: BROKER_HEARTBEAT, without an id).
 
-        Returns:
-            Whether there is such a broker at this address. RocketMQ ignores heartbeats of others.
+        Returns whether there is such a broker at this address. RocketMQ ignores heartbeats of others.
         """
         live = self._state.tables.broker_live_table.get(key)
         if live is None or not live.topic_by_topic:
@@ -91,10 +89,7 @@ class Heartbeats:
     def doubt_channel_end(self, channel_id: str, seconds: float, why: Doubt) -> int:
         """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
 
-        For ends that may be this name server's own fault.
-
-        Returns:
-            How many brokers that is.
+        For ends that may be this name server's own fault. Returns how many brokers that is.
         """
         keys = self._state.channels.take_bound(channel_id)
         for key in keys:

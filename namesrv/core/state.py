@@ -272,16 +272,11 @@ class RouteState:
         return transaction
 
     def commit(self, transaction: Transaction) -> bool:
-        """Publishes a transaction.
-
-        Returns:
-            Whether anything changed that a reader can see.
-        """
+        """Publishes a transaction. Returns whether anything changed that a reader can see."""
         self._publish(transaction)
-        if transaction.change is None:
-            return False
-        self.append_change(transaction.change)
-        return True
+        if transaction.change is not None:
+            self.append_change(transaction.change)
+        return transaction.change is not None
 
     def _publish(self, transaction: Transaction) -> None:
         self.tables = transaction.after
@@ -320,15 +315,13 @@ class StateChange(Protocol[ResultT_co]):
     def prepare(self) -> None:
         """Works out what will change, and shows nothing of it. Reads tables, intents and policy; has yield points.
 
-        Raises:
-            Refused: It cannot be made.
+        Raises Refused if it cannot be made.
         """
 
     def commit(self) -> ResultT_co:
         """Makes it the state, in one step. Checks once more what may have changed since it was prepared.
 
-        Raises:
-            Refused: It cannot be made now; nothing has changed.
+        Raises Refused if it cannot be made now; then nothing has changed.
         """
 
 

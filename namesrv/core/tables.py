@@ -46,11 +46,9 @@ class QueueDataTable:
         """Every QueueData by the fragment of what is reported."""
         self.in_force: dict[bytes, bytes] = {}
         """Fragment to the one in force, only of groups with another rule than REPORTED. Replaced, never changed."""
-        self.mapped: set[BrokerKey] = set()
-        """Groups that have QueueDatas of static topics."""
         self._by_reported: dict[BrokerKey, dict[ReportedQueues, QueueData]] = {}
-        self._mapped_queues: dict[BrokerKey, int] = {}
-        """Queues in all mappings of a group that are here."""
+        self.mapped: dict[BrokerKey, int] = {}
+        """Queues in all mappings of a group that are here, of groups that have some mapping."""
         self._mapped_queues_kept: dict[BrokerKey, int] = {}
         """The mapped queues that were in use at the last check."""
         self._in_force_by_group: dict[BrokerKey, dict[bytes, bytes]] = {}
@@ -87,13 +85,12 @@ class QueueDataTable:
         self.of_group(broker)[reported] = queue_data
         self._by_fragment[queue_data.fragment] = queue_data
         if (mapping := queue_data.mapping) is not None:
-            self.mapped.add(broker)
-            self._mapped_queues[broker] = self._mapped_queues.get(broker, 0) + len(mapping.queue_ids)
+            self.mapped[broker] = self.mapped.get(broker, 0) + len(mapping.queue_ids)
         return queue_data
 
     def mapped_queues(self) -> int:
         """Queues in all mappings that are kept."""
-        return sum(self._mapped_queues.values())
+        return sum(self.mapped.values())
 
     def set_rule(self, broker: BrokerKey, rule: WriteRule) -> None:
         """Puts a rule in force for all that a group has; call it again when QueueDatas have been added under one."""
@@ -111,7 +108,7 @@ class QueueDataTable:
         """Whether a group has so many QueueDatas that ``keep_only`` pays, if at most ``in_use`` of them are in use."""
         if len(self._by_reported.get(broker, ())) > UNUSED_PER_BROKER + 2 * in_use:
             return True
-        mapped, kept = self._mapped_queues.get(broker, 0), self._mapped_queues_kept.get(broker, 0)
+        mapped, kept = self.mapped.get(broker, 0), self._mapped_queues_kept.get(broker, 0)
         return mapped > UNUSED_MAPPED_PER_BROKER + 2 * kept
 
     def keep_only(self, broker: BrokerKey, used: Iterable[QueueData]) -> None:
@@ -125,7 +122,7 @@ class QueueDataTable:
         if not mappings:
             self._forget_mappings(broker)
             return
-        self._mapped_queues[broker] = self._mapped_queues_kept[broker] = sum(len(one.queue_ids) for one in mappings)
+        self.mapped[broker] = self._mapped_queues_kept[broker] = sum(len(one.queue_ids) for one in mappings)
 
     def forget_group(self, broker: BrokerKey) -> None:
         """Drops everything of a group that has lost all rows."""
@@ -135,8 +132,7 @@ class QueueDataTable:
             del self._by_fragment[queue_data.fragment]
 
     def _forget_mappings(self, broker: BrokerKey) -> None:
-        self.mapped.discard(broker)
-        self._mapped_queues.pop(broker, None)
+        self.mapped.pop(broker, None)
         self._mapped_queues_kept.pop(broker, None)
 
 

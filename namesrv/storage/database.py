@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -409,12 +409,9 @@ def _checksum(name: str, key: str, value: str) -> int:
 def _replace(table: DurableTable[ContentT], content: ContentT, connection: sqlite3.Connection) -> None:
     before = _rows(connection, table.name)
     after = table.encode(content)
-    _delete(connection, table.name, before.keys() - after.keys())
+    gone = ((table.name, key) for key in before.keys() - after.keys())
+    connection.executemany("DELETE FROM durable WHERE name = ? AND key = ?", gone)
     _put(connection, table.name, {key: value for key, value in after.items() if before.get(key) != value})
-
-
-def _delete(connection: sqlite3.Connection, name: str, keys: Iterable[str]) -> None:
-    connection.executemany("DELETE FROM durable WHERE name = ? AND key = ?", ((name, key) for key in keys))
 
 
 def _put(connection: sqlite3.Connection, name: str, rows: Mapping[str, str]) -> None:

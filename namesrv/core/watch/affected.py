@@ -47,13 +47,8 @@ class Removal(NamedTuple):
 Removals = tuple[Removal, ...]
 
 
-class Affected(NamedTuple):
-    """Topics that a change affects in the same way."""
-
-    topics: Collection[str]
-    """The topics, in a collection with quick membership tests."""
-    removals: Removals = ()
-    """What left their routes, the same for all of them."""
+Affected = tuple[Collection[str], Removals]
+"""Topics that a change affects in the same way, with quick membership tests, and what left all of their routes."""
 
 
 class AffectedTopics:
@@ -80,17 +75,17 @@ class AffectedTopics:
                     left = self._earlier_removals.get(broker, ()) + removals.get(broker, ())
                     if reason is not RemovalReason.GROUP_GONE:
                         left += (_removal(broker, None, reason),)
-                    yield Affected(row.topics, left)
+                    yield row.topics, left
                 case QueuesChange():
-                    yield Affected(row.topics)
+                    yield row.topics, ()
                 case GroupChange() if row.before is not None and row.after is not None:
-                    yield Affected(of_group.get(row.key, ()), removals.get(row.key, ()))
+                    yield of_group.get(row.key, ()), removals.get(row.key, ())
                 case FilterServersChange():
-                    yield Affected(of_group.get(row.broker, ()))
+                    yield of_group.get(row.broker, ()), ()
                 case KvChange(ordered_topic=str() as topic):
-                    yield Affected((topic,))
+                    yield (topic,), ()
                 case SettingChange() if row.key == ORDER_MESSAGE_ENABLE:
-                    yield Affected(self._state.kv_config.entries(ORDER_TOPIC_CONFIG))
+                    yield self._state.kv_config.entries(ORDER_TOPIC_CONFIG), ()
                 case _:
                     pass  # a topic whose route it changes has a row of its own
         for group, brokers in removals.items():

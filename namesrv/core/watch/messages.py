@@ -51,11 +51,7 @@ class WatchMessages:
         self._shared_bytes = 0
 
     def next_message(self, watch: RouteWatch) -> bytes | None:
-        """The next message to a watch. None if there is nothing yet: the watch will be woken.
-
-        Raises:
-            Refused: The watch must end.
-        """
+        """The next message to a watch. None if there is none yet; it will be woken. Raises Refused if it must end."""
         if watch.failure is not None:
             raise watch.failure
         if watch.is_filling:

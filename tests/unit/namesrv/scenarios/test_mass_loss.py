@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from namesrv.core.model import RemovalReason, RemovedBroker
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import BROKERS_PER_CHANGE, scan_not_active_broker
-from tests.support.core_fleet import SMALL_FLEETS, Fleet
+from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet
 from tests.support.state_changes import apply_all_now, apply_now
+from tests.unit.namesrv.scenarios.groups import delete_topic
 
 HOLD, TIMEOUT = 600.0, 120.0
 
@@ -66,6 +69,16 @@ def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwh
     assert apply_all_now(scan) == []
     assert {key.broker_addr for key in fleet.state.unconfirmed} == brokers.keys() - {alive}
     assert fleet.state.revision == revision + 2
+
+
+@pytest.mark.parametrize(("cluster_name", "stays"), [(None, False), (CLUSTER, False), ("other-cluster", True)])
+def test_a_topic_that_an_operator_deleted_meanwhile_does_not_come_back(cluster_name: str | None, stays: bool) -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0, 1, 2)
+    delete_topic(fleet, "topic-0", cluster_name)
+    fleet.lose(3)
+    assert fleet.unconfirmed == {0, 1, 2, 3}
+    assert ("topic-0" in fleet.topics) is stays
 
 
 def test_the_numbers_of_the_guard_are_settings() -> None:

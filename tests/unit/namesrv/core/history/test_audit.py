@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args
 
@@ -21,6 +22,7 @@ from namesrv.core.changes import (
     Row,
     SettingChange,
 )
+from namesrv.core.journal import MAX_SUMMARY_LENGTH, entry_of, summary, touched_brokers, touched_names, touched_topics
 from namesrv.core.model import (
     BrokerData,
     BrokerKey,
@@ -36,7 +38,6 @@ from namesrv.core.model import (
     RemovalReason,
     WriteRule,
 )
-from namesrv.core.sentences import MAX_SUMMARY_LENGTH, summary, touched_brokers, touched_topics
 
 GROUP = BrokerKey("DefaultCluster", "broker-a")
 ADDR = "10.0.0.1:10911"
@@ -290,3 +291,41 @@ def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> Non
         kv("ns", "broker-a", "v"),
     ]
     assert "broker-a" not in touched_brokers(change(*others))
+
+
+# Entries of the journal, and the names that find them. Searches are tested with the table.
+
+
+def test_an_entry_counts_removed_brokers_and_has_the_first_reason() -> None:
+    gone = [left(MASTER, reason) for reason in (RemovalReason.BROKER_DOWN, RemovalReason.REPLACED)]
+    entry = entry_of("epoch", Change(Cause("ReportBrokerDown", "caller", "why"), (removed("t"), *gone), 7, 1_000))
+    assert entry[:6] == ("epoch", 7, 1_000, "caller", "ReportBrokerDown", "why")
+    assert (entry.removed_broker_count, entry.removal_reason) == (2, RemovalReason.BROKER_DOWN.value)
+    assert entry.position == ("epoch", 7)
+    other = entry_of("epoch", change(kv("n", "k", "v")))
+    assert (other.removed_broker_count, other.removal_reason) == (0, 0)
+
+
+class Endless(Mapping[str, QueueData]):
+    """Topics that may be counted. A walk through more than a few of them fails."""
+
+    def __contains__(self, topic: object) -> bool:
+        return True
+
+    def __getitem__(self, topic: str) -> QueueData:
+        return QUEUES
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __iter__(self) -> Iterator[str]:
+        for number in itertools.count():
+            assert number < 10, "walks the topics"
+            yield f"T{number}"
+
+
+def test_names_of_a_change_are_told_once_and_topics_up_to_a_number() -> None:
+    several = change(removed("t", "u"), put("u", broker=BrokerKey("c", "a")), removed("t"))
+    assert touched_names(several, 2) == (["broker-a", "a"], ["t", "u"])
+    assert touched_names(several, 1) == (["broker-a", "a"], None)
+    assert touched_names(change(QueuesChange(GROUP, None, Endless())), 5) == (["broker-a"], None)

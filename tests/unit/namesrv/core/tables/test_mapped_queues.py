@@ -60,4 +60,4 @@ def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet
     assert route is not None
     assert route.queue_datas[0].mapping.epoch == 29
     fleet.unregister()
-    assert (table.mapped_queues(), table.mapped) == (0, set())
+    assert (table.mapped_queues(), table.mapped) == (0, {})
