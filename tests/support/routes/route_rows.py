@@ -36,7 +36,7 @@ class RouteRows:
                 rows.clusters[cluster.cluster_name] = frozenset(cluster.broker_names)
             for topic in chunk.topics:
                 for queue_data in topic.queue_datas:
-                    rows._put_queues(topic.topic, queue_data)
+                    rows.queues[topic.topic, queue_data.cluster_name, queue_data.broker_name] = queue_data
             for group in chunk.broker_datas:
                 rows.groups[group.cluster_name, group.broker_name] = group
             for servers in chunk.filter_servers:
@@ -71,9 +71,6 @@ class RouteRows:
                 self._put_filter_servers(key, tuple(change.filter_put.filter_servers))
             case _:
                 raise AssertionError(f"unknown row {name}")
-
-    def _put_queues(self, topic: str, queue_data: route_data_pb2.QueueData) -> None:
-        self.queues[topic, queue_data.cluster_name, queue_data.broker_name] = queue_data
 
     def _put_filter_servers(self, key: Key, filter_servers: tuple[str, ...]) -> None:
         if filter_servers:

@@ -36,6 +36,8 @@ from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data
 
 ResultT = TypeVar("ResultT")
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 
 Event = tuple[str, int]
 """Something that happens, and to which broker or channel."""
@@ -305,13 +307,8 @@ class ReferenceMachine(Machine):
             key: ((group.zone_name, group.enable_acting_master), group.write)
             for key, group in tables.broker_addr_table.items()
         } == {key: (facts, model.rule_of(key)) for key, facts in model.facts.items()}
-        clusters: dict[str, set[str]] = {}
-        for key in groups:
-            clusters.setdefault(key.cluster_name, set()).add(key.broker_name)
-        assert index.cluster_addr_table == clusters
-        names: dict[str, list[str]] = {}
-        for key in model.facts:
-            names.setdefault(key.broker_name, []).append(key.cluster_name)
+        assert index.cluster_addr_table == {cluster: set(names) for cluster, names in _grouped(groups).items()}
+        names = _grouped((name, cluster) for cluster, name in model.facts)
         if model.behaviour.mass_loss_percent < 100:  # the guard restores lost groups in any order
             names = {name: sorted(found) for name, found in names.items()}
             assert {name: sorted(found) for name, found in index.clusters_by_name.items()} == names
@@ -332,7 +329,8 @@ class ReferenceMachine(Machine):
         }
         assert held == {place: numbers for place, numbers in model.queues.items() if place not in shown}
         topics_by_broker = {key: set(topics) for key, topics in index.topics_by_broker.items() if topics}
-        assert topics_by_broker == _topics_by_group(shown)
+        of_groups = _grouped((group, topic) for topic, group in shown)
+        assert topics_by_broker == {group: set(topics) for group, topics in of_groups.items()}
         assert index.topics_by_broker.keys() <= groups.keys()
 
     def _live_brokers_agree(self) -> None:
@@ -443,8 +441,8 @@ class ReferenceMachine(Machine):
         assert (end.queue_data_count, end.live_broker_count) == (len(rows), len(live))
 
 
-def _topics_by_group(places: Iterable[tuple[str, BrokerKey]]) -> dict[BrokerKey, set[str]]:
-    found: dict[BrokerKey, set[str]] = {}
-    for topic, group in places:
-        found.setdefault(group, set()).add(topic)
+def _grouped(pairs: Iterable[tuple[KeyT, ValueT]]) -> dict[KeyT, list[ValueT]]:
+    found: dict[KeyT, list[ValueT]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
     return found

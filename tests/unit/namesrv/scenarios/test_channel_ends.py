@@ -58,13 +58,9 @@ def hand_over(calls: Calls, channel_id: str) -> pb.HandOverChannelResponse:
     return response
 
 
-def test_the_end_of_a_channel_removes_its_broker_at_once(fleet: Fleet, calls: Calls) -> None:
-    assert judgement(calls, lambda channel_id: fleet.register(channel_id=channel_id)) == "CHANNEL_CLOSED"
-    assert fleet.route() is None
-
-
-def test_the_end_of_a_channel_waits_for_its_turn_however_many_registrations_wait(fleet: Fleet) -> None:
-    calls = Calls(fleet, max_waiting_writers=0)
+@pytest.mark.parametrize("max_waiting_writers", [10, 0])
+def test_the_end_of_a_channel_removes_its_broker_however_many_wait(fleet: Fleet, max_waiting_writers: int) -> None:
+    calls = Calls(fleet, max_waiting_writers)
     assert judgement(calls, lambda channel_id: fleet.register(channel_id=channel_id)) == "CHANNEL_CLOSED"
     assert fleet.route() is None
 
@@ -108,23 +104,29 @@ def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, cha
         asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT))
 
 
-def test_a_channel_that_we_close_ourselves_leaves_its_broker_time_to_register_again(fleet: Fleet, calls: Calls) -> None:
+INCONCLUSIVE: dict[str, tuple[Doubt, Doubt | None, Callable[[Fleet, Calls, str], object]]] = {
+    "we close it": (
+        Doubt.CLOSED_HERE,
+        None,
+        lambda _, calls, channel_id: calls.channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER),
+    ),
+    "the engine closes it": (Doubt.CLOSED_HERE, Doubt.CLOSED_HERE, lambda *_: None),
+    "the engine has stalled": (Doubt.OWN_STALL, Doubt.OWN_STALL, lambda *_: None),
+    "we have stalled": (Doubt.OWN_STALL, None, lambda fleet, *_: fleet.clock.advance(STALL)),
+}
+"""The end of a channel that says nothing about its brokers: our doubt, that of the engine, and what happens before."""
+
+
+@pytest.mark.parametrize(("why", "of_engine", "happens"), INCONCLUSIVE.values(), ids=INCONCLUSIVE)
+def test_an_inconclusive_end_leaves_brokers_time_to_register_again(
+    fleet: Fleet, calls: Calls, why: Doubt, of_engine: Doubt | None, happens: Callable[[Fleet, Calls, str], object]
+) -> None:
     def use(channel_id: str) -> None:
         fleet.register(A, channel_id=channel_id)
-        calls.channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
+        happens(fleet, calls, channel_id)
 
-    assert judgement(calls, use) == "closed_here"
-    fleet.clock.advance(DOUBTED_SECONDS)
-    assert fleet.scan() == []
-    fleet.clock.advance(0.001)
-    assert len(fleet.scan()) == 1
-
-
-@pytest.mark.parametrize("doubt", [Doubt.CLOSED_HERE, Doubt.OWN_STALL])
-def test_a_channel_whose_engine_ends_it_leaves_its_broker_time_to_register_again(
-    fleet: Fleet, calls: Calls, doubt: Doubt
-) -> None:
-    assert judgement(calls, lambda channel_id: fleet.register(A, channel_id=channel_id), doubt) == doubt.label
+    assert judgement(calls, use, of_engine) == why.label
+    assert fleet.addrs() == {0: A}
     fleet.clock.advance(DOUBTED_SECONDS)
     assert fleet.scan() == []
     fleet.clock.advance(0.001)
@@ -143,28 +145,3 @@ def test_a_stall_of_our_own_of_five_minutes_removes_nobody(fleet: Fleet, calls: 
     assert fleet.scan() == []
     fleet.clock.advance(1.0)
     assert [gone.live.broker_addr for gone in fleet.scan()] == [A]
-
-
-def test_a_channel_that_ends_after_a_stall_of_our_own_leaves_its_broker_time_to_register_again(
-    fleet: Fleet, calls: Calls
-) -> None:
-    def use(channel_id: str) -> None:
-        fleet.register(A, channel_id=channel_id)
-        fleet.clock.advance(STALL)
-
-    assert judgement(calls, use) == "own_stall"
-    assert fleet.addrs() == {0: A}
-    fleet.clock.advance(DOUBTED_SECONDS)
-    assert fleet.scan() == []
-    fleet.clock.advance(0.001)
-    assert len(fleet.scan()) == 1
-
-
-def test_a_shutdown_removes_nobody(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
-    fleet.register(A, channel_id=channel_id)
-    fleet.state.frozen = True
-    assert fleet.end_channel(channel_id) == []
-    fleet.clock.advance(STALL)
-    assert fleet.scan() == []
-    assert fleet.addrs() == {0: A}

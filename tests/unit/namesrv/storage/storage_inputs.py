@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
-from namesrv.storage.database import Database
+from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.tables import TABLES
 
 CLOSE_SECONDS = 30.0
@@ -57,6 +58,14 @@ def facts(name: str, content: Any) -> object:
 def stored(database: Database) -> dict[str, object]:
     """The facts of all tables."""
     return {table.name: facts(table.name, database.load(table)) for table in TABLES}
+
+
+@contextmanager
+def held_by_another(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Another program has begun to write, such as a shell of SQLite."""
+    with closing(sqlite3.connect(folder / DATABASE_FILE, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
 
 
 @contextmanager

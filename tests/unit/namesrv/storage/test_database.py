@@ -31,7 +31,15 @@ from tests.properties import examples
 from tests.support.programs.processes import eventually
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, facts, opened, stored
+from tests.unit.namesrv.storage.storage_inputs import (
+    CLOSE_SECONDS,
+    CONTENTS,
+    EMPTY,
+    facts,
+    held_by_another,
+    opened,
+    stored,
+)
 
 LATER = DurableTable[dict[str, str]]("later", dict, dict)
 """A table that this version does not know."""
@@ -84,14 +92,6 @@ def refusal(folder: Path) -> str:
     assert after | before == after
     assert not any(after[name] for name in after.keys() - before.keys())
     return text
-
-
-@contextmanager
-def held_by_another(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Another program has begun to write, such as a shell of SQLite."""
-    with closing(sqlite3.connect(file_of(folder), isolation_level=None, check_same_thread=False)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield other
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import GATHER_SECONDS, MAX_BATCH_ROWS, MAX_TOPICS_OF_ENTRY, TRIM_STEP, Journal
 from namesrv_common.errors import suppress_refusals
 from tests.support.refusals import refuses
-from tests.unit.namesrv.storage.storage_inputs import opened
+from tests.unit.namesrv.storage.storage_inputs import held_by_another, opened
 
 EPOCH, EARLIER, LATER = "000000000000002-00000000", "000000000000001-00000000", "000000000000003-00000000"
 WAIT_SECONDS = 60.0
@@ -151,14 +151,6 @@ async def until_written(db: Database, revision: int) -> None:
 
 async def no_pause(_seconds: float) -> None:
     await asyncio.sleep(0)
-
-
-@contextmanager
-def refusing(folder: Path) -> Iterator[None]:
-    """Another program holds the lock."""
-    with closing(sqlite3.connect(folder / DATABASE_FILE, isolation_level=None, check_same_thread=False)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
 
 
 @pytest.fixture
@@ -373,7 +365,7 @@ def test_each_change_is_told_once_or_counted_once_whatever_the_disk_does(
         for outcome, before, meanwhile in [*steps, *filter(None, [shutdown])]:
             for _ in range(before):
                 kept.append(next(rows))
-            with refusing(shared.folder) if outcome == "refused" else nullcontext():
+            with held_by_another(shared.folder) if outcome == "refused" else nullcontext():
                 await write(meanwhile, is_cancelled=outcome == "cancelled")
         await kept.journal.write_last()
         kept.append()
@@ -414,7 +406,7 @@ def test_a_gap_that_grows_while_the_disk_refuses_is_still_one_entry(db: Database
             await writing
 
     kept.append(times=4)
-    with refusing(tmp_path):
+    with held_by_another(tmp_path):
         for _ in range(5):
             asyncio.run(refused())
     kept.write()
@@ -511,10 +503,10 @@ def test_a_disk_that_refuses_is_tried_less_and_less_often(db: Database, tmp_path
 
     async def steps() -> None:
         writing = asyncio.create_task(kept.journal.keep_writing(sleep, random.Random(1)))
-        cause.enter_context(refusing(tmp_path))
+        cause.enter_context(held_by_another(tmp_path))
         kept.append(times=2)
         await until_written(db, 2)
-        with refusing(tmp_path):
+        with held_by_another(tmp_path):
             kept.append()
             await refused_again.wait()
         await until_written(db, 3)
@@ -594,7 +586,7 @@ def test_a_commit_that_a_shutdown_repeats_counts_its_entries_once(db: Database) 
 def test_a_last_write_that_is_refused_says_so(db: Database, tmp_path: Path) -> None:
     kept = Kept(db)
     kept.append()
-    with refusing(tmp_path), refuses(Reason.NOT_DURABLE):
+    with held_by_another(tmp_path), refuses(Reason.NOT_DURABLE):
         kept.write()
     assert asyncio.run(db.read(_last)) == 0
     assert kept.told() == [1], "a read finds it nevertheless"

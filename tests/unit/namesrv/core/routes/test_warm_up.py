@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,31 +22,24 @@ def started(fleet: Fleet, warm_up_seconds: float = WARM_UP) -> WarmUp:
     return WarmUp(fleet.state, fleet.clock, warm_up_seconds)
 
 
-def restarted(*addrs: str) -> Fleet:
+def restarted(*addrs: str, topic_by_topic: bool = False) -> Fleet:
     """A name server that has loaded a file with brokers, each in a group of its own."""
     before, after = Fleet(), Fleet()
     for addr in addrs:
-        before.register(addr, name=f"broker-{addr[-5:]}", timeout_seconds=30)
+        before.register(addr, name=f"broker-{addr[-5:]}", timeout_seconds=30, topic_by_topic=topic_by_topic)
     after.state.load_snapshot(before.state.snapshot().messages())
     return after
 
 
-def test_without_a_file_it_is_warm_when_the_warm_up_time_is_over() -> None:
+@pytest.mark.parametrize("make", [Fleet, restarted], ids=["no file", "an empty file"])
+def test_without_brokers_of_a_file_it_is_warm_when_the_time_is_over(make: Callable[[], Fleet]) -> None:
     """Scenario 57, decided otherwise: only unknown topics wait, so there is no needWaitForService."""
-    fleet = Fleet()
+    fleet = make()
     warm_up = started(fleet)
     fleet.register(A)
     fleet.clock.advance(WARM_UP - 0.1)
     assert not warm_up.is_warm()
     fleet.clock.advance(0.1)
-    assert warm_up.is_warm()
-
-
-def test_an_empty_file_tells_of_nobody_to_wait_for_so_the_warm_up_time_counts() -> None:
-    fleet = restarted()
-    warm_up = started(fleet)
-    assert not warm_up.is_warm()
-    fleet.clock.advance(WARM_UP)
     assert warm_up.is_warm()
 
 
@@ -92,22 +88,15 @@ def test_once_warm_it_stays_warm_after_a_stall() -> None:
     assert warm_up.is_warm()
 
 
-def test_with_a_file_the_time_does_not_count_but_its_brokers_do() -> None:
-    fleet = restarted(A, B)
-    warm_up = started(fleet, 0.0)
-    fleet.clock.advance(29)
-    assert not warm_up.is_warm()
-    fleet.register(A, name="broker-10911")
-    assert not warm_up.is_warm()
-    fleet.register(B, name="broker-20911")
-    assert warm_up.is_warm()
-
-
-def test_with_a_file_a_broker_that_is_newer_than_the_file_has_time_to_come_back() -> None:
-    fleet = restarted(A)
+@pytest.mark.parametrize(
+    ("topic_by_topic", "seconds"), [(False, COMING_BACK_SECONDS), (True, ROCKETMQ_COMING_BACK_SECONDS)]
+)
+def test_a_broker_that_is_newer_than_the_file_has_time_to_come_back(topic_by_topic: bool, seconds: float) -> None:
+    """An agent comes back soon, RocketMQ's own broker with its next period."""
+    fleet = restarted(A, topic_by_topic=topic_by_topic)
     warm_up = started(fleet)
-    fleet.register(A, name="broker-10911")
-    fleet.clock.advance(COMING_BACK_SECONDS - 0.1)
+    fleet.register(A, name="broker-10911", topic_by_topic=topic_by_topic)
+    fleet.clock.advance(seconds - 0.1)
     assert not warm_up.is_warm(), "a killed name server would say NOT_FOUND of a broker that lives"
     fleet.clock.advance(0.1)
     assert warm_up.is_warm()
@@ -160,23 +149,11 @@ def test_whatever_the_order_in_which_they_come_back_it_is_warm_after_the_last(
     addrs = [f"10.0.0.1:1000{number}" for number in range(6)]
     fleet = restarted(*addrs)
     warm_up = started(fleet, 0.0)
+    fleet.clock.advance(29)
     for number, look in zip(order, looked_at, strict=True):
         if look:
             assert not warm_up.is_warm()
         fleet.register(addrs[number], name=f"broker-1000{number}")
-    assert warm_up.is_warm()
-
-
-def test_rocketmqs_own_brokers_are_given_their_period_to_come_back() -> None:
-    """One that registered after the file was written is not in it, and comes with its next period."""
-    before, fleet = Fleet(), Fleet()
-    before.register(topic_by_topic=True)
-    fleet.state.load_snapshot(before.state.snapshot().messages())
-    warm_up = started(fleet)
-    fleet.register(topic_by_topic=True)
-    fleet.clock.advance(ROCKETMQ_COMING_BACK_SECONDS - 0.1)
-    assert not warm_up.is_warm()
-    fleet.clock.advance(0.1)
     assert warm_up.is_warm()
 
 

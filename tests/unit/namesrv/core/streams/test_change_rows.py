@@ -12,9 +12,11 @@ from namesrv.core.changes import Cause
 from namesrv.core.model import EMPTY, DataVersion, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.operator_changes import IntentsChange, publish_kv_config
 from namesrv.core.snapshot import CHUNK_BYTES
+from tests.properties import machine_test
 from tests.support.core_fleet import CLUSTER, HA, A, Fleet
 from tests.support.routes.route_rows import key_of
 from tests.support.state_changes import apply_now
+from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
 CAUSE = Cause("test")
 
@@ -118,3 +120,6 @@ def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
     assert {message.header.revision for message in read} == {1}
     keys = [key_of(row) for message in read for row in message.changes.changes]
     assert len(keys) == len(set(keys)) == 20_003
+
+
+TestChangesMakeSnapshots = machine_test(ChangesMakeSnapshots, 250, steps=30)

@@ -11,8 +11,10 @@ from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_steps
 from namesrv.core.watch import affected, messages
+from tests.properties import machine_test
 from tests.support.core_fleet import A, B
 from tests.support.state_changes import apply_now
+from tests.unit.namesrv.watch_machine import WatchesAgainstLookups
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 CAUSE = Cause("test")
@@ -148,3 +150,6 @@ def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
     assert last is not None
     assert (len(first.changes), first.bookmark) == (1, False)
     assert (len(last.changes), last.bookmark) == (1, True)
+
+
+TestWatchesAgainstLookups = machine_test(WatchesAgainstLookups, 100, steps=40)
