@@ -84,9 +84,13 @@ class RouteDigests:
 
     def _groups_of_page(self, position: Position, limit: int) -> Iterator[BrokerKey]:
         """The groups of the first brokers after a position, until there are enough brokers."""
+        table, (version, keys) = self._tables().broker_addr_table, self._sorted_groups
+        if version != table.names_version:
+            keys = sorted(table)
+            self._sorted_groups = table.names_version, keys
         count = 0
-        for broker in self._groups_from(position):
-            broker_ids: Collection[int] = self._tables().broker_addr_table[broker].addrs
+        for broker in islice(keys, bisect_left(keys, position[:2]), None):
+            broker_ids: Collection[int] = table[broker].addrs
             if broker == position[:2]:
                 broker_ids = [broker_id for broker_id in broker_ids if broker_id > position.broker_id]
             if broker_ids:
@@ -94,13 +98,6 @@ class RouteDigests:
             count += len(broker_ids)
             if count >= limit:
                 break
-
-    def _groups_from(self, position: Position) -> Iterator[BrokerKey]:
-        table, (version, keys) = self._tables().broker_addr_table, self._sorted_groups
-        if version != table.names_version:
-            keys = sorted(table)
-            self._sorted_groups = table.names_version, keys
-        return islice(keys, bisect_left(keys, position[:2]), None)
 
     def _digest(self, broker: BrokerKey) -> bytes:
         held = dict(self._index.held_by_group.get(broker, {}))  # one step, as the event loop may change it
@@ -119,10 +116,8 @@ class RouteDigests:
 
     def _queue_data(self, topic: str, broker: BrokerKey) -> QueueData | None:
         """A group's report of a topic that is not held, or None if the group has lost the topic in the meantime."""
-        queues, queue_datas = self._tables().topic_queue_table.get(topic) or (), self._index.queue_datas
         try:
-            index, is_there = queue_datas.place(queues, broker)
-            return queue_datas.of(queues[index]) if is_there else None
+            return self._index.queue_datas.of_broker(self._tables().topic_queue_table.get(topic) or (), broker)
         except KeyError:  # a group changes while this is read on a thread: if it is this one, the digest means nothing
             return None
 

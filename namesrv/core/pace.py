@@ -22,13 +22,9 @@ FEW = 16
 """Items of a loop between two yield points: an item takes some 50 µs at most, a yield point 0.2 µs."""
 
 
-def _do_nothing() -> None:
-    pass
-
-
-YIELD_POINT: ContextVar[Callable[[], object]] = ContextVar("yield_point", default=_do_nothing)
-"""Called at each yield point; does nothing outside a thread for long computations. It raises the end of the
-computation once its caller has left."""
+YIELD_POINT: ContextVar[Callable[[], object]] = ContextVar("yield_point")
+"""Called at each yield point of a thread for long computations. It raises the end of the computation once its caller
+has left."""
 
 is_ownership_checked = False
 """Whether ``belongs_to_loop`` fails on another thread. Tests set it; it costs a heartbeat a tenth of its time."""
@@ -36,13 +32,14 @@ is_ownership_checked = False
 
 def belongs_to_loop() -> None:
     """A mark of functions that only the event loop may call."""
-    if is_ownership_checked and YIELD_POINT.get() is not _do_nothing:
+    if is_ownership_checked and YIELD_POINT.get(None) is not None:
         raise AssertionError("a thread for computations touches what belongs to the event loop")
 
 
 def yield_point() -> None:
     """Lets a thread for computations yield."""
-    YIELD_POINT.get()()
+    if (yields := YIELD_POINT.get(None)) is not None:
+        yields()
 
 
 def paced(items: Iterable[ItemT], few: int = FEW) -> Iterator[ItemT]:

@@ -45,8 +45,6 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary point; never goes back."""
-        ...
 
     def wall_millis(self) -> int:
         """Milliseconds since the Unix epoch."""
-        ...

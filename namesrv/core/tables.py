@@ -67,6 +67,11 @@ class QueueDataTable:
         index = bisect_left(queues, broker, key=lambda present: find(present).broker)
         return index, index < len(queues) and find(queues[index]).broker == broker
 
+    def of_broker(self, queues: TopicQueues, broker: BrokerKey) -> QueueData | None:
+        """A group's queues among a topic's; None if it has none."""
+        index, is_there = self.place(queues, broker)
+        return self.of(queues[index]) if is_there else None
+
     def of_group(self, broker: BrokerKey) -> dict[ReportedQueues, QueueData]:
         """The QueueDatas of a group, to look one up without a call; ``added`` adds to it."""
         return self._by_reported.setdefault(broker, {})
@@ -240,28 +245,18 @@ def route_fragments(
 
     With a zone, groups of other zones are left out where their master is live (RocketMQ: ZoneRouteRPCHook).
     """
-    brokers, find = tables.broker_addr_table, queue_datas.of
+    brokers, find, in_force = tables.broker_addr_table, queue_datas.of, queue_datas.in_force
     groups = [brokers[find(queue).broker] for queue in queues]
+    # No slave stands in where the members of a group look for each other.
+    acting = not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
     parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
     if zone_name is not None:
-        acting = _may_act(topic)
         kept = [index for index, group in enumerate(groups) if _is_in_zone(group, zone_name, acting=acting)]
         queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
-    in_force = queue_datas.in_force
-    if not in_force:
-        parts += queues
-        parts += [group.fragment for group in groups]
-    else:
-        parts += [in_force.get(queue, queue) for queue in queues]
-        acting = _may_act(topic)
-        parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
+    parts += [in_force.get(queue, queue) for queue in queues]
+    parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
     parts += [group.filter_fragment for group in groups if group.filter_fragment]
     return parts
-
-
-def _may_act(topic: str) -> bool:
-    """No slave stands in where the members of a group look for each other."""
-    return not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
 
 
 def _is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:

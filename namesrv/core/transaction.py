@@ -231,16 +231,13 @@ class Transaction:
 
     def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> None:
         lost, _ = self.removed.setdefault(broker, ({}, reason))
-        find = self.index.queue_datas.of
+        queue_datas = self.index.queue_datas
         for topic in paced(topics):
-            queues, left = self.queues_of(topic) or (), []
-            for fragment in queues:
-                queue_data = find(fragment)
-                if queue_data.broker == broker:
-                    lost[topic] = queue_data
-                else:
-                    left.append(fragment)
-            self.topics[topic] = tuple(left) or None
+            queues = self.queues_of(topic) or ()
+            index, is_there = queue_datas.place(queues, broker)
+            if is_there:
+                lost[topic] = queue_datas.of(queues[index])
+                self.topics[topic] = (*queues[:index], *queues[index + 1 :]) or None
 
     def remove_live(self, live: BrokerLiveInfo, reason: RemovalReason) -> None:
         """Removes a broker's live row and filter servers. Callers must update its group."""
@@ -304,12 +301,10 @@ class Transaction:
             if group is None or before is None or self.write_rule(key) is before.write:
                 continue
             put = self.put.setdefault(key, {})
-            gone = self.lost_queues(key)
-            find = self.index.queue_datas.of
             for topic in paced(self.index.topics_by_broker.get(key, ())):
-                if topic not in gone and topic not in put:
-                    queues = self.queues_of(topic) or ()
-                    put[topic] = next(data for fragment in queues if (data := find(fragment)).broker == key)
+                queue_data = self.index.queue_datas.of_broker(self.queues_of(topic) or (), key)
+                if queue_data is not None:  # else it is lost
+                    put.setdefault(topic, queue_data)
 
     def _prepare_filters(self, rows: list[Row]) -> None:
         """Works out filter servers. Groups of whose routes they are a part have to be encoded again."""
@@ -376,9 +371,7 @@ class Transaction:
         held = self.index.held_queue_table.get(topic)
         if held and broker in held:
             return held[broker]
-        queues, queue_datas = self.queues_of(topic) or (), self.index.queue_datas
-        index, is_there = queue_datas.place(queues, broker)
-        return queue_datas.of(queues[index]) if is_there else None
+        return self.index.queue_datas.of_broker(self.queues_of(topic) or (), broker)
 
     def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> None:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
@@ -393,10 +386,9 @@ class Transaction:
         topics = index.topics_by_broker.get(broker, {})
         if self.topics or not index.queue_datas.is_crowded(broker, len(topics)):
             return
-        find = index.queue_datas.of
         used = list(index.held_by_group.get(broker, {}).values())
-        for topic in paced(topics):
-            used += [data for fragment in rows[topic] if (data := find(fragment)).broker == broker]
+        found = (index.queue_datas.of_broker(rows[topic], broker) for topic in paced(topics))
+        used += filter(None, found)
         index.queue_datas.keep_only(broker, used)
 
 

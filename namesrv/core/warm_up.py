@@ -39,8 +39,9 @@ class WarmUp:
         self._shortest_seconds = warm_up_seconds
         if self._waits_for_brokers:
             # A broker may have registered after the file was written, and is no less alive for it.
-            coming_back_seconds = 0.0 if snapshot_is_complete else self._coming_back_seconds()
-            self._shortest_seconds = min(warm_up_seconds, coming_back_seconds)
+            is_rocketmqs = any(live.topic_by_topic for _, live in state.tables.broker_live_table.rows())
+            coming_back_seconds = ROCKETMQ_COMING_BACK_SECONDS if is_rocketmqs else COMING_BACK_SECONDS
+            self._shortest_seconds = 0.0 if snapshot_is_complete else min(warm_up_seconds, coming_back_seconds)
         self._is_warm = False
 
     def is_warm(self) -> bool:
@@ -71,10 +72,6 @@ class WarmUp:
     def brokers_to_hear(self) -> int:
         """The number of brokers of the snapshot file that have neither registered again nor been removed."""
         return sum(why is Doubt.SNAPSHOT_FILE for why in tuple(self._state.doubts.values()))
-
-    def _coming_back_seconds(self) -> float:
-        lives = self._state.tables.broker_live_table.rows()
-        return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for _, live in lives) else COMING_BACK_SECONDS
 
     def _has_brokers_of_file(self) -> bool:
         # They are the first in there, so this does not look at the others.

@@ -87,14 +87,10 @@ ValueT = TypeVar("ValueT")
 def _apply(table: dict[KeyT, ValueT], row: RowChange[KeyT, ValueT]) -> None:
     assert row.before == table.get(row.key)
     assert row.before != row.after
-    _put(table, row.key, row.after)
-
-
-def _put(table: dict[KeyT, ValueT], key: KeyT, value: ValueT | None) -> None:
-    if value is None:
-        del table[key]
+    if row.after is None:
+        del table[row.key]
     else:
-        table[key] = value
+        table[row.key] = row.after
 
 
 REMOVALS = frozenset({"UNREGISTERED gone", "CHANNEL_CLOSED gone", "EXPIRED gone", "REPLACED gone"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.model import BrokerKey, LiveKey, ReportedTopic
+from namesrv.core.model import LiveKey, ReportedTopic
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
@@ -114,12 +114,3 @@ def test_the_lists_have_the_topics_that_were_registered(static: Fleet) -> None:
     delete_topic(static, "topic-0")
     assert static.route("topic-0") is None
     assert all_topics(static) == topics[1:]
-
-
-def test_one_name_in_two_clusters_is_two_groups(fleet: Fleet) -> None:
-    """Upstream mixes them into one (its #1450, #3892 and #3991)."""
-    fleet.register(A)
-    fleet.register("10.0.0.1:10911", cluster=OTHER_CLUSTER)
-    assert [group.cluster_name for group in known_route(fleet).broker_datas] == [CLUSTER, OTHER_CLUSTER]
-    wipe(fleet, BrokerKey(OTHER_CLUSTER, "broker-a"))
-    assert perms(fleet) == [6, 4]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.errors import Reason
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, KvConfigTable, RemovalReason, ReportedTopic
+from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable, RemovalReason, ReportedTopic
 from namesrv.core.operator_changes import publish_kv_config
-from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import (
@@ -336,11 +335,3 @@ def test_a_scan_removes_a_broker_only_after_its_own_timeout(fleet: ReplicatedFle
     fleet.clock.advance(0.001)
     assert [gone.reason for gone in fleet.scan()] == [RemovalReason.EXPIRED]
     assert fleet.route() is None
-
-
-def test_the_groups_of_slaves_alone_have_no_topics_where_no_slave_stands_in() -> None:
-    """Upstream 5 takes the topics of a group's lowest slave in any case; RocketMQ 4 ignores those of all slaves."""
-    fleet = Fleet(Behaviour(support_acting_master=False))
-    fleet.register(B, 1, enable_acting_master=True)
-    assert fleet.route() is None
-    assert BrokerKey(CLUSTER, "broker-a") in fleet.state.tables.broker_addr_table

@@ -9,13 +9,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_stream import change_messages
 from namesrv.core.changes import Cause
-from namesrv.core.model import EMPTY, DataVersion, HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.operator_changes import IntentsChange, publish_kv_config
+from namesrv.core.model import DataVersion
 from namesrv.core.snapshot import CHUNK_BYTES
 from tests.properties import machine_test
 from tests.support.core_fleet import CLUSTER, HA, A, Fleet
 from tests.support.routes.route_rows import key_of
-from tests.support.state_changes import apply_now
 from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
 CAUSE = Cause("test")
@@ -40,10 +38,6 @@ def tables(changes: Iterable[pb.RouteChange]) -> list[str]:
 
 def only(changes: Iterable[pb.RouteChange], name: str) -> list[pb.RouteChange]:
     return [row for row in changes if row.WhichOneof("row") == name]
-
-
-def publish(fleet: Fleet, *intents: Intent) -> None:
-    apply_now(IntentsChange(fleet.state, IntentTable.of(intents), CAUSE))
 
 
 def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -> None:
@@ -100,14 +94,6 @@ def test_a_lost_group_has_a_row_for_each_of_its_topics_and_says_why() -> None:
         "group_removed": expired,
         "topic_removed": route_data_pb2.REMOVAL_REASON_GROUP_GONE,
     }
-
-
-def test_configurations_and_intents_without_effect_on_routes_have_no_rows() -> None:
-    fleet = Fleet()
-    publish_kv_config(fleet.state, EMPTY.with_value("namespace", "key", "value"), CAUSE)
-    publish(fleet, Intent(IntentKind.TOPIC_HOLD, HoldKey("T", None), "operator", 0))
-    (end,) = messages(fleet)
-    assert (end.header.revision, end.HasField("changes")) == (2, False)
 
 
 def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
