@@ -177,7 +177,7 @@ class DurableRoutes:
         self._database = database
         snapshot_file: SnapshotFile | None = None
         snapshot_is_complete = False
-        self.crashes = None if database is None else database.crashes()
+        self.crashes: int | None = None
         """Processes on this data directory that ended without an orderly stop; None without a data directory."""
         self._memory: MemoryDatabase | None = None
         if database is not None and settings.journal_max_bytes:
@@ -187,8 +187,8 @@ class DurableRoutes:
             self.journal = Journal(self._memory, state.identity.epoch, MAX_MEMORY_JOURNAL_BYTES)
         state.change_log.listen(self.journal.on_change)  # from the first change on
         if database is not None:
+            self.crashes, snapshot_is_complete = database.last_run()
             snapshot_file = SnapshotFile(database.folder)
-            snapshot_is_complete = database.snapshot_is_complete()
             load_routes(state, snapshot_file, clock)
         self.warm_up = WarmUp(state, clock, settings.warm_up_millis / 1000, snapshot_is_complete=snapshot_is_complete)
         self._snapshots = SnapshotWrites(state, self.warm_up, snapshot_file) if snapshot_file else None

@@ -111,6 +111,7 @@ def would_change_nothing(
     )
 
 
+@dataclass
 class BrokerRegistration:
     """The change that registers a broker, or renews its registration (RocketMQ: registerBroker).
 
@@ -129,22 +130,15 @@ class BrokerRegistration:
         SHUTTING_DOWN: The tables are frozen.
     """
 
-    def __init__(
-        self,
-        state: RouteState,
-        registration: Registration,
-        cause: Cause = REGISTER_BROKER,
-        principal: str = "",
-        unread: UnreadTopics | None = None,
-    ) -> None:
-        """Takes the registering principal, empty without permits: the mass-loss guard judges each one separately."""
-        self.state = state
-        self._registration = registration
-        self._key = registration.live_key
-        self._cause = cause
-        self._principal = principal
-        self._unread = unread
-        self._topics = registration.topic_configs
+    state: RouteState
+    registration: Registration
+    cause: Cause = REGISTER_BROKER
+    principal: str = ""
+    """Who registers, empty without permits: the mass-loss guard judges each one separately."""
+    unread: UnreadTopics | None = None
+
+    def __post_init__(self) -> None:
+        self._key, self._topics = self.registration.live_key, self.registration.topic_configs
         self._encoded: Mapping[ReportedQueues, QueueData] = {}
 
     @property
@@ -155,18 +149,18 @@ class BrokerRegistration:
 
     @property
     def _unread_topics(self) -> int:
-        return 0 if self._unread is None or not needs_topics(self.state, self._registration) else self._unread.topics()
+        return 0 if self.unread is None or not needs_topics(self.state, self.registration) else self.unread.topics()
 
     def read(self) -> None:
         if self._topics is None:
-            assert self._unread is not None, "topics that count come with the registration"
-            self._topics = self._unread.read()
-        queue_datas, broker = self.state.index.queue_datas, self._registration.broker
+            assert self.unread is not None, "topics that count come with the registration"
+            self._topics = self.unread.read()
+        queue_datas, broker = self.state.index.queue_datas, self.registration.broker
         self._encoded = queue_datas.encoded(broker, self._topics.values())
 
     @property
     def topics(self) -> int:
-        registration, index = self._registration, self.state.index
+        registration, index = self.registration, self.state.index
         named = self._unread_topics if self._topics is None else len(self._topics)
         count = named + _mapped_queues(self._topics, registration.mappings) // QUEUES_LIKE_A_TOPIC
         live = self.state.tables.broker_live_table.get(self._key)
@@ -177,9 +171,9 @@ class BrokerRegistration:
         return count + sum(len(index.topics_by_broker.get(group, ())) for group in groups)
 
     def prepare(self) -> None:
-        state, registration = self.state, self._registration
+        state, registration = self.state, self.registration
         self._check_open()
-        self._transaction = transaction = state.begin(self._cause)
+        self._transaction = transaction = state.begin(self.cause)
         self._before = before = state.tables.broker_live_table.get(self._key)
         _check_base_version(registration, before)
         self._brings_topics = needs_topics(state, registration)
@@ -210,7 +204,7 @@ class BrokerRegistration:
 
     def _note_increment(self, *, was_known: bool) -> None:
         """Remembers a broker that may have sent increments only. A known broker has sent more before."""
-        registration = self._registration
+        registration = self.registration
         says_little = registration.topic_by_topic and registration.topic_count <= 1
         if says_little and (not was_known or self._key in self.state.possibly_partial):
             self.state.possibly_partial.add(self._key)
@@ -219,7 +213,7 @@ class BrokerRegistration:
 
     def _note_fingerprint(self) -> None:
         """Remembers the fingerprint of a table that was taken whole."""
-        registration = self._registration
+        registration = self.registration
         if registration.table_fingerprint is None:
             self.state.index.table_fingerprints.pop(registration.broker, None)
         else:
@@ -227,12 +221,12 @@ class BrokerRegistration:
 
     def _check_open(self) -> None:
         self.state.check_not_frozen()
-        if self._registration.channel_id is not None:
-            self.state.channels.check_open(self._registration.channel_id)
+        if self.registration.channel_id is not None:
+            self.state.channels.check_open(self.registration.channel_id)
 
     def _put_into_group(self, transaction: Transaction, before: BrokerLiveInfo | None) -> list[RemovedBroker]:
         """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
-        registration = self._registration
+        registration = self.registration
         replaced: list[RemovedBroker] = []
         if before is not None and before.broker != registration.broker:
             replaced.append(transaction.remove_broker(before, RemovalReason.REPLACED))
@@ -251,7 +245,7 @@ class BrokerRegistration:
         return replaced
 
     def _put_topics(self, transaction: Transaction) -> None:
-        registration = self._registration
+        registration = self.registration
         broker, topic_configs, mappings = registration.broker, self._topics or {}, registration.mappings
         reported: Mapping[str, ReportedQueues] = topic_configs
         if registration.topic_by_topic:
@@ -263,7 +257,7 @@ class BrokerRegistration:
             transaction.remove_topics_but(broker, topic_configs.keys())
 
     def _live_info(self, before: BrokerLiveInfo | None) -> BrokerLiveInfo:
-        registration = self._registration
+        registration = self.registration
         timeout, labels = registration.timeout_seconds, registration.labels
         if labels is None:
             labels = () if before is None else before.labels
@@ -287,7 +281,7 @@ class BrokerRegistration:
             self.state.channels.unbind(before.channel_id, before.key)
         if renewed.channel_id is not None:
             self.state.channels.bind(renewed.channel_id, renewed.key)
-        self.state.guard.confirmed(renewed.key, self._principal, self.state.behaviour)
+        self.state.guard.confirmed(renewed.key, self.principal, self.state.behaviour)
         self.state.renew(renewed)
 
 

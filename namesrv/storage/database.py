@@ -157,21 +157,14 @@ class Database:
             self._transact(lambda connection: _put(connection, _EPOCH, {_EPOCH: epoch}))
         return epoch
 
-    def crashes(self) -> int:
-        """Counts processes on this folder that ended without ``end_run``. Call it before ``begin_run``. Blocks.
+    def last_run(self) -> tuple[int, bool]:
+        """Counts processes on this folder that ended without ``end_run``, and tells whether the snapshot is complete.
 
-        Raises DataDirError.
+        It is if the last process ended in order and its snapshot file holds all routes that it knew. Call this before
+        ``begin_run``. Blocks. Raises DataDirError.
         """
         with self._reading():
-            return _crashes(self._connection)
-
-    def snapshot_is_complete(self) -> bool:
-        """Whether the last process ended in order and its snapshot file holds all routes that it knew.
-
-        Call it before ``begin_run``. Blocks. Raises DataDirError.
-        """
-        with self._reading():
-            return _rows(self._connection, _RUN).get(_SNAPSHOT_COMPLETE) == "1"
+            return _crashes(self._connection), _rows(self._connection, _RUN).get(_SNAPSHOT_COMPLETE) == "1"
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
