@@ -59,8 +59,9 @@ def tag(field_number: int) -> bytes:
 
 def frame(field_number: int, *parts: bytes) -> bytes:
     """A payload, in parts, as one length-delimited field of a message."""
-    length = sum(map(len, parts))
-    return b"".join((tag(field_number), _SHORT[length] if length < len(_SHORT) else varint(length), *parts))
+    payload = b"".join(parts)
+    length = _SHORT[len(payload)] if len(payload) < len(_SHORT) else varint(len(payload))
+    return b"".join((tag(field_number), length, payload))
 
 
 def queue_data_fragment(
