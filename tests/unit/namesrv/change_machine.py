@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 from unittest import mock
 
@@ -27,11 +28,12 @@ from namesrv.core.model import (
     IntentKind,
     IntentTable,
     QueueNumbers,
+    Registration,
     ReportedTopic,
-    StaticMapping,
 )
 from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.removals import confirm_broker_loss, on_channel_destroy, preview_broker_loss
 from namesrv_common.errors import Refused
 from tests.properties import Machine
@@ -46,14 +48,19 @@ from tests.unit.namesrv.reference_change_log import (
     ReaderTables,
     outcomes_of,
 )
-from tests.unit.namesrv.reference_inputs import CLUSTERS, GROUPS, IDS, MAPPINGS, NAMES, NUMBERS
+from tests.unit.namesrv.reference_inputs import (
+    CLUSTERS,
+    GROUPS,
+    NAMES,
+    NUMBERS,
+    PARTIAL_REGISTRATIONS,
+    REGISTRATIONS,
+    VERSIONS,
+)
 
 _ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])
-_VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 2), st.integers(0, 1))
 _TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3", "T4"])
 _TOPICS = st.lists(st.tuples(_TOPIC_NAMES, NUMBERS), max_size=4, unique_by=lambda config: config[0])
-_FILTERS = st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple)
-_ZONES = st.sampled_from([None, "z1", "z2"])
 _PERMISSION_KINDS = st.sampled_from([IntentKind.WIPE_WRITE_PERM, IntentKind.ADD_WRITE_PERM])
 _HOLDS = st.builds(HoldKey, _TOPIC_NAMES, st.none() | CLUSTERS)
 _INTENTS = st.one_of(
@@ -94,7 +101,7 @@ class ChangesMakeSnapshots(Machine):
         self.patched.start()
 
     @initialize(behaviour=BEHAVIOURS, topics=_TOPICS)
-    def start(self, behaviour: Behaviour, topics: list[tuple[str, QueueNumbers]]) -> None:
+    def start(self, behaviour: Behaviour, topics: list[ReportedTopic]) -> None:
         self.fleet = Fleet(behaviour)
         self.a_fleet_comes_and_goes_one_by_one(topics, DataVersion(0, 0, 1), 0, 0, confirmed=False)
 
@@ -105,42 +112,15 @@ class ChangesMakeSnapshots(Machine):
         except Refused as error:
             self.reaches(error.reason)
 
-    @rule(
-        cluster=CLUSTERS, name=NAMES, addr=_ADDRS, broker_id=IDS, version=_VERSIONS, topics=_TOPICS,
-        filter_servers=_FILTERS, zone_name=_ZONES, acting=st.sampled_from([None, False, True]),
-        base_version=st.none() | _VERSIONS, by_topic=st.booleans(),
-        mappings=st.dictionaries(_TOPIC_NAMES, MAPPINGS, max_size=2), data=st.data(),
-    )  # fmt: skip
-    def register(
-        self,
-        cluster: str,
-        name: str,
-        addr: str,
-        broker_id: int,
-        version: DataVersion,
-        topics: list[tuple[str, QueueNumbers]],
-        filter_servers: tuple[str, ...] | None,
-        zone_name: str | None,
-        acting: bool | None,
-        base_version: DataVersion | None,
-        by_topic: bool,
-        mappings: dict[str, StaticMapping],
-        data: st.DataObject,
-    ) -> None:
+    @rule(registration=REGISTRATIONS | PARTIAL_REGISTRATIONS, data=st.data())
+    def register(self, registration: Registration, data: st.DataObject) -> None:
         channel = data.draw(st.sampled_from([None, *self.channels]))
-        table: list[ReportedTopic] = list(topics)
-        if not by_topic:  # an agent says the mapping of a topic with its numbers
-            table = [(topic, (*said, mappings[topic]) if topic in mappings else said) for topic, said in topics]
         with self.refusals_noted():
-            self.fleet.register(
-                addr, broker_id, table, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
-                channel_id=channel, base_version=None if by_topic else base_version, zone_name=zone_name,
-                enable_acting_master=acting, topic_by_topic=by_topic, mappings=mappings if by_topic else {},
-            )  # fmt: skip
+            apply_now(BrokerRegistration(self.fleet.state, replace(registration, channel_id=channel)))
 
-    @rule(cluster=CLUSTERS, name=NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)
+    @rule(cluster=CLUSTERS, name=NAMES, addr=_ADDRS, topics=_TOPICS, version=VERSIONS)
     def register_master(
-        self, cluster: str, name: str, addr: str, topics: list[tuple[str, QueueNumbers]], version: DataVersion
+        self, cluster: str, name: str, addr: str, topics: list[ReportedTopic], version: DataVersion
     ) -> None:
         with self.refusals_noted():
             self.fleet.register(addr, 0, topics, name=name, cluster=cluster, version=version)
@@ -165,10 +145,10 @@ class ChangesMakeSnapshots(Machine):
         self.channels.append(self.fleet.heartbeats.open_channel())
 
     @rule(
-        topics=_TOPICS, version=_VERSIONS, moved=st.integers(0, 1), going=st.integers(0, 4), confirmed=st.booleans()
+        topics=_TOPICS, version=VERSIONS, moved=st.integers(0, 1), going=st.integers(0, 4), confirmed=st.booleans()
     )  # fmt: skip
     def a_fleet_comes_and_goes_one_by_one(
-        self, topics: list[tuple[str, QueueNumbers]], version: DataVersion, moved: int, going: int, confirmed: bool
+        self, topics: list[ReportedTopic], version: DataVersion, moved: int, going: int, confirmed: bool
     ) -> None:
         """A master of each group, mostly at an address of another one before, over channels that then end."""
         came = []

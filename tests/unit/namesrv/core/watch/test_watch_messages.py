@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from namesrv.core import slices
-from namesrv.core.changes import Cause
+from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
-from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
+from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_steps
 from namesrv.core.watch import affected, messages
@@ -150,6 +152,28 @@ def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
     assert last is not None
     assert (len(first.changes), first.bookmark) == (1, False)
     assert (len(last.changes), last.bookmark) == (1, True)
+
+
+def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes() -> None:
+    fleet = WatchedFleet(Behaviour(order_message_enable=True))
+    fleet.register(topics=["T1", "T2"])
+    watch = fleet.watch("T1", "T2")
+    fleet.told(watch)
+    publish_kv_config(fleet.state, EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
+    told = fleet.told(watch)
+    assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
+    behaviour = replace(fleet.state.behaviour, order_message_enable=False)
+    publish_behaviour(fleet.state, behaviour, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
+    told = fleet.told(watch)
+    assert told.keys() == {"T1"}
+    assert not told["T1"].route.HasField("order_topic_conf")
+
+
+def test_filter_servers_change_watched_routes(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    fleet.register(topics=["T1", "T2"], filter_servers=("127.0.0.1:9",))
+    assert [row.filter_servers for row in fleet.told(watch)["T1"].route.filter_servers] == [["127.0.0.1:9"]]
 
 
 TestWatchesAgainstLookups = machine_test(WatchesAgainstLookups, 100, steps=40)
