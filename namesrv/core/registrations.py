@@ -134,7 +134,7 @@ class BrokerRegistration:
     registration: Registration
     cause: Cause = REGISTER_BROKER
     principal: str = ""
-    """Who registers, empty without permits: the mass-loss guard judges each one separately."""
+    """The principal that registers, empty without permits: the mass-loss guard judges each one separately."""
     unread: UnreadTopics | None = None
 
     def __post_init__(self) -> None:

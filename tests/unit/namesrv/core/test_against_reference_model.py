@@ -152,7 +152,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     @rule(
         number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, table=TABLES, plan=PLANS,
         kind=st.sampled_from(["whole", "increment", "topic by topic", "the same topic by topic"]),
-        mapping=st.none() | MAPPINGS, data=st.data(),
+        mapping=st.none() | MAPPINGS, filter_servers=st.sampled_from([None, (), ("f:1",)]), data=st.data(),
     )  # fmt: skip
     def register_again(
         self,
@@ -163,6 +163,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         plan: Plan,
         kind: str,
         mapping: StaticMapping | None,
+        filter_servers: tuple[str, ...] | None,
         data: st.DataObject,
     ) -> None:
         partial = kind.endswith("topic by topic")
@@ -174,6 +175,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
                 key.broker_addr,
                 version or broker.version,
                 said if partial else table,
+                filter_servers=filter_servers,
                 channel_id=self.some_channel(data),
                 base_version=broker.version if kind == "increment" else None,
                 enable_acting_master=True,
