@@ -286,6 +286,10 @@ class ReferenceMachine(Machine):
         for key, broker in self.brokers_at(number):
             assert self.fleet.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
             if broker.topic_by_topic:
+                answer = self.fleet.heartbeats.query_by_address(
+                    broker.group, broker.broker_id, key.broker_addr, broker.version
+                )
+                assert answer == (broker.unconfirmed or broker.increment_first, broker.version)
                 broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
