@@ -484,7 +484,7 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
 
     @rule(
         places=places(3), topics=TOPICS, plans=st.lists(LOSS_PLANS, min_size=2, max_size=4), topic=TOPIC_NAMES,
-        cluster=st.none() | CLUSTERS, meanwhile=st.sets(st.sampled_from(["hold", "delete", "replace"])),
+        cluster=st.none() | CLUSTERS, meanwhile=st.sets(st.sampled_from(["hold", "delete", "replace", "succeed"])),
         reported=TOPICS, then=st.sampled_from(["beat", "confirm", "return"]),
     )  # fmt: skip
     def a_fleet_goes_one_by_one(
@@ -506,8 +506,8 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         if "hold" in meanwhile:
             self.decide_on([(HoldKey(topic, cluster), True, None)], [], UNDISTURBED)
             self.the_change_log_has_a_change_for_all_that_can_be_seen()
-        if "replace" in meanwhile:
-            self.another_broker_of_the_lost_group_comes(reported)
+        if meanwhile & {"replace", "succeed"}:
+            self.another_broker_of_the_lost_group_comes(reported, has_its_id="succeed" in meanwhile)
             self.the_change_log_has_a_change_for_all_that_can_be_seen()
         if "delete" in meanwhile:
             self.delete_topic(topic=topic, cluster=cluster, plan=UNDISTURBED)
@@ -533,11 +533,12 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         self.doubt(channel)
         self.scan(seconds=31.0, plan=plan)
 
-    def another_broker_of_the_lost_group_comes(self, topics: dict[str, QueueNumbers]) -> None:
-        """At another address and with another id, as a broker of RocketMQ's that speaks for its group."""
+    def another_broker_of_the_lost_group_comes(self, topics: dict[str, QueueNumbers], *, has_its_id: bool) -> None:
+        """At another address, as a broker of RocketMQ's that speaks for its group."""
         for lost in list(self.model.recent.values())[-1:]:
+            broker_id = lost.broker.broker_id if has_its_id else int(not lost.broker.broker_id)
             registration = Registration(
-                lost.broker.group, 0 if lost.broker.broker_id else 1, "10.0.0.6:10911", DataVersion(1, 1, 1), topics,
+                lost.broker.group, broker_id, "10.0.0.6:10911", DataVersion(1, 1, 1), topics,
                 enable_acting_master=True, topic_by_topic=True,
             )  # fmt: skip
             self.register_with(registration, UNDISTURBED)
