@@ -95,10 +95,16 @@ def _reading(connections: int) -> Groups:
 
 
 def _mixed(connections: int) -> Groups:
+    """Each connection is a broker's. Every 20th call renews its registration, the others look up topics."""
+
     def groups(table: Table, language: Language) -> list[Group]:
-        rng, registrations = random.Random(SEED), table.fill(language).calls
-        calls = [rng.choice(registrations) if rng.randrange(100) < 5 else one for one in table.lookups(language)]
-        return [Group("clients", calls, connections)]
+        registrations, lookups = table.fill(language).calls, table.lookups(language)
+        calls = [
+            registrations[own % len(registrations)] if (turn + own) % 20 == 0 else lookups[turn * connections + own]
+            for turn in range(len(lookups) // connections)
+            for own in range(connections)
+        ]
+        return [Group("clients", calls, connections, own_calls=True)]
 
     return groups
 
