@@ -1,7 +1,8 @@
 //! Between the engine's threads and the event loop: events one way, commands the other.
 //!
 //! What crosses is Rust data only, so that no thread but the event loop's ever touches what Python counts references
-//! of. Events wait in one list; only the one that finds it empty writes to the eventfd, so a burst costs one wake-up.
+//! of. Events wait in one list. A thread wakes Python once it has run the connections that were ready, so that a burst costs
+//! one wake-up, also where Python runs on the same processor.
 //! A call brings one event, and at most one more of each kind at a time, so the list is bounded by the calls under way.
 
 use std::collections::{HashMap, VecDeque};
@@ -231,6 +232,8 @@ struct Events {
     /// Addresses with events, in the order in which they are served.
     turns: VecDeque<Owner>,
     count: usize,
+    /// Whether Python was woken for them.
+    are_told: bool,
 }
 
 /// The events of one address: others of its calls, and new calls.
@@ -305,8 +308,8 @@ impl Events {
 #[derive(Debug)]
 pub(crate) struct Bridge {
     events: Mutex<Events>,
-    /// Readable while there are events.
-    pub(crate) wake: OwnedFd,
+    /// Readable while there are events that Python was woken for.
+    pub(crate) wakeup: OwnedFd,
     inboxes: Vec<Arc<Inbox>>,
 }
 
@@ -315,7 +318,7 @@ impl Bridge {
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
         Ok(Self {
             events: Mutex::default(),
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wakeup: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             inboxes: (0..threads).map(|_| Arc::default()).collect(),
         })
     }
@@ -324,42 +327,49 @@ impl Bridge {
         Arc::clone(&self.inboxes[thread])
     }
 
-    /// Tells Python something about the engine.
+    /// Tells Python something about the engine, at once.
     pub(crate) fn tell(&self, event: Event) {
-        self.push(|events| {
+        {
+            let mut events = locked(&self.events);
             events.count += 1;
             events.of_engine.push_back(event);
-        });
+        }
+        self.wake();
     }
 
     /// Tells Python that a call arrived.
     pub(crate) fn tell_call(&self, call: Arc<CallInfo>) {
-        self.push(|events| events.add(call.peer.account.owner, Event::Call(call)));
+        self.tell_of(call.peer.account.owner, call.id, Event::Call(call));
     }
 
-    /// Tells Python something about a call of an owner that it has, or about a connection.
-    pub(crate) fn tell_of(&self, owner: Owner, event: Event) {
-        self.push(|events| events.add(owner, event));
+    /// Tells Python something about a call of an owner, or about a connection. Its thread wakes Python when it looks for
+    /// commands.
+    pub(crate) fn tell_of(&self, owner: Owner, id: CallId, event: Event) {
+        let mut events = locked(&self.events);
+        events.add(owner, event);
+        if let (false, Some(inbox)) = (events.are_told, self.inboxes.get(thread_of(id))) {
+            inbox.notify.notify_one();
+        }
     }
 
     /// Tells Python that a call was cancelled, unless the call never reached Python.
     pub(crate) fn tell_cancelled(&self, call: &CallInfo, cause: Cause) {
-        self.push(|events| {
+        let delivered = {
             let mut body = locked(&call.body);
             body.cancelled = !body.delivered;
-            if body.delivered {
-                events.add(call.peer.account.owner, Event::Cancelled(call.id, cause));
-            }
-        });
+            body.delivered
+        };
+        if delivered {
+            self.tell_of(call.peer.account.owner, call.id, Event::Cancelled(call.id, cause));
+        }
     }
 
-    fn push(&self, change: impl FnOnce(&mut Events)) {
+    /// Wakes Python if events wait that it was not woken for.
+    pub(crate) fn wake(&self) {
         let mut events = locked(&self.events);
-        let before = events.count;
-        change(&mut events);
-        if before == 0 && events.count > 0 {
+        if events.count > 0 && !std::mem::replace(&mut events.are_told, true) {
             // It only fails when the counter is full, and then the descriptor is readable all the same.
-            let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
+            let _ = io::write(&self.wakeup, &1_u64.to_ne_bytes());
         }
     }
 
@@ -367,8 +377,8 @@ impl Bridge {
     pub(crate) fn take(&self, most: usize) -> Vec<Event> {
         let mut events = locked(&self.events);
         let Taken { events: taken, cancelled } = events.take(most);
-        if events.count == 0 {
-            let _ = io::read(&self.wake, &mut [0_u8; 8]);
+        if events.count == 0 && std::mem::take(&mut events.are_told) {
+            let _ = io::read(&self.wakeup, &mut [0_u8; 8]);
         }
         drop(events);
         drop(cancelled); // outside of the lock: each has much to give back
@@ -432,7 +442,7 @@ mod tests {
     }
 
     fn is_readable(bridge: &Bridge) -> bool {
-        let mut polled = [rustix::event::PollFd::new(&bridge.wake, rustix::event::PollFlags::IN)];
+        let mut polled = [rustix::event::PollFd::new(&bridge.wakeup, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).expect("polls") > 0
     }
 
@@ -454,6 +464,7 @@ mod tests {
         }
         bridge.tell_call(call_of(1_000, &ledger, Owner::Site(2)));
         bridge.tell_call(call_of(1_001, &ledger, Owner::Machine));
+        bridge.wake();
         let taken = ids(&bridge.take(256));
         assert_eq!(taken[..6], [0, 1, 2, 3, 1_000, 1_001]);
         assert_eq!(taken.len(), SHARES[1] + 2, "one address has its share of a turn");
@@ -468,9 +479,10 @@ mod tests {
     fn an_event_of_a_call_waits_for_a_few_of_another_address_and_not_for_all() {
         let bridge = Bridge::new(1).expect("an eventfd");
         for _ in 0..1_000 {
-            bridge.tell_of(Owner::Site(1), Event::Writable(1));
+            bridge.tell_of(Owner::Site(1), 1, Event::Writable(1));
         }
-        bridge.tell_of(Owner::Site(2), Event::Message(2, None));
+        bridge.tell_of(Owner::Site(2), 2, Event::Message(2, None));
+        bridge.wake();
         let taken = bridge.take(256);
         assert!(matches!(taken[EVENTS_IN_A_ROW], Event::Message(2, None)), "{taken:?}");
         assert_eq!(taken.len(), SHARES[0] + 1, "one address has its share of a turn");
@@ -486,6 +498,7 @@ mod tests {
             bridge.tell_cancelled(&call, Cause::Client);
         }
         bridge.tell_call(call_of(CallId::MAX, &ledger, Owner::Site(2)));
+        bridge.wake();
         let mut taken = Vec::new();
         let mut times = 0;
         while is_readable(&bridge) {
@@ -522,6 +535,7 @@ mod tests {
                         }
                     },
                 }
+                bridge.wake();
                 prop_assert_eq!(is_readable(&bridge), locked(&bridge.events).count > 0);
             }
         }

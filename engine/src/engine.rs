@@ -137,7 +137,7 @@ impl Engine {
     /// Readable while there are events.
     #[must_use]
     pub fn wakeup(&self) -> BorrowedFd<'_> {
-        self.shared.bridge.wake.as_fd()
+        self.shared.bridge.wakeup.as_fd()
     }
 
     /// The oldest events, `EVENTS_PER_TURN` at most.

@@ -133,7 +133,10 @@ async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
     let mut accepting = true;
     loop {
         tokio::select! {
-            () = worker.inbox.notify.notified() => worker.deliver_commands(),
+            () = worker.inbox.notify.notified() => {
+                worker.shared.bridge.wake();
+                worker.deliver_commands();
+            }
             next = accepted.recv(), if accepting => match next {
                 Some(next) if next.door == Door::Grpc => drop(spawn_local(connection::serve(Rc::clone(&worker), next))),
                 Some(next) => drop(spawn_local(remoting::connection::serve(Rc::clone(&worker), next))),
