@@ -326,7 +326,8 @@ impl Served {
         self.until_is(name, value, |now| now >= value).await;
     }
 
-    async fn until_is(&self, name: &str, value: u64, accepted: impl Fn(u64) -> bool) {
+    /// Waits until a gauge has an accepted value, such as this one.
+    pub async fn until_is(&self, name: &str, value: u64, accepted: impl Fn(u64) -> bool) {
         let reached = async {
             while !accepted(self.stat(name)) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
