@@ -9,6 +9,7 @@ from namesrv.core.model import (
     WRITE,
     BrokerKey,
     DataVersion,
+    HoldKey,
     Intent,
     IntentKind,
     IntentTable,
@@ -87,7 +88,11 @@ def add(fleet: Fleet, group: BrokerKey = GROUP) -> OperatorOutcome:
     return decide(fleet, IntentKind.ADD_WRITE_PERM, group)
 
 
-def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey) -> OperatorOutcome:
+def hold(fleet: Fleet, topic: str) -> OperatorOutcome:
+    return decide(fleet, IntentKind.TOPIC_HOLD, HoldKey(topic, None))
+
+
+def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey | HoldKey) -> OperatorOutcome:
     intent = Intent(kind, key, "operator", since_millis=fleet.clock.wall_millis())
     return apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(intent), TEST))
 
