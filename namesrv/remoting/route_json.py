@@ -76,8 +76,12 @@ class RouteJson:
                 case _:
                     others.MergeFromString(fragment)
         if len({group.name for group in groups}) < len(groups):
-            shown = self._shown_clusters(group.name for group in groups)
-            groups = [group for group in groups if shown.get(group.name) == group.cluster_name]
+            clusters, present = self._state.index.clusters_by_name, {(row.name, row.cluster_name) for row in groups}
+            shown: dict[str, str] = {}
+            for row in groups:  # the cluster that registered first, of those in this route
+                first = (name for name in clusters.get(row.name, ()) if (row.name, name) in present)
+                shown.setdefault(row.name, next(first, row.cluster_name))
+            groups = [group for group in groups if shown[group.name] == group.cluster_name]
             queues = [queue for queue in queues if shown.get(queue.name) == queue.cluster_name]
         order = b""
         if others.HasField("order_topic_conf"):
@@ -98,13 +102,14 @@ class RouteJson:
         """A ClusterInfo, from the tables of each step (RocketMQ: getAllClusterInfo)."""
         index, groups = self._state.index, self._state.tables.broker_addr_table
         rows: list[bytes] = []
-        for name, cluster_name in self._shown_clusters(index.clusters_by_name).items():
+        first = {name: next(iter(clusters)) for name, clusters in index.clusters_by_name.items()}  # that registered
+        for name, cluster_name in first.items():
             group = groups[BrokerKey(cluster_name, name)]
             rows.append(b"%b:%b" % (to_json(name), _broker_data(group.fragment, bare_keys).json))
             if len(rows) % GROUP_SLICE == 0:
                 yield
-        clusters = {cluster: sorted(names) for cluster, names in index.cluster_addr_table.items()}
-        return b'{"brokerAddrTable":{%b},"clusterAddrTable":%b}' % (b",".join(rows), to_json(clusters))
+        names_of = {cluster: sorted(names) for cluster, names in index.cluster_addr_table.items()}
+        return b'{"brokerAddrTable":{%b},"clusterAddrTable":%b}' % (b",".join(rows), to_json(names_of))
 
     def member_group(self, key: BrokerKey, *, bare_keys: bool = False) -> bytes:
         """A BrokerMemberGroup in JSON; without members if there is no such group (RocketMQ: getBrokerMemberGroup)."""
@@ -112,11 +117,6 @@ class RouteJson:
         addrs = _addrs({} if group is None else group.addrs, bare_keys=bare_keys)
         names = (to_json(name) for name in (key.broker_name, key.cluster_name))
         return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (addrs, *names)
-
-    def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
-        """The cluster of the group that is shown for each name: the one that registered first."""
-        clusters = self._state.index.clusters_by_name
-        return {name: next(iter(clusters[name])) for name in names if name in clusters}
 
 
 @lru_cache(MAX_ROWS)

@@ -102,3 +102,13 @@ def test_groups_of_other_zones_are_left_out_and_that_answer_is_not_kept_for_othe
     for _ in range(2):
         assert [group["brokerName"] for group in read(routes, zone_name=zone_name)["brokerDatas"]] == ["broker-a"]
         assert len(read(routes)["brokerDatas"]) == 2
+
+
+def test_the_first_group_of_a_name_in_a_route_is_shown_whoever_came_before() -> None:
+    fleet = Fleet()
+    fleet.register("10.0.0.1:10911", topics=["Other"], cluster="Alpha")
+    fleet.register(A, cluster="Bravo")
+    fleet.register(B, cluster="Charlie")
+    route = read(RouteJson(fleet.state))
+    assert [group["cluster"] for group in route["brokerDatas"]] == ["Bravo"]
+    assert len(route["queueDatas"]) == 1

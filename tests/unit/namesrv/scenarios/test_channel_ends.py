@@ -12,9 +12,11 @@ from structlog.testing import capture_logs
 from namesrv.app.channels import DOUBTED_SECONDS
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
+from namesrv.core.removals import on_channel_destroy
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, Fleet
 from tests.support.refusals import refuses
+from tests.support.state_changes import apply_all_now
 from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0
@@ -145,3 +147,45 @@ def test_a_stall_of_our_own_of_five_minutes_removes_nobody(fleet: Fleet, calls: 
     assert fleet.scan() == []
     fleet.clock.advance(1.0)
     assert [gone.live.broker_addr for gone in fleet.scan()] == [A]
+
+
+def test_a_broker_of_two_channels_that_end_together_is_removed_once() -> None:
+    """It registered over the second one when the first had ended and was not judged yet."""
+    fleet = Fleet()
+    first, second = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
+    fleet.register(A, channel_id=first)
+    fleet.heartbeats.end_channel(first)
+    fleet.register(A, channel_id=second)
+    fleet.heartbeats.end_channel(second)
+    gone = apply_all_now(on_channel_destroy(fleet.state, [first, second]))
+    assert [removed.live.broker_addr for removed in gone] == [A]
+
+
+def test_a_channel_handed_over_before_we_close_it_leaves_the_grace(fleet: Fleet, calls: Calls) -> None:
+    def use(channel_id: str) -> None:
+        fleet.register(A, channel_id=channel_id)
+        hand_over(calls, channel_id)
+        calls.channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
+
+    assert judgement(calls, use) == "handed_over"
+    fleet.clock.advance(GRACE)
+    assert fleet.scan() == []
+    fleet.clock.advance(0.001)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_broker_that_the_guard_holds_has_left_its_channel(fleet: Fleet) -> None:
+    channel_id = fleet.heartbeats.open_channel()
+    for number in range(4):
+        fleet.register(f"10.0.0.{number}:1", name=f"broker-{number}", channel_id=channel_id)
+    fleet.clock.advance(120.001)
+    assert fleet.scan() == []
+    assert len(fleet.state.unconfirmed) == 4
+    assert fleet.state.channels.bound(channel_id) == frozenset()
+
+
+def test_after_a_stall_of_our_own_no_channel_is_idle(fleet: Fleet, calls: Calls) -> None:
+    fleet.heartbeats.open_channel()
+    fleet.clock.advance(STALL)
+    calls.stall_detector.check()
+    assert fleet.state.liveness.idle_channels() == []

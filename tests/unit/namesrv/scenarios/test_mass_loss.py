@@ -300,3 +300,13 @@ def test_how_many_are_held_and_until_when_is_told() -> None:
     for number in fleet.unconfirmed:
         fleet.come(number)
     assert fleet.state.guarded() == (0, None)
+
+
+def test_a_broker_that_comes_back_has_its_last_filter_servers() -> None:
+    fleet = LostFleet(4)
+    filter_servers, channel_id = ("10.0.0.0:7001",), fleet.channels[0]
+    fleet.register(addr_of(0), 0, (), name="broker-0", filter_servers=filter_servers, channel_id=channel_id)
+    fleet.lose(0, 1, 2)
+    assert fleet.unconfirmed == {0, 1, 2}
+    (found,) = known_route(fleet, "topic-0").filter_servers
+    assert tuple(found.filter_servers) == filter_servers

@@ -307,3 +307,14 @@ def test_every_live_broker_is_in_exactly_one_group_under_exactly_one_id(fleet: F
         BrokerKey(CLUSTER, "broker-c"),
         BrokerKey(OTHER_CLUSTER, "broker-a"),
     }
+
+
+def test_an_operators_add_shows_a_slave_that_stands_in_as_a_slave() -> None:
+    fleet = ReplicatedFleet()
+    topic = ("TopicTest", (4, 4, 4, 0))
+    fleet.master(topic)
+    fleet.slave(topic)
+    fleet.unregister(A)
+    assert fleet.addrs() == {0: B}
+    add(fleet)
+    assert (fleet.addrs(), perms(fleet)) == ({1: B}, [6])

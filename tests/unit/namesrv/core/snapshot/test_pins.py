@@ -141,7 +141,7 @@ def test_the_pin_that_is_idle_for_longest_gives_way(fleet: PinnedFleet) -> None:
 
 
 def test_a_revision_gives_way_only_if_nobody_reads_it(fleet: PinnedFleet) -> None:
-    idle, read = fleet.pin(), fleet.pin()
+    read, idle = fleet.pin(), fleet.pin()
     assert fleet.revision_of(idle) == 1
     others = [fleet.pin_next_revision() for _ in range(OF_READERS - 1)]
     assert fleet.revision_of(others[0]) == 2

@@ -8,13 +8,15 @@ import pytest
 
 from namesrv.core import slices
 from namesrv.core.changes import Cause, SettingChange
-from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
+from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Registration
 from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.slices import run_steps
 from namesrv.core.watch import affected, messages
+from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from tests.properties import machine_test
-from tests.support.core_fleet import A, B
+from tests.support.core_fleet import CLUSTER, VERSION, A, B
 from tests.support.state_changes import apply_now
 from tests.unit.namesrv.watch_machine import WatchesAgainstLookups
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
@@ -177,3 +179,27 @@ def test_filter_servers_change_watched_routes(fleet: WatchedFleet) -> None:
 
 
 TestWatchesAgainstLookups = machine_test(WatchesAgainstLookups, 100, steps=40)
+
+
+def test_a_broker_with_other_labels_is_not_said_to_have_left() -> None:
+    fleet = WatchedFleet()
+    registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, {"T1": (4, 4, 6, 0)})
+    apply_now(BrokerRegistration(fleet.state, registration))
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    apply_now(BrokerRegistration(fleet.state, replace(registration, labels=(("rack", "r2"),))))
+    apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE))
+    assert reasons(fleet.told(watch)["T1"]) == [("", "DELETED_BY_OPERATOR")]
+
+
+def test_a_topic_that_changes_while_it_leaves_a_watch_is_not_told() -> None:
+    fleet = WatchedFleet()
+    fleet.register(A, topics=["T1", "T2"])
+    watch = fleet.watch("T1", "T2")
+    fleet.told(watch)
+    change = SubscriptionChange.between(watch.subscription, Subscription(frozenset({"T1"})))
+    run_steps(fleet.hub.begin_resubscribing(watch, change))
+    fleet.register(A, topics=[("T1", (8, 8, 6, 0)), ("T2", (8, 8, 6, 0))], version=DataVersion(2, 2))
+    run_steps(fleet.hub.read_changes())
+    run_steps(fleet.hub.end_resubscribing(watch, change))
+    assert list(fleet.told(watch)) == ["T1"]

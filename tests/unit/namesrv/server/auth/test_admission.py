@@ -165,6 +165,24 @@ def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() ->
         asyncio.run(open_call())
 
 
+def test_a_request_read_after_permits_changed_is_checked_by_the_new_ones() -> None:
+    """A large one takes so long to read."""
+    permits = [PERMITS]
+    keeper = Authorizer(lambda: permits[0], lambda request: request)
+    gate, shown = Admission(REGISTER, FairShares(), keeper), call(dns=["broker.example"])
+
+    async def open_call() -> None:
+        entered = gate.enter(shown)
+        with gate.while_allowed(entered, shown):
+            permits[0] = Permits({"broker.example": NARROWED})
+            await keeper.open_calls.check_again()
+            gate.checked(entered, [NamedBroker(("c", "b"))], shown)
+            with refuses(Reason.NOT_PERMITTED, match="broker may not register c/a"):
+                gate.checked(entered, [NamedBroker(("c", "a"))], shown)
+
+    asyncio.run(open_call())
+
+
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     clock = [0.0]
     gate = Admission(LOOKUP, FairShares(), authorizer(PERMITS, clock))
