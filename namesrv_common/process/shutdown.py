@@ -79,7 +79,7 @@ class DaemonExecutor(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
-                except BaseException as error:  # noqa: BLE001 - the boundary of a thread: whoever waits gets it
+                except BaseException as error:  # noqa: BLE001 - the boundary of a thread: the future has it
                     future.set_exception(error)
             del submitted, future, call  # they would be held until the next one comes
 

@@ -31,7 +31,7 @@ from route_client.disk_cache import DiskCache
 from route_client.route import QueueData, TopicRoute
 
 FAILPOINTS = Path(__file__).with_name("files") / "failpoints.txt"
-"""All failpoints: what the suite passes and what it crashes at. Whoever adds a step on a file adds its points here."""
+"""All failpoints: what the suite passes and what it crashes at. Add the points of a new step on a file here."""
 CRASHED = -signal.SIGKILL
 """The exit code of a process that crashes there."""
 ITEMS = 40

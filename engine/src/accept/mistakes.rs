@@ -203,7 +203,7 @@ fn of_certificate(problem: &CertificateError) -> String {
 fn of_alert(alert: AlertDescription) -> Option<&'static str> {
     match alert {
         AlertDescription::UnknownCA => {
-            Some("the client does not know the authority of our certificate; give it tls_ca of whoever signed ours")
+            Some("the client does not know the authority of our certificate; give it that as tls_ca")
         }
         AlertDescription::CertificateExpired => Some("the client says that our certificate has ended; renew tls_cert"),
         AlertDescription::BadCertificate

@@ -40,7 +40,7 @@ def test_more_half_requests_than_threads_keep_nobody_from_an_answer(which: str, 
             health_pb2_grpc.HealthStub(channel).Check(asked, timeout=20)
 
 
-# Whoever opens connections to an agent without end takes nothing from the agent and from its other listener.
+# A peer that opens connections to an agent without end takes nothing from the agent and its other listener.
 
 DESCRIPTORS = 400
 WITH_FEW_DESCRIPTORS = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh")

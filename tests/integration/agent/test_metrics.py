@@ -1,4 +1,4 @@
-"""What an agent tells Prometheus and whoever asks over HTTP whether it is alive and ready."""
+"""Metrics of an agent, and its answers over HTTP to whether it is alive and ready."""
 
 from __future__ import annotations
 

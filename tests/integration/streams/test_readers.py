@@ -180,7 +180,7 @@ Take = Callable[[Client, Metadata], Any]
 
 
 def as_caller(name: str) -> Metadata:
-    """What a call carries that is made by a caller. All are on loopback, so their tokens say who is who."""
+    """The metadata of a caller's calls. All callers are on loopback, so their tokens tell them apart."""
     return (("authorization", f"Bearer token-of-{name}"),)
 
 

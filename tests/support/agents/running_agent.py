@@ -100,7 +100,7 @@ class Agent:
         )
 
     def wait_until_idle(self) -> None:
-        """A periodic round leaves out who is still busy, if only with finding out that nothing is left to do."""
+        """A periodic round leaves out name servers that are busy, also if they find nothing to do."""
         eventually(lambda: not any(target.in_flight for target in self.status().targets))
 
     def calls(self) -> BrokerAgentServiceStub:

@@ -78,7 +78,7 @@ def _tell_end(pidfd: int, pid: int, told: socket.socket) -> None:
         try:
             told.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
         except OSError:
-            return  # whoever started it has gone
+            return  # the process that started it has gone
 
 
 def _become(request: dict[str, Any], errors: int, output: int = 1) -> Callable[[], None]:

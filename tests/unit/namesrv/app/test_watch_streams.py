@@ -566,11 +566,14 @@ async def test_an_idle_watch_that_must_end_ends_by_its_own_task() -> None:
 
 
 async def test_a_watch_that_expires_while_it_ends_keeps_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_WATCH_SECONDS", 0.05)
     async with serving() as server, server.watch("T1") as watch:
         await next_of(watch)
         (stream,) = server.watchers.after(0, 100)
         await server.watchers.close()
-        await asyncio.sleep(0.1)
+        loop = asyncio.get_running_loop()
+        expired = loop.time() + limits.MAX_WATCH_SECONDS
+        monkeypatch.setattr(loop, "time", lambda: expired)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         assert stream.reader.failure is not None
         assert stream.reader.failure.reason == Reason.SHUTTING_DOWN

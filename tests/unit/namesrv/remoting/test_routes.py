@@ -104,7 +104,7 @@ def test_groups_of_other_zones_are_left_out_and_that_answer_is_not_kept_for_othe
         assert len(read(routes)["brokerDatas"]) == 2
 
 
-def test_the_first_group_of_a_name_in_a_route_is_shown_whoever_came_before() -> None:
+def test_of_two_groups_of_one_name_the_first_one_in_the_route_is_shown() -> None:
     fleet = Fleet()
     fleet.register("10.0.0.1:10911", topics=["Other"], cluster="Alpha")
     fleet.register(A, cluster="Bravo")

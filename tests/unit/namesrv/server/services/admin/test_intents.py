@@ -26,7 +26,7 @@ from tests.unit.namesrv.servicers import operator_calls
 
 
 class Operator:
-    """A name server with a data directory and somebody who calls it."""
+    """A name server with a data directory, and its caller."""
 
     def __init__(self, folder: Path | None) -> None:
         self.fleet = Fleet()
