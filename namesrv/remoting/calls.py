@@ -31,7 +31,7 @@ from namesrv.core.registrations import UnreadTopics, master_of, would_change_not
 from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
 from namesrv.core.warm_up import WarmUp
-from namesrv.engines.api import CLUSTERS_DEPENDENCY, group_dependency
+from namesrv.engines.api import CLUSTERS_DEPENDENCY, group_dependency, route_dependencies
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.bodies import RegistrationBody, data_version_of, is_compressed, queue_numbers, read_registration
 from namesrv.remoting.caller import Brokers, Caller, Gate, Grade
@@ -87,6 +87,7 @@ class LookupCalls:
         self, state: RouteState, reader: Worker, warm_up: WarmUp, elsewhere: RouteElsewhere | None = None
     ) -> None:
         """Takes what finds topics that are unknown here, in cluster-test mode."""
+        self._state = state
         self._routes = RouteJson(state)
         self._lists = state.topic_lists
         self._reader = reader
@@ -101,8 +102,7 @@ class LookupCalls:
         topic = request.fields.get("topic", "")
         body = self._routes.route(topic, _zone_name(request), bare_keys=request.bare_keys)
         if body is not None:
-            if (dependencies := self._routes.dependencies(topic)) is not None:
-                request.call.may_keep(dependencies)
+            request.call.may_keep(route_dependencies(self._state, topic))
             return answer(request, ResponseCode.SUCCESS, body)
         if not self._warm_up.is_warm():
             raise registry_warming(f"the topic {topic[:127]!r}")

@@ -13,7 +13,6 @@ from namesrv_api.v1.route_data_pb2 import TopicRouteData as _Route
 from namesrv.core.model import BrokerKey
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
-from namesrv.engines.api import route_dependencies
 from namesrv.remoting.limits import MAX_ROWS
 from namesrv.remoting.wire import to_json
 
@@ -45,13 +44,6 @@ class RouteJson:
         """
         fragments = self._state.route_fragments(topic, zone_name)
         return None if fragments is None else self._of_fragments(topic, fragments, bare_keys=bare_keys)
-
-    def dependencies(self, topic: str) -> list[str] | None:
-        """What a topic's route depends on. None if it also depends on groups of other clusters, which share a name."""
-        queue_datas, names = self._state.queue_datas_of(topic), self._state.index.clusters_by_name
-        if any(len(names[queue_data.broker.broker_name]) > 1 for queue_data in queue_datas):
-            return None
-        return route_dependencies(self._state, topic)
 
     def of_message(self, topic: str, route: _Route, *, bare_keys: bool = False) -> bytes:
         """The same of a route that another name server sent."""
