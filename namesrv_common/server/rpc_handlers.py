@@ -345,10 +345,8 @@ class _Call:
                 try:
                     raise error  # of this very call; any other would leave the caller waiting for its deadline
                 finally:
-                    del (
-                        error,
-                        task,
-                    )  # both lead to this frame by the traceback, and would wait for the garbage collector
+                    # Both lead to this frame by the traceback, and would wait for the garbage collector.
+                    del error, task
             error = self._answering.failures.shutting_down()
         rich = self._answering.failures.answer(error, self._answering.method.full_name)
         self.code = rich.code
