@@ -10,7 +10,6 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -36,20 +35,12 @@ THIS: Environment = {}
 """What makes a program be this tree's."""
 
 
-@dataclass(frozen=True)
-class PreviousVersion:
-    """A folder with all packages of the version, as its wheel has them."""
+def build_previous(folder: Path) -> Environment:
+    """Builds the commit that PREVIOUS names. Skips the test, by name, where there is no whole history.
 
-    folder: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What makes an interpreter, and so each program of ours, take this version instead of the tree's own."""
-        return {"PYTHONPATH": str(self.folder)}
-
-
-def build_previous(folder: Path) -> PreviousVersion:
-    """Builds the commit that PREVIOUS names. Skips the test, by name, where there is no whole history."""
+    Returns:
+        What makes an interpreter, and so each program of ours, take its packages instead of the tree's own.
+    """
     git = shutil.which("git")
     if git is None:
         pytest.skip("git is missing: the previous version cannot be built")
@@ -70,7 +61,7 @@ def build_previous(folder: Path) -> PreviousVersion:
     packages = folder / "packages"
     zipfile.ZipFile(wheel).extractall(packages)
     _put_where_scripts_look(packages)
-    return PreviousVersion(packages)
+    return {"PYTHONPATH": str(packages)}
 
 
 def _put_where_scripts_look(packages: Path) -> None:
@@ -91,25 +82,15 @@ def _run(*command: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def previous(tmp_path_factory: pytest.TempPathFactory) -> PreviousVersion:
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The version before, built once."""
     return build_previous(tmp_path_factory.mktemp("previous"))
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Whose name server and whose agent and client meet."""
-
-    server: Environment
-    other: Environment
-
-
 @pytest.fixture(params=["this server", "previous server"])
-def pair(request: pytest.FixtureRequest, previous: PreviousVersion) -> Pair:
-    """Each version's name server with the other version's agent and client."""
-    if request.param == "this server":
-        return Pair(THIS, previous.environment)
-    return Pair(previous.environment, THIS)
+def pair(request: pytest.FixtureRequest, previous: Environment) -> tuple[Environment, Environment]:
+    """Each version's name server, and the other version's agent and client."""
+    return (THIS, previous) if request.param == "this server" else (previous, THIS)
 
 
 class LookingClient(Process):
@@ -118,17 +99,12 @@ class LookingClient(Process):
     def __init__(self, names: str, environment: Environment) -> None:
         super().__init__([sys.executable, str(CLIENT), names, TOPIC], environment)
 
-    def knows(self, brokers: dict[str, dict[str, str]], queues: int) -> None:
-        """Waits until it knows just these brokers, and this many queues."""
-        expected = {name: [list(pair) for pair in addrs.items()] for name, addrs in brokers.items()}
-        eventually(self._last, lambda last: last == (expected, queues))
-
-    def _last(self) -> tuple[object, object]:
-        lines = self.events("client_knows")
-        if not lines:
-            return None, None
-        brokers = {name: [list(pair) for pair in addrs.items()] for name, addrs in lines[-1]["brokers"].items()}
-        return brokers, lines[-1]["queues"]
+    def knows(self, queues: int) -> None:
+        """Waits until it knows just the one broker, and this many queues."""
+        expected = [({"broker-a": {"0": ADDR}}, queues)]
+        eventually(
+            lambda: [(line["brokers"], line["queues"]) for line in self.events("client_knows")[-1:]], expected.__eq__
+        )
 
 
 @contextmanager
@@ -147,39 +123,41 @@ def write_topics(path: Path, queues: int) -> None:
     new.replace(path)
 
 
-def test_the_environment_of_the_previous_version_selects_its_packages(previous: PreviousVersion) -> None:
+def test_the_environment_of_the_previous_version_selects_its_packages(previous: Environment) -> None:
     said = subprocess.run(
         [sys.executable, "-P", "-c", "import broker_agent, namesrv, route_client; print(namesrv.__file__)"],
-        env=previous.environment,
+        env=previous,
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     ).stdout
-    assert Path(said.strip()).is_relative_to(previous.folder)
+    assert Path(said.strip()).is_relative_to(previous["PYTHONPATH"])
 
 
-def test_an_agent_and_a_client_get_along_with_the_other_version(pair: Pair, tmp_path: Path) -> None:
-    topics = tmp_path / "topics.json"
+def test_an_agent_and_a_client_get_along_with_the_other_version(
+    pair: tuple[Environment, Environment], tmp_path: Path
+) -> None:
+    (of_server, of_others), topics = pair, tmp_path / "topics.json"
     write_topics(topics, 4)
     with (
-        name_server(pair.server, *NEVER_SCAN, *EXACTLY) as (server, connection),
-        Agent(joined(server), topics=topics, environment=pair.other) as agent,
+        name_server(of_server, *NEVER_SCAN, *EXACTLY) as (server, connection),
+        Agent(joined(server), topics=topics, environment=of_others) as agent,
     ):
         eventually(connection.addrs, lambda addrs: addrs == {0: ADDR})
-        with LookingClient(joined(server), pair.other) as client:
-            client.knows({"broker-a": {"0": ADDR}}, 4)
+        with LookingClient(joined(server), of_others) as client:
+            client.knows(4)
             write_topics(topics, 6)
-            client.knows({"broker-a": {"0": ADDR}}, 6)
+            client.knows(6)
             agent.kill()
             eventually(connection.addrs, lambda addrs: addrs == {})
 
 
-def test_name_servers_of_both_versions_hold_the_same_of_an_agent(previous: PreviousVersion, tmp_path: Path) -> None:
+def test_name_servers_of_both_versions_hold_the_same_of_an_agent(previous: Environment, tmp_path: Path) -> None:
     topics = tmp_path / "topics.json"
     write_topics(topics, 4)
     with ExitStack() as stack:
-        old, old_client = stack.enter_context(name_server(previous.environment, *NEVER_SCAN))
+        old, old_client = stack.enter_context(name_server(previous, *NEVER_SCAN))
         new, new_client = stack.enter_context(name_server(THIS, *NEVER_SCAN))
         stack.enter_context(Agent(joined(old, new), topics=topics))
         for client in (old_client, new_client):
@@ -191,9 +169,9 @@ def test_name_servers_of_both_versions_hold_the_same_of_an_agent(previous: Previ
 
 @pytest.mark.parametrize("direction", ["upgrade", "downgrade"])
 def test_a_data_directory_of_one_version_is_taken_over_by_the_other(
-    previous: PreviousVersion, tmp_path: Path, direction: str
+    previous: Environment, tmp_path: Path, direction: str
 ) -> None:
-    first, second = (previous.environment, THIS) if direction == "upgrade" else (THIS, previous.environment)
+    first, second = (previous, THIS) if direction == "upgrade" else (THIS, previous)
     flags = ("--data-dir", str(tmp_path / "data"), "--snapshot-interval-millis", "10", *NEVER_SCAN)
     with name_server(first, *flags) as (server, client):
         client.registration.RegisterBroker(registration(), timeout=20)
