@@ -64,10 +64,19 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
     return lambda data, _: read(data.decode(errors="surrogateescape"))
 
 
-def _database(data: bytes, folder: Path) -> None:
+def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
+    """A parser of a file of this name."""
+
+    def written(data: bytes, folder: Path) -> object:
+        (folder / name).write_bytes(data)
+        return read(folder / name)
+
+    return written
+
+
+def _database(file: Path) -> None:
     """A database as a start reads it, and its journal."""
-    (folder / DATABASE_FILE).write_bytes(data)
-    database = Database(folder)
+    database = Database(file.parent)
 
     async def read_and_close() -> None:
         try:
@@ -94,21 +103,13 @@ def _settings(data: bytes, folder: Path) -> None:
     with_texts(_SETTINGS, _rows(SETTINGS, data, folder))
 
 
-def _kv_config_import(data: bytes, folder: Path) -> None:
+def _kv_config_import(file: Path) -> None:
     """RocketMQ's file, as a first start imports it."""
-    file = folder / KV_CONFIG_FILE
-    file.write_bytes(data)
     table = read_rocketmq_kv_config(file)
     assert table is not None
     assert KV_CONFIG.decode(KV_CONFIG.encode(table)).namespaces == {
         namespace: entries for namespace, entries in table.namespaces.items() if entries
     }
-
-
-def _permits(data: bytes, folder: Path, suffix: str = ".toml") -> None:
-    file = folder / f"permits{suffix}"
-    file.write_bytes(data)
-    read_permits(file)
 
 
 def _topics(data: bytes, _: Path) -> None:
@@ -121,13 +122,6 @@ def _mappings(data: bytes, _: Path) -> None:
     for topic, mapping in decode_mappings(data).mappings.items():
         check_topic(topic)
         assert all(0 <= queue < mapping.total_queues for queue, _own in mapping.queue_ids)
-
-
-def _snapshot_file(data: bytes, folder: Path) -> None:
-    for left in folder.iterdir():
-        left.unlink()
-    (folder / SNAPSHOT_FILE).write_bytes(data)
-    SnapshotFile(folder).load()
 
 
 def _snapshot(data: bytes, _: Path) -> None:
@@ -169,18 +163,10 @@ def _endpoints(text: str) -> None:
     assert parse_endpoints(";".join(map(str, endpoints))) == endpoints
 
 
-def _contexts(data: bytes, folder: Path) -> None:
-    file = folder / "contexts.toml"
-    file.write_bytes(data)
+def _contexts(file: Path) -> None:
     environment = {"NSCTL_CONTEXTS": str(file)}
     name_servers(None, None, environment)
     client_files({}, None, None, environment)
-
-
-def _token(data: bytes, folder: Path) -> None:
-    file = folder / "token"
-    file.write_bytes(data)
-    read_token(file)
 
 
 def _route_cache(data: bytes, folder: Path) -> None:
@@ -262,13 +248,13 @@ class _FailedCall:
 
 
 TARGETS: dict[str, Target] = {
-    "database": Target(_database, (DataDirError,)),
+    "database": Target(_file(DATABASE_FILE, _database), (DataDirError,)),
     **{f"{table.name}_rows": Target(partial(_rows, table), (BrokenRows,)) for table in TABLES},
     f"{SETTINGS.name}_rows": Target(_settings, (Refused,)),
-    "kv_config_import": Target(_kv_config_import, (DataDirError,)),
-    "permits_toml": Target(_permits, (PermitsError,)),
-    "permits_json": Target(partial(_permits, suffix=".json"), (PermitsError,)),
-    "snapshot_file": Target(_snapshot_file),
+    "kv_config_import": Target(_file(KV_CONFIG_FILE, _kv_config_import), (DataDirError,)),
+    "permits_toml": Target(_file("permits.toml", read_permits), (PermitsError,)),
+    "permits_json": Target(_file("permits.json", read_permits), (PermitsError,)),
+    "snapshot_file": Target(_file(SNAPSHOT_FILE, lambda file: SnapshotFile(file.parent).load())),
     "snapshot_messages": Target(_snapshot, (UnusableSnapshot,)),
     "topics_json": Target(_topics, (BrokenTopics,)),
     "topic_queue_mappings": Target(_mappings, (BrokenTopics,)),
@@ -278,8 +264,8 @@ TARGETS: dict[str, Target] = {
     "endpoint": Target(_text(_endpoint), (ValueError,)),
     "endpoints": Target(_text(_endpoints), (ValueError,)),
     "client_endpoints": Target(_text(EndpointList.parse), (EndpointListError,)),
-    "token": Target(_token, (CertificateError,)),
-    "nsctl_contexts": Target(_contexts, (ContextError,)),
+    "token": Target(_file("token", read_token), (CertificateError,)),
+    "nsctl_contexts": Target(_file("contexts.toml", _contexts), (ContextError,)),
     "route_cache": Target(_route_cache),
     "wire_route": Target(_wire_route, (DecodeError,)),
     "page_token": Target(_text(_page_token), (Refused,)),
