@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS
+from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS, require, run
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.secured.fleet import Place
 
@@ -21,12 +20,8 @@ CALL = "/grpc.health.v1.Health/Check"
 @pytest.fixture(scope="session")
 def h2spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program."""
-    if shutil.which("go") is None:
-        pytest.skip("go is missing")
     folder = tmp_path_factory.mktemp("h2spec")
-    subprocess.run(
-        ["go", "install", H2SPEC], env=GO_ENVIRONMENT | {"GOBIN": str(folder)}, check=True, timeout=INSTALL_SECONDS
-    )
+    run([require("go"), "install", H2SPEC], folder, GO_ENVIRONMENT | {"GOBIN": str(folder)})
     return folder / "h2spec"
 
 
