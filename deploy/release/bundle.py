@@ -14,9 +14,9 @@ import tarfile
 import tomllib
 from pathlib import Path
 
+from deploy.release.engine import REPOSITORY, run
 from namesrv_common.version import __version__
 
-REPOSITORY = Path(__file__).parents[2]
 CLIENTS = ("go", "java")
 """Client modules in clients/ of languages other than Python."""
 EXTRAS = ("namesrv", "broker-agent", "nsctl", "console", "otel", "route-pipeline", "spark")
@@ -31,7 +31,7 @@ class BundleError(Exception):
 
 
 def bundle(folder: Path) -> list[Path]:
-    """Makes these files in a folder, the checksums of every file there last. Raises BundleError."""
+    """Makes these files in a folder, the checksums of every file there last. Raises BundleError and CommandError."""
     made = [descriptor_set(folder), chart(folder), *client_modules(folder), bill_of_materials(folder), notes(folder)]
     return [*made, checksums(folder)]
 
@@ -40,7 +40,7 @@ def descriptor_set(folder: Path) -> Path:
     """The contract for tools that read no .proto files, such as gateways and grpcurl: a FileDescriptorSet."""
     target = folder / f"namesrv-protos-{__version__}.binpb"
     buf = Path(sys.executable).with_name("buf")
-    _run([str(buf), "build", str(REPOSITORY / "protos"), "--exclude-path", INTERNAL, f"--output={target}"])
+    run([str(buf), "build", str(REPOSITORY / "protos"), "--exclude-path", INTERNAL, f"--output={target}"], timeout=120)
     return target
 
 
@@ -63,7 +63,7 @@ def bill_of_materials(folder: Path) -> Path:
     """All packages of Python and Rust that the wheels bring, with versions and checksums, as CycloneDX."""
     extras = [f"--extra={extra}" for extra in EXTRAS]
     export = [sys.executable, "-m", "uv", "export", "--quiet", "--frozen", "--no-dev", "--format=cyclonedx1.5"]
-    bill = json.loads(_run([*export, f"--project={REPOSITORY}", *extras]))
+    bill = json.loads(run([*export, f"--project={REPOSITORY}", *extras], timeout=120))
     bill["metadata"]["component"]["version"] = __version__
     locked = tomllib.loads((REPOSITORY / "engine/Cargo.lock").read_text(encoding="utf-8"))["package"]
     for crate in locked:
@@ -108,11 +108,3 @@ def _archive(target: Path, source: Path, name: str) -> Path:
         for file in sorted(files):
             archive.add(source / file, f"{name}/{file}")
     return target
-
-
-def _run(command: list[str]) -> str:
-    """Runs a command and returns what it printed. Raises BundleError."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode != 0:
-        raise BundleError(f"{' '.join(command)}: {done.stderr}")
-    return done.stdout

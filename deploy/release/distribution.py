@@ -21,12 +21,13 @@ import zipfile
 from pathlib import Path
 
 from deploy.release.bundle import BundleError, bundle
+from deploy.release.engine import REPOSITORY, CommandError
+from deploy.release.engine import run as run_command
 from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheels, possible_targets
 from namesrv_common.printable import how_to_install
 from namesrv_common.version import __version__
 from tests.support.programs.processes import Process
 
-REPOSITORY = Path(__file__).parents[2]
 DIST = REPOSITORY / "dist"
 BUILD = "build==1.6.1"
 """What builds: it puts the requirements of pyproject.toml's build system into an environment of its own."""
@@ -76,13 +77,9 @@ class DistributionError(Exception):
 
 
 def run(*command: str | Path) -> str:
-    """Runs a command to its end, away from the repository, and returns what it printed. Raises CalledProcessError."""
+    """Runs a command to its end, away from the repository, and returns what it printed. Raises CommandError."""
     print("+", *command, flush=True)
-    done = subprocess.run(
-        list(map(str, command)), cwd=tempfile.gettempdir(), check=True, capture_output=True, text=True,
-        timeout=STEP_SECONDS,
-    )  # fmt: skip
-    return done.stdout
+    return run_command(list(map(str, command)), folder=tempfile.gettempdir(), timeout=STEP_SECONDS)
 
 
 def empty_environment(folder: Path) -> Path:
@@ -92,7 +89,7 @@ def empty_environment(folder: Path) -> Path:
 
 
 def install(programs: Path, *what: str | Path) -> None:
-    """Installs into an environment. Raises CalledProcessError."""
+    """Installs into an environment. Raises CommandError."""
     pip = (sys.executable, "-m", "pip", "--python", programs / "python", "--disable-pip-version-check")
     run(*pip, "install", "--quiet", "--no-compile", *what)
 
@@ -230,10 +227,7 @@ def main() -> int:
             if engines := engines_if_possible():
                 check_native(Path(folder), wheel, engines[0])
             bundle(DIST)
-        except subprocess.CalledProcessError as error:
-            print(error, error.stdout, error.stderr, sep="\n", file=sys.stderr)
-            return 1
-        except (BundleError, DistributionError, WheelError) as error:
+        except (BundleError, CommandError, DistributionError, WheelError) as error:
             print(error, file=sys.stderr)
             return 1
     for what in sorted(filter(Path.is_file, DIST.iterdir())):

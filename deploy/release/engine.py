@@ -30,11 +30,14 @@ class CommandError(Exception):
     """A command failed; the text is the command and the end of what it printed."""
 
 
-def run(command: list[str], *, environment: Mapping[str, str] | None = None, timeout: float = 60) -> str:
+def run(
+    command: list[str], *, environment: Mapping[str, str] | None = None, folder: str | None = None, timeout: float = 60
+) -> str:
     """Runs a command to its end and returns its standard output without the last line end."""
     done = subprocess.run(
-        command, env=environment, timeout=timeout, check=False, text=True, capture_output=True, stdin=subprocess.DEVNULL
-    )
+        command, env=environment, cwd=folder, timeout=timeout,
+        check=False, text=True, capture_output=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     if done.returncode != 0:
         printed = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
         raise CommandError(f"exit code {done.returncode}: {' '.join(command)}\n{printed}")

@@ -21,9 +21,9 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
+from deploy.release.engine import REPOSITORY
 from namesrv_common.version import __version__
 
-REPOSITORY = Path(__file__).parents[2]
 ENGINE = REPOSITORY / "engine"
 DIST = REPOSITORY / "dist"
 TOOLS = ("maturin==1.16.0", "ziglang==0.17.1")
@@ -61,7 +61,7 @@ def engine_wheels(folder: Path = DIST, targets: Sequence[str] = (HOST,)) -> list
         )
     folder.mkdir(exist_ok=True)
     try:
-        programs = _tools()
+        programs = tools(REPOSITORY / "build", *TOOLS)
         # One build at a time: two would take the library from each other in engine/target.
         with (ENGINE / "Cargo.toml").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # its holder ends after BUILD_SECONDS for each target
@@ -102,13 +102,13 @@ def _build(programs: Path, folder: Path, target: str) -> Path:
         return new.replace(folder / new.name)
 
 
-def _tools() -> Path:
-    """The folder of the programs that build, in an environment that is made when first asked for."""
-    digest = hashlib.sha256(" ".join((sys.version, *TOOLS)).encode()).hexdigest()[:12]
-    environment = REPOSITORY / "build" / f"engine-tools-{digest}"
+def tools(folder: Path, *packages: str) -> Path:
+    """The programs of an environment with pip and packages, made when first asked for. Raises SubprocessError."""
+    digest = hashlib.sha256(" ".join((sys.version, *packages)).encode()).hexdigest()[:12]
+    environment = folder / f"tools-{digest}"
     if not (environment / "done").exists():
         venv.create(environment, clear=True, with_pip=True)
-        _run([environment / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *TOOLS])
+        _run([environment / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *packages])
         (environment / "done").touch()
     return environment / "bin"
 

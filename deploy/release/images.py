@@ -14,12 +14,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import venv
 from contextlib import suppress
 from pathlib import Path
 
 from deploy.release.engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
-from deploy.release.engine_wheel import WheelError, engine_wheels
+from deploy.release.engine_wheel import WheelError, engine_wheels, tools
 from tests.support import cache_folder as caches
 
 IMAGES = {"namesrv": "deploy/namesrv/Dockerfile", "broker-agent": "deploy/broker_agent/Dockerfile"}
@@ -85,17 +84,10 @@ def tool(name: str) -> Path:
     Raises:
         NoEngineError: They cannot be downloaded.
     """
-    digest = hashlib.sha256(" ".join((sys.version, *TOOLS)).encode()).hexdigest()[:12]
-    environment = cache_folder() / f"tools-{digest}"
-    done = environment / "done"
-    if not done.exists():
-        venv.create(environment, clear=True, with_pip=True)
-        try:
-            run([str(environment / "bin/pip"), "install", "--quiet", *TOOLS], timeout=BUILD_SECONDS)
-        except CommandError as error:
-            raise NoEngineError(f"tools cannot be downloaded: {error}") from error
-        done.touch()
-    return environment / "bin" / name
+    try:
+        return tools(cache_folder(), *TOOLS) / name
+    except subprocess.SubprocessError as error:
+        raise NoEngineError(f"tools cannot be downloaded: {error}") from error
 
 
 def wheelhouse() -> Path:
@@ -131,22 +123,24 @@ def build_offline(engine: Engine) -> None:
     engine.import_base(base_archive())
     engine_wheels()
     wheels = wheelhouse()
+    for image, dockerfile in IMAGES.items():
+        # The OCI format has no HEALTHCHECK.
+        build_without_network(engine, image, REPOSITORY / dockerfile, wheels, "--format=docker", *_labels())
+
+
+def build_without_network(
+    engine: Engine, image: str, dockerfile: Path, wheels: Path, *options: str, timeout: float = BUILD_SECONDS
+) -> None:
+    """Builds an image from the base image and a folder of wheels."""
     pip_settings = engine.folder / "pip.conf"
     pip_settings.write_text("[global]\nno-index = true\nfind-links = /mnt\n")
-    for image, dockerfile in IMAGES.items():
-        engine.podman(
-            "build",
-            "--pull=never",
-            "--network=none",
-            "--format=docker",  # the OCI format has no HEALTHCHECK
-            f"--volume={wheels}:/mnt:ro",  # a folder that every image has: none is left behind
-            f"--secret=id=pipconf,src={pip_settings}",
-            *_labels(),
-            f"--tag=localhost/{image}:latest",
-            f"--file={REPOSITORY / dockerfile}",
-            str(REPOSITORY),
-            timeout=BUILD_SECONDS,
-        )
+    engine.podman(
+        *("build", "--pull=never", "--network=none", *options),
+        f"--volume={wheels}:/mnt:ro",  # a folder that every image has: none is left behind
+        *(f"--secret=id=pipconf,src={pip_settings}", f"--tag=localhost/{image}:latest", f"--file={dockerfile}"),
+        str(REPOSITORY),
+        timeout=timeout,
+    )
 
 
 def image_sizes(engine: Engine) -> dict[str, int]:

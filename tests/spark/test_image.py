@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
-from deploy.release.images import cache_folder, tool
+from deploy.release.images import build_without_network, cache_folder, tool
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
 from tests.containers.conftest import engine
@@ -40,13 +40,8 @@ def build_spark_image(engine: Engine) -> None:
     wheels = cache_folder() / "wheels-spark"
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    wanted = [
-        *project["project"]["dependencies"],
-        *extras["program"],
-        *extras["route-pipeline"],
-        *extras["spark"],
-        JAVA,
-    ]
+    wanted = [*project["project"]["dependencies"], JAVA]
+    wanted += [requirement for extra in ("program", "route-pipeline", "spark") for requirement in extras[extra]]
     installed = [requirement for requirement in wanted if not requirement.startswith("namesrv[")]
     try:
         # What builds the wheel and what the wheel needs may want different releases of one library.
@@ -54,19 +49,7 @@ def build_spark_image(engine: Engine) -> None:
             run([str(tool("pip")), "wheel", "--quiet", f"--wheel-dir={wheels}", *required], timeout=BUILD_SECONDS)
     except (CommandError, subprocess.TimeoutExpired) as error:
         raise NoEngineError(f"what the image of the pipeline needs cannot be downloaded: {error}") from error
-    pip_settings = engine.folder / "pip-spark.conf"
-    pip_settings.write_text("[global]\nno-index = true\nfind-links = /mnt\n")
-    engine.podman(
-        "build",
-        "--pull=never",
-        "--network=none",
-        f"--volume={wheels}:/mnt:ro",  # a folder that every image has: none is left behind
-        f"--secret=id=pipconf,src={pip_settings}",
-        f"--tag={IMAGE}:latest",
-        f"--file={DOCKERFILE}",
-        str(REPOSITORY),
-        timeout=BUILD_SECONDS,
-    )
+    build_without_network(engine, "route-pipeline", DOCKERFILE, wheels, timeout=BUILD_SECONDS)
 
 
 @pytest.fixture(scope="module")
