@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import Engine, NoEngineError, open_engine
-from deploy.release.engine_wheel import NoCargoError
+from deploy.release.engine import REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
+from deploy.release.engine_wheel import NoCargoError, engine_wheels
 from deploy.release.images import build_offline, tool
-from tests.containers.fleet import ComposeFleet, running_fleet
+from namesrv_common.version import __version__
+
+SECONDS = 90.0
+"""Time for systemd, or a service of ours, to come to a state on a busy machine."""
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +46,18 @@ def tools() -> Path:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module")
-def fleet(engine: Engine) -> Iterator[ComposeFleet]:
-    """The fleet of compose.yaml. Its last test may stop it."""
-    with running_fleet(engine) as running:
-        yield running
+def gather_wheels(folder: Path, python: str, extras: str) -> None:
+    """Puts the wheels of a release into a folder, and all that they need, as docs/install.md gathers them.
+
+    They are for the version of an interpreter. Raises NoEngineError, if there is no package index, and WheelError.
+    """
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run([*pip, "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(REPOSITORY)], timeout=300)
+    ours = folder / f"namesrv-{__version__}-py3-none-any.whl"
+    engine = engine_wheels()[0]
+    version = run([python, "-c", "import sys; print('{}.{}'.format(*sys.version_info))"])
+    download = [*pip, "download", "--quiet", "--only-binary=:all:", f"--python-version={version}", f"--dest={folder}"]
+    try:
+        run([*download, f"{ours}[{extras}]", str(engine)], timeout=300)
+    except CommandError as error:
+        raise NoEngineError(f"what the programs need cannot be downloaded: {error}") from error

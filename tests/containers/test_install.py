@@ -11,7 +11,7 @@ from deploy.release.engine import BASE_IMAGE, CONTAINER_SECONDS, CommandError, E
 from deploy.release.engine_wheel import NoCargoError
 from deploy.release.images import base_archive
 from namesrv_common.version import __version__
-from tests.containers.machine import SECONDS, gather_wheels
+from tests.containers.conftest import SECONDS, gather_wheels
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import eventually
 

@@ -1,20 +1,45 @@
-"""The units of deploy/systemd under a real systemd, installed from wheels by the commands of docs/operating.md."""
+"""The units of deploy/systemd under a real systemd, installed from wheels by the commands of docs/operating.md.
+
+The files of the machine are those of this machine: what it changes is in a layer over them, which goes with it. It has
+none of this machine's services and disks.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deploy.release.engine import Engine, NoEngineError
+from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
 from deploy.release.engine_wheel import NoCargoError
 from namesrv_common.version import __version__
-from tests.containers.machine import SECONDS, UNITS, Machine, documented, started_machine
+from tests.containers.conftest import SECONDS, gather_wheels
+from tests.support.pages import code_blocks
 from tests.support.programs.processes import eventually
 
 pytestmark = pytest.mark.timeout(600)
 
+NAME = "machine"
+SYSTEMD = Path("/lib/systemd/systemd")
+PYTHON = "/usr/bin/python3"
+"""Of the system: services see no folder of root's, in which others may be."""
+MASKED = (
+    *("systemd-binfmt", "systemd-modules-load", "systemd-sysctl"),
+    *("systemd-udevd", "systemd-udev-trigger", "systemd-udev-settle"),
+)
+"""Services that would change the kernel or its devices, which are this machine's own."""
+FOLDERS = ("/run", "/run/lock", "/tmp", "/var/log/journal")
+"""Folders that begin empty."""
+UNITS = REPOSITORY / "deploy/systemd"
+WHEELS = "/mnt"
+"""Where the machine has the wheels: it has no network."""
+EXTRAS = "namesrv,broker-agent,nsctl"
 AGENT = "broker-agent@broker-a"
 NSCTL = "/opt/namesrv/bin/nsctl"
 HERE = (
@@ -22,6 +47,93 @@ HERE = (
     ('"10.0.0.21:10911"', '"127.0.0.1:9878"'),  # answers instead of the broker
 )
 """What an operator edits in broker-a.toml."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that systemd has started."""
+
+    engine: Engine
+
+    def run(self, command: str, timeout: float = 60) -> str:
+        """What a shell of root prints for a command, in its home. Raises CommandError."""
+        return self.engine.podman("exec", "--workdir=/root", NAME, "sh", "-euc", command, timeout=timeout)
+
+    def told_of(self, unit: str, name: str) -> str:
+        """A property of a unit."""
+        return self.run(f"systemctl show --property={name} --value {unit}")
+
+    def wait_until(self, unit: str, name: str, value: str) -> None:
+        """Waits until a property of a unit has a value."""
+        eventually(lambda: self.told_of(unit, name), lambda now: now == value, SECONDS)
+
+    def log(self, unit: str) -> list[dict[str, Any]]:
+        """What a unit's processes have written, line by line; each is an object."""
+        self.run("journalctl --sync")  # what they wrote last may be on its way to the journal yet
+        text = self.run(f"journalctl _SYSTEMD_UNIT={unit}.service --output=cat --no-pager")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def events(self, unit: str) -> list[str]:
+        """The events of a unit's log."""
+        return [str(line["event"]) for line in self.log(unit)]
+
+
+@contextmanager
+def started_machine(engine: Engine, folder: Path) -> Iterator[Machine]:
+    """A machine with the wheels of a release and the files of deploy/systemd in root's home.
+
+    Raises:
+        NoEngineError: There can be none here.
+        WheelError: The wheel of the native engine cannot be built.
+    """
+    _check_this_machine()
+    wheels, units = folder / "wheels", folder / "units"
+    gather_wheels(wheels, PYTHON, EXTRAS)
+    units.mkdir()
+    no_disks = folder / "fstab"
+    no_disks.touch()
+    for name in MASKED:
+        (units / f"{name}.service").symlink_to("/dev/null")
+    machine = Machine(engine)
+    try:
+        engine.podman(
+            *("run", "--detach", f"--name={NAME}", "--network=none", "--privileged", "--systemd=always"),
+            *(f"--tmpfs={path}:rw,exec,notmpcopyup" for path in FOLDERS),
+            *(f"--timeout={CONTAINER_SECONDS}", f"--volume={wheels}:{WHEELS}:ro"),
+            *(f"--volume={units}:/etc/systemd/system", f"--volume={no_disks}:/etc/fstab:ro"),
+            *("--env=PIP_NO_INDEX=1", f"--env=PIP_FIND_LINKS={WHEELS}"),
+            *("--env=PATH=/usr/sbin:/usr/bin:/sbin:/bin", "--rootfs", "/:O", str(SYSTEMD)),
+        )
+        eventually(lambda: _state(machine), lambda state: state in {"running", "degraded"}, SECONDS)
+        machine.run(f"cp {WHEELS}/namesrv*.whl .")
+        for file in UNITS.iterdir():
+            engine.podman("cp", str(file), f"{NAME}:/root/{file.name}")
+        yield machine
+    finally:
+        engine.podman("rm", "--force", "--time=5", "--ignore", NAME)
+
+
+def _state(machine: Machine) -> str:
+    try:
+        return machine.run("systemctl is-system-running || true")
+    except CommandError as error:
+        return str(error)
+
+
+def _check_this_machine() -> None:
+    if not SYSTEMD.exists():
+        raise NoEngineError(f"there is no {SYSTEMD} (tests/containers/install_engine.sh installs it)")
+    try:
+        run([PYTHON, "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"])
+    except (CommandError, FileNotFoundError) as error:
+        raise NoEngineError(f"{PYTHON} is none that makes environments for the programs: {error}") from error
+
+
+def documented(part: str) -> list[str]:
+    """The commands that root types, of the block of docs/operating.md that a text is a part of."""
+    (block,) = [block for block in code_blocks("docs/operating.md", "console") if part in block]
+    typed = [line.removeprefix("# ") for line in block.splitlines() if line.startswith("# ")]
+    return [re.sub(r"\s{3,}# .*", "", command) for command in typed]
 
 
 @pytest.fixture(scope="module")
