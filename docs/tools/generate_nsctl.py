@@ -14,14 +14,12 @@ import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from namesrv_api.v1 import route_data_pb2
-
 from docs.tools.generate_states import ESCAPES, TERMINAL
 from namesrv_common.endpoints import Endpoint
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from tests.support.programs.rocketmq import stand_in
-from tests.support.registrations import registration
+from tests.support.registrations import identity, registration
 
 DOCS = Path(__file__).parents[2] / "docs"
 BROKERS = (("broker-a", 0, "10.0.0.1:10911"), ("broker-a", 1, "10.0.0.2:10911"), ("broker-b", 0, "10.0.0.3:10911"))
@@ -85,15 +83,11 @@ def main() -> None:
 def examples() -> str:
     """Every command with what it says now, as the page shows it; ports are those that name servers have by default."""
     with TemporaryDirectory() as folder, _namesrv("ns-a", folder) as first, _namesrv("ns-b", folder) as second:
-        for namesrv, brokers in ((first, BROKERS), (second, BROKERS[:2])):
-            with namesrv.connect() as client:
-                _register(client, brokers)
         environment = {**os.environ, "NAMESRV_ADDR": f"{first.endpoint};{second.endpoint}"}
         shown = []
         for command in COMMANDS:
-            for namesrv, brokers in ((first, BROKERS), (second, BROKERS[:2])):  # a slow machine makes them late
-                with namesrv.connect() as client:
-                    _register(client, brokers)
+            _register(first, BROKERS)  # each time: a slow machine makes them late
+            _register(second, BROKERS[:2])
             shown.append(_shown(command, environment, folder))
         rocketmq = str(second.wait_for("namesrv_started")["remoting"])
         shown.append(_shown(f"compare-rocketmq {rocketmq}", environment, folder).replace(rocketmq, "old-1:9876"))
@@ -124,12 +118,11 @@ def _namesrv(name: str, folder: str) -> NamesrvProcess:
     return NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}", *never_scan, *rocketmq)
 
 
-def _register(client: Client, brokers: tuple[tuple[str, int, str], ...]) -> None:
-    for name, broker_id, addr in brokers:
-        identity = route_data_pb2.BrokerIdentity(
-            cluster_name="east", broker_name=name, broker_id=broker_id, broker_addr=addr
-        )
-        client.registration.RegisterBroker(registration(("orders", "payments"), identity), timeout=client.TIMEOUT)
+def _register(namesrv: NamesrvProcess, brokers: tuple[tuple[str, int, str], ...]) -> None:
+    with namesrv.connect() as client:
+        for name, broker_id, addr in brokers:
+            request = registration(("orders", "payments"), identity(addr, broker_id, name, "east"))
+            client.registration.RegisterBroker(request, timeout=client.TIMEOUT)
 
 
 def _broker_with_messages(code: int) -> tuple[int, str, bytes]:
