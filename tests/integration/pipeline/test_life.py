@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc
 import pytest
-from namesrv_api.v1 import registration_service_pb2
 from rich.console import Console
 
 from namesrv_common.endpoints import Endpoint
@@ -32,7 +31,6 @@ from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Pair,
     Response,
-    fleet_chunk,
     gone,
     header,
     put,
@@ -42,8 +40,8 @@ from tests.support.fakes.snapshot_name_server import (
     topics_chunk,
     two_alike,
 )
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import identity, registration
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import register_group, unregister_group
 
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 NOT_YET = datetime.max.replace(tzinfo=UTC)
@@ -130,22 +128,6 @@ def test_rows_that_break_the_contract_are_put_aside_with_the_reason(log: RouteLo
     assert (row["topic"], row["perm"], row["problem"]) == ("TopicTest", 9, "perm is missing or out of range")
 
 
-def test_what_went_while_changes_were_missed_is_inferred_from_the_snapshot(log: RouteLog, pair: Pair) -> None:
-    fake, _ = pair
-    ingest(log, fake)
-    fake.changes = {8: [put("Short", queue("broker-a"))], 9: [gone("Short")], 10: [gone("Other")]}
-    fake.revision, fake.compacted_revision = 10, 9
-    fake.script = snapshot(fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")]), revision=10)
-    with pytest.raises(NamesrvError, match="Set the option onCompacted=resync"):
-        ingest(log, fake)
-    ingest(log, fake, options={"onCompacted": "resync"})
-    found = rows(log, "from history where topic is not null order by topic")
-    assert [(row["topic"], row["valid_to_revision"], row["end_reason"]) for row in found] == [
-        ("Other", 10, "NOT_IN_SNAPSHOT"),
-        ("TopicTest", None, None),
-    ]
-
-
 def test_a_restart_between_plan_and_snapshot_is_read_once_and_then_goes_on(log: RouteLog, pair: Pair) -> None:
     fake = pair[0]
     fake.epoch = "0000"  # as it says; its snapshot is of 0001
@@ -192,17 +174,6 @@ class Life:
     after_loss: datetime = NOT_YET
 
 
-def register(client: Client, addr: str, *topics: str, counter: int = 1) -> None:
-    broker = identity(addr, name=f"broker-{addr.rpartition(':')[2]}")
-    client.registration.RegisterBroker(registration(topics, broker, counter), timeout=10)
-
-
-def unregister(client: Client, addr: str) -> None:
-    broker = identity(addr, name=f"broker-{addr.rpartition(':')[2]}")
-    request = registration_service_pb2.UnregisterBrokerRequest(broker=broker)
-    assert client.registration.UnregisterBroker(request, timeout=10).removed
-
-
 def moment() -> datetime:
     """A time after all that has happened and before all that will: name servers tell theirs in whole milliseconds."""
     now = datetime.now(UTC)
@@ -224,18 +195,18 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
             told.batches.extend(Ingester(ingest_options([first.endpoint, second.endpoint], QUICK), told.log).once())
 
         for client in (a, b):
-            register(client, A, "TopicTest", "Other")
-            register(client, B, "TopicTest")
+            register_group(client, "TopicTest", "Other")
+            register_group(client, "TopicTest", port=20911)
         told.before_loss = moment()
         take()
-        unregister(a, A)
+        unregister_group(a)
         told.after_loss = moment()
-        register(a, A, "TopicTest", "Other", counter=2)
+        register_group(a, "TopicTest", "Other", counter=2)
         take()
         second.kill()
         again = stack.enter_context(NamesrvProcess("--name", "ns-b", *quiet, port=second.endpoint.port))
         with again.connect() as b:
-            register(b, B, "TopicTest")
+            register_group(b, "TopicTest", port=20911)
             take()
         again.kill()
         take()

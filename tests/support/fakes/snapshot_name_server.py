@@ -26,7 +26,6 @@ class FakeNamesrv(ScriptedNamesrv):
     def __init__(self, script: Script, namesrv: str = "ns-a") -> None:
         super().__init__(namesrv, epoch="0001", revision=7)
         self.script = script
-        self.namesrv = namesrv
         self.compacted_revision = 0
         self.warm: bool | None = True
         """None: it does not say, as an older name server."""
