@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from bench.peers.generator import NotMeasured
 from bench.peers.servers import NAIVE, NATIVE, NULL, Server, server_cores, turned
 from bench.workload import Profile
 from namesrv.engines.factory import native_problem
+from tests.support.resources import cpu_seconds
 
 REGISTRATION, HIT, MISS = "unchanged registration", "hit", "miss"
 _PEERS = {REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}
@@ -103,9 +103,9 @@ def measure(rounds: int) -> list[Sample]:
 
 def _costs(servers: Sequence[Server], call: str, path: str, requests: Sequence[bytes]) -> Iterator[Sample]:
     for server in servers:
-        before = cpu_seconds(server.pids())
+        before = cpu_seconds(*server.pids())
         _send(server.target, path, requests)
-        millis = (cpu_seconds(server.pids()) - before) * 1e6 / len(requests)
+        millis = (cpu_seconds(*server.pids()) - before) * 1e6 / len(requests)
         yield Sample(server.name, call, "ms CPU per 1,000", millis)
 
 
@@ -117,14 +117,6 @@ def _lookups(count: int, asked_as: str | None = None) -> list[bytes]:
         ).SerializeToString()
         for number, name in enumerate(_PROFILE.topic_names(count))
     ]
-
-
-def cpu_seconds(pids: Sequence[int]) -> float:
-    """CPU time of processes so far, user and system, all threads, also those that have ended.
-
-    Linux gives the clock of a process this number (clock_getcpuclockid(3)). It counts nanoseconds, not ticks.
-    """
-    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
 
 
 def _send(target: str, path: str, requests: Sequence[bytes]) -> None:

@@ -28,8 +28,7 @@ from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
 from route_pipeline.questions import Questions, questions
 from route_pipeline.report_data import collect_report
 from route_pipeline.session import spark_session
-from tests.support.programs.pipeline_process import PipelineProcess
-from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.processes import NamesrvProcess, PipelineProcess, eventually
 from tests.support.programs.s3_server import make_bucket, running_s3_server
 from tests.support.registrations import identity, registration
 from tests.support.routes.log_rows import read, staged

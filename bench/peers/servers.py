@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import ssl
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import TypeVar
 
 from bench.peers.calls import Grpc, Language, Remoting
 from bench.peers.generator import NotMeasured, pinned, program
-from tests.support.programs.processes import BIN, Process, eventually
+from tests.support.programs.processes import BIN, Process, eventually, listens, unused_port
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.rocketmq_programs.maven import NEWEST, jars, missing
 from tests.support.secured.certificates import Authority
@@ -72,13 +71,12 @@ class Server(Process):
         # Java writes much to standard output, and would wait for us to read it.
         log = Path(self._folder.name) / "log"
         outputs = f">{shlex.quote(str(log))} 2>&1" if name == JAVA else "1>&2"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = unused_port()
         environment = {"ROCKETMQ_HOME": self._folder.name, "HOME": self._folder.name} if name == JAVA else {}
         super().__init__([*pinned(cores), "sh", "-c", f'exec "$@" {outputs}', "sh", *self._command(port)], environment)
         try:
             if name == JAVA:
-                eventually(lambda: self._popen.poll() is not None or _listens(port), within_seconds=60)
+                eventually(lambda: self._popen.poll() is not None or listens(port), within_seconds=60)
                 assert self._popen.poll() is None, log.read_text()
                 self.target = f"127.0.0.1:{port}"
             else:
@@ -149,12 +147,6 @@ class Server(Process):
         (folder / "namesrv.properties").write_text(f"bindAddress=127.0.0.1\nlistenPort={port}\n")
         main = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(folder / "namesrv.properties"))
         return ["java", *_JAVA_OPTIONS, f"-Duser.home={folder}", "-cp", f"{found}/*", *main]
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as connection:
-        connection.settimeout(1)
-        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def server_cores() -> tuple[str | None, str | None]:

@@ -15,14 +15,6 @@ from tests.faults.run import PROFILES, run_profile
 from tests.support.rocketmq_programs.maven import missing
 
 
-def left_out(*, rocketmq: bool) -> frozenset[str]:
-    """The kinds of faults that a run without ``--faults`` does not have; says why, if they were asked for."""
-    problem = missing() if rocketmq else None
-    if problem is not None:
-        sys.stdout.write(f"without RocketMQ's own brokers: {problem}\n")
-    return frozenset() if rocketmq and problem is None else OF_ROCKETMQ
-
-
 def main() -> int:
     """Runs, prints what was found, and returns 1 if something is broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
@@ -45,7 +37,11 @@ def main() -> int:
         parser.error("--faults names all kinds, also those of --rocketmq: leave that out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = Path(options.folder or tempfile.mkdtemp(prefix="faults-")).resolve()
-    names = options.faults or sorted(KINDS.keys() - left_out(rocketmq=options.rocketmq))
+    problem = missing() if options.rocketmq else None
+    if problem is not None:
+        sys.stdout.write(f"without RocketMQ's own brokers: {problem}\n")
+    left_out = frozenset() if options.rocketmq and problem is None else OF_ROCKETMQ
+    names = options.faults or sorted(KINDS.keys() - left_out)
     broken = False
     for seed in range(options.seed, options.seed + options.runs):
         is_sound, report = run_profile(folder / f"seed-{seed}", seed, options.profile, names, options.rounds)

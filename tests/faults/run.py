@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -16,15 +15,13 @@ import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
 from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, TOPICS, Fleet
-from tests.faults.fleet.operator import HELD_TOPIC, Journal, Operator
-from tests.faults.fleet.workers import Lookups, Watcher, Worker
+from tests.faults.fleet.workers import HELD_TOPIC, Journal, Lookups, Operator, Watcher, Worker
 from tests.faults.history import History, Record, of_kind
-from tests.faults.invariants import violations
-from tests.faults.invariants.ends import AGREE_SECONDS
+from tests.faults.invariants import AGREE_SECONDS, violations
 from tests.faults.nemesis import CLIENTS, KINDS, OF_ROCKETMQ, WATCHERS, Fault, Round, World, schedule
 from tests.faults.network import Network
-from tests.faults.resources import sample
 from tests.support.programs.processes import eventually
+from tests.support.resources import sample
 
 TIMEOUT = 3.0
 READING_TIMEOUT = 20.0
@@ -80,10 +77,6 @@ PROFILES = {
     # An hour at a modest rate.
     "soak": Profile(90, (0.5, 3.0, 6.0, 15.0), (10.0, 30.0, 60.0), lookups=1.0, operator=5.0, topics=5.0),
 }
-
-
-class NotAllEnded(AssertionError):
-    """A thread of the run ended too early: what it would have recorded is missing."""
 
 
 class Run:
@@ -207,15 +200,12 @@ class Run:
                     held["tasks"] = client.told_diagnostics().task_count
             self.history.add("sample", name=name, phase=phase, **held)
 
-    def _ask_once_more(self) -> None:
-        """Waits until each name server has answered a lookup that began after this was called."""
-        seen = {worker: worker.answers for worker in self._workers if isinstance(worker, Lookups)}
-        eventually(lambda: all(worker.answers > before + 1 for worker, before in seen.items()))
-
     def finish(self) -> list[str]:
         """Settles, takes the last samples and checks the history; returns what is broken."""
         self.settle()
-        self._ask_once_more()
+        seen = {worker: worker.answers for worker in self._workers if isinstance(worker, Lookups)}
+        # Each name server has to answer a lookup that began after all this.
+        eventually(lambda: all(worker.answers > before + 1 for worker, before in seen.items()))
         watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
         expected = len(CLIENTS) + watchers
         began = self.history.now()
@@ -226,9 +216,15 @@ class Run:
         self.fleet.read_logs()
         self.history.close()  # what is seen of processes that are ended now is no part of the run
         broken = [repr(worker.defect) for worker in self._workers if worker.defect is not None]
-        if broken:
-            raise NotAllEnded(f"threads of the run broke: {broken}")
+        assert not broken, f"threads ended too early, and what they would have recorded is missing: {broken}"
         return violations(list(self.history.records))
+
+
+class Outcome(NamedTuple):
+    """What came of a run."""
+
+    violations: list[str]
+    records: list[Record]
 
 
 def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, rocketmq: bool) -> Outcome:
@@ -246,36 +242,29 @@ def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, r
         with running.traffic():
             for planned in rounds:
                 running.inject(planned)
-        return Outcome(folder, running.finish(), running.history.records)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run."""
-
-    folder: Path
-    violations: list[str]
-    records: list[Record]
-
-    def report(self, again: str) -> str:
-        """What to print, with the command that lets the same faults happen again."""
-        faults = [f"{r['at']:8.1f} s  {r['name']}" for r in of_kind(self.records, "fault") if r["event"] == "begins"]
-        counts = Counter(record["what"] for record in self.records)
-        agreed = ", ".join(f"{record['seconds']:.1f} s" for record in of_kind(self.records, "agreed"))
-        lines = [f"{again}: {'BROKEN' if self.violations else 'all invariants hold'}", *faults]
-        lines.append(f"records: {', '.join(f'{count} {what}' for what, count in sorted(counts.items()))}")
-        lines.append(f"name servers agreed within {agreed}")
-        if self.violations:
-            lines += [*self.violations[:20], f"{len(self.violations)} violations; history: {self.folder}/history.jsonl"]
-            lines.append(f"checks: python -m tests.faults --check {self.folder}/history.jsonl")
-        return "\n".join(lines) + "\n"
+        return Outcome(running.finish(), running.history.records)
 
 
 def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str], rounds: int = 0) -> tuple[bool, str]:
-    """Runs one seed of a profile, with as many rounds as it has or as are given; whether all is well, and a report."""
+    """Runs one seed of a profile, with as many rounds as it has or as are given.
+
+    Returns:
+        Whether all is well, and what to print, with the command that lets the same faults happen again.
+    """
     profile = PROFILES[name]
     count = rounds or profile.rounds
     planned = schedule(seed, faults, count, profile.fault_seconds, profile.rest_seconds)
-    outcome = run(folder, seed, planned, profile, rocketmq=not OF_ROCKETMQ.isdisjoint(faults))
+    broken, records = run(folder, seed, planned, profile, rocketmq=not OF_ROCKETMQ.isdisjoint(faults))
+    counts = Counter(record["what"] for record in records)
+    agreed = ", ".join(f"{record['seconds']:.1f} s" for record in of_kind(records, "agreed"))
     again = f"python -m tests.faults --seed {seed} --profile {name} --rounds {count} --faults {' '.join(faults)}"
-    return not outcome.violations, outcome.report(again)
+    lines = [
+        f"{again}: {'BROKEN' if broken else 'all invariants hold'}",
+        *(f"{r['at']:8.1f} s  {r['name']}" for r in of_kind(records, "fault") if r["event"] == "begins"),
+        f"records: {', '.join(f'{number} {what}' for what, number in sorted(counts.items()))}",
+        f"name servers agreed within {agreed}",
+    ]
+    if broken:
+        lines += [*broken[:20], f"{len(broken)} violations; history: {folder}/history.jsonl"]
+        lines.append(f"checks: python -m tests.faults --check {folder}/history.jsonl")
+    return not broken, "\n".join(lines) + "\n"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.faults.history import Record
-from tests.faults.invariants import violations
-from tests.faults.invariants.lookups import BY_NAME
+from tests.faults.invariants import BY_NAME, violations
 
 SERVER, MASTER = "namesrv-1", "broker-b-0"
 SOUND = 20.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from namesrv_common.printable import how_to_install
 from route_pipeline.data_source import register
-from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually, unused_port
 from tests.support.spark_session import ensure_java_home
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -34,8 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(f"Spark Connect needs {', '.join(missing)}: {how_to_install('spark-connect')}; or tests.spark")
     ensure_java_home()
     folder = tmp_path_factory.mktemp("connect")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = unused_port()
     settings = {
         "spark.master": "local[2,2]",
         "spark.driver.host": "127.0.0.1",

@@ -22,9 +22,9 @@ from namesrv.storage.database import Database
 from namesrv.storage.tables import INTENTS
 from namesrv_common.grpc_errors import RichError
 from tests.support import failpoints
-from tests.support.fakes.odd_machine import OddClock, odd_environment
+from tests.support.fakes.odd_program import VERSION, OddClock, odd_environment
 from tests.support.hostile.server import hostile_server
-from tests.support.programs.agents import Agent, free_port
+from tests.support.programs.agents import Agent, free_port, joined
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields
 from tests.support.programs.rocketmq import register as register_as_rocketmq
@@ -80,14 +80,13 @@ def scene_of(
     if agent is not None:
         public[str(agent.endpoint)] = "agent-a2:10918"
     address = NOWHERE if agent is None else str(agent.endpoint)
-    return Scene(";".join(str(server.endpoint) for server in servers), public, address, flags, words or {})
+    return Scene(joined(*servers), public, address, flags, words or {})
 
 
 @contextmanager
 def registered_agent(servers: list[NamesrvProcess], broker_id: int = 0) -> Iterator[Agent]:
     """An agent whose broker every name server has."""
-    names = ";".join(str(server.endpoint) for server in servers)
-    with Agent(names, broker_id=broker_id, broker_addr=f"127.0.0.1:{10911 + broker_id}") as agent:
+    with Agent(joined(*servers), broker_id=broker_id, broker_addr=f"127.0.0.1:{10911 + broker_id}") as agent:
         eventually(lambda: agent.events("registered"), lambda told: len(told) == len(servers))
         yield agent
 
@@ -404,7 +403,7 @@ def clock_wrong(folder: Path) -> Iterator[Scene]:
 @state("An upgrade is under way", "VERSIONS_DIFFER")
 def half_upgraded(folder: Path) -> Iterator[Scene]:
     """One of two name servers is of the version before."""
-    with two_name_servers(folder, ("--engine", "development"), odd_environment("0.1.0")) as servers:
+    with two_name_servers(folder, ("--engine", "development"), odd_environment(VERSION, "0.1.0")) as servers:
         yield scene_of(servers)
 
 

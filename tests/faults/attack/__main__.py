@@ -22,16 +22,15 @@ from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 from namesrv_common.client.channels import open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import use_all_descriptors
-from tests.faults.attack import addresses, catalogue
-from tests.faults.attack.runner import HEAD, MOST_SECONDS, NO_SCAN, Round, Target, exit_code, register_topics, run
+from tests.faults.attack import addresses
+from tests.faults.attack.runner import HEAD, NO_SCAN, Target, exit_code, register_topics, run
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity
 
-Begin = Callable[[ExitStack, float], list[Round]]
-"""Starts what is attacked; the stack ends it."""
-
+MOST_SECONDS = 20.0
+"""Of each attack."""
 ASK_SECONDS = 10.0
 """Deadline of an honest call."""
 COMES_BACK = [
@@ -78,7 +77,7 @@ def _client(stack: ExitStack, server: NamesrvProcess, address: str) -> Client:
     return Client(stack.enter_context(open_channel(_at(address, server.endpoint), COMES_BACK)))
 
 
-def namesrv(stack: ExitStack, seconds: float) -> list[Round]:
+def namesrv(stack: ExitStack) -> list[Target]:
     """A name server's listener of gRPC, with an honest client at an address of its own."""
     server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen()))
     honest = _client(stack, server, addresses.HONEST)
@@ -88,11 +87,10 @@ def namesrv(stack: ExitStack, seconds: float) -> list[Round]:
         with ExitStack() as opened:
             _route(_client(opened, server, addresses.HONEST))
 
-    target = Target("gRPC", server, _honest_calls(honest), arrive=arrive)
-    return [(target, catalogue.on_listener("grpc", server.endpoint.port, seconds))]
+    return [Target("gRPC", "grpc", server.endpoint.port, server, _honest_calls(honest), arrive)]
 
 
-def beside_grpc(stack: ExitStack, seconds: float) -> list[Round]:
+def beside_grpc(stack: ExitStack) -> list[Target]:
     """A name server's other listeners."""
     host = "0.0.0.0" if addresses.are_here() else "127.0.0.1"
     listeners = ("--metrics-listen", f"{host}:0", "--remoting-listen", f"{host}:0")
@@ -112,12 +110,12 @@ def beside_grpc(stack: ExitStack, seconds: float) -> list[Round]:
             answer.read()
 
     return [
-        (Target("RocketMQ's protocol", server, lookup), catalogue.on_listener("remoting", remoting.port, seconds)),
-        (Target("metrics and health", server, page), catalogue.on_listener("metrics", metrics.port, seconds)),
+        Target("RocketMQ's protocol", "remoting", remoting.port, server, lookup),
+        Target("metrics and health", "metrics", metrics.port, server, page),
     ]
 
 
-def agent(stack: ExitStack, seconds: float) -> list[Round]:
+def agent(stack: ExitStack) -> list[Target]:
     """An agent's two listeners."""
     server = stack.enter_context(NamesrvProcess())
     everywhere = ("--listen", "0.0.0.0:0", "--fast-listen", "0.0.0.0:0") if addresses.are_here() else ()
@@ -136,16 +134,14 @@ def agent(stack: ExitStack, seconds: float) -> list[Round]:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise
 
-    on_operators = catalogue.on_listener("grpc", process.endpoint.port, seconds, "agent")
-    on_clients = catalogue.on_listener("grpc", listen.port, seconds, "clients")
     return [
-        (Target("agent, operators", process, operator.status), on_operators),
-        (Target("agent, clients", process, list_consumers), on_clients),
+        Target("agent, operators", "grpc", process.endpoint.port, process, operator.status, attacked="agent"),
+        Target("agent, clients", "grpc", listen.port, process, list_consumers, attacked="clients"),
     ]
 
 
-ROUNDS: tuple[tuple[str, Begin], ...] = (("grpc", namesrv), ("remoting metrics", beside_grpc), ("agent", agent))
-"""What is attacked, one after the other, by name."""
+ROUNDS = (("grpc", namesrv), ("remoting metrics", beside_grpc), ("agent", agent))
+"""What is attacked, one after the other, by name: starts it, and the stack ends it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,16 +156,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return addresses.run_inside([sys.executable, "-m", "tests.faults.attack", *(arguments or sys.argv[1:])])
         sys.stderr.write(f"attacks come from the address of honest clients, and some are left out: {problem}\n")
     use_all_descriptors()
-    seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
+    seconds = min(given.seconds, MOST_SECONDS)
     wanted = frozenset(given.attacks)
     sys.stdout.write(f"{HEAD}\n")
     held: list[bool] = []
     for begin in (begin for name, begin in ROUNDS if given.on in name):
         with ExitStack() as stack:
-            rounds = begin(stack, seconds)
-            for target, attack in ((target, attack) for target, attacks in rounds for attack in attacks):
-                if not wanted or attack.name in wanted:
-                    outcome = run(target, attack)
+            for target in begin(stack):
+                for attack in (name for name in target.attacks() if not wanted or name in wanted):
+                    outcome = run(target, attack, seconds)
                     sys.stdout.write(f"{outcome.row()}\n")
                     sys.stdout.flush()
                     held.append(outcome.held)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.faults.attack import addresses
 from tests.faults.attack.kinds import ByHand, flood, hold, repeat, say_no_more, trickle
 from tests.faults.attack.on_grpc import GRPC
 from tests.faults.attack.on_remoting import REMOTING
-from tests.faults.attack.runner import Attack
 
 CONNECTIONS = 60
 AGAIN_SECONDS = 0.5
@@ -33,32 +31,6 @@ HTTP = {
 
 ATTACKS = {"grpc": GRPC, "remoting": REMOTING, "metrics": HTTP}
 """By listener and name."""
-EXTRA_SECONDS = 10.0
-"""What attacks that end by themselves may take beyond their time."""
-
-
-def on_listener(listener: str, port: int, seconds: float, attacked: str = "namesrv") -> list[Attack]:
-    """Returns the attacks by hand that this machine can make.
-
-    Args:
-        listener: Its key in ``ATTACKS``.
-        port: Where it is.
-        seconds: How long each lasts.
-        attacked: ``namesrv``, ``agent`` or ``clients``: the program and listener whose calls they make.
-    """
-    # The address that attackers dial, as programs that attack read it.
-    at = {"ATTACKED_AT": addresses.ATTACKER} if addresses.are_here() else {}
-    return [
-        Attack(
-            name,
-            one.bound if attacked == "namesrv" else "grpcio's own (docs/limits.md)",
-            (sys.executable, "-m", "tests.faults.attack.catalogue", listener, name, str(port), str(seconds)),
-            seconds + EXTRA_SECONDS,
-            {"ATTACKED": attacked, **at},
-        )
-        for name, one in ATTACKS[listener].items()
-        if (attacked == "namesrv" or one.agents) and (addresses.are_here() or not one.own_address)
-    ]
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
@@ -13,9 +14,11 @@ from typing import NamedTuple
 import grpc
 
 from namesrv_common.grpc_errors import RichError
-from tests.faults.resources import sample
+from tests.faults.attack import addresses
+from tests.faults.attack.catalogue import ATTACKS
 from tests.support.programs.processes import Client, Process
 from tests.support.registrations import registration
+from tests.support.resources import sample
 
 ROOT = Path(__file__).parents[3]
 TOPICS = 50
@@ -25,8 +28,8 @@ MOST_MEBIBYTES = 64
 """What may stay of an attack."""
 MOST_PEAK_MEBIBYTES = 320
 """What an attack may take in the meantime: the bounds of all connections together, and what allocators add."""
-MOST_SECONDS = 30.0
-"""After which an attack is ended, whatever it does."""
+EXTRA_SECONDS = 10.0
+"""What attacks that end by themselves may take beyond their time; then they are ended."""
 SETTLED_MEBIBYTES = 16
 """What may stay before the next attack is measured."""
 REST_SECONDS = 10.0
@@ -46,30 +49,26 @@ def register_topics(client: Client) -> None:
 class Target(NamedTuple):
     """A listener, with its server and an honest client."""
 
+    title: str
     listener: str
+    """Its key in ``ATTACKS``."""
+    port: int
     process: Process
     """Whose memory is looked at."""
     ask: Callable[[], object]
     """An honest call, with a deadline. Raises what it fails with."""
     arrive: Callable[[], object] | None = None
     """An honest call over a new connection. None: each call of ``ask`` has one."""
+    attacked: str = "namesrv"
+    """``namesrv``, ``agent`` or ``clients``: the program and listener whose calls the attacks make."""
 
-
-class Attack(NamedTuple):
-    """An attack on a listener."""
-
-    name: str
-    bound: str
-    """What holds it."""
-    command: Sequence[str]
-    """Attacks, and ends by itself or is ended. With exit code 1, an honest client of its own has failed."""
-    most_seconds: float
-    """After which it is ended; ``MOST_SECONDS`` if that is less."""
-    environment: Mapping[str, str] = {}
-
-
-Round = tuple[Target, Iterable[Attack]]
-"""A target, and what it has to withstand."""
+    def attacks(self) -> list[str]:
+        """The attacks on it that this machine can make."""
+        return [
+            name
+            for name, one in ATTACKS[self.listener].items()
+            if (self.attacked == "namesrv" or one.agents) and (addresses.are_here() or not one.own_address)
+        ]
 
 
 class Outcome(NamedTuple):
@@ -117,13 +116,13 @@ HEAD = (
 )
 
 
-def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> Outcome:
+def run(target: Target, attack: str, seconds: float, rest_seconds: float = REST_SECONDS) -> Outcome:
     """Attacks while the honest client asks; then waits for memory to be given back, so long at most."""
     pid = target.process.pid
     # What it holds now is its peak from now on (proc(5), clear_refs).
     Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
     before, defects = sample(pid), len(target.process.events("internal_defect"))
-    took, problems = _asking_beside(target, attack)
+    took, problems = _asking_beside(target, attack, seconds)
     began = time.monotonic()
     while True:
         now = sample(pid)
@@ -147,20 +146,25 @@ def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> O
     first = problems[0] if problems else ""
     calls = len(took) + len(problems)
     mebibytes = before["rss_kib"] // 1024
-    return Outcome(attack.name, target.listener, attack.bound, calls, len(problems), first, p99, mebibytes, kept)
+    bound = ATTACKS[target.listener][attack].bound if target.attacked == "namesrv" else "grpcio's own (docs/limits.md)"
+    return Outcome(attack, target.title, bound, calls, len(problems), first, p99, mebibytes, kept)
 
 
-def _asking_beside(target: Target, attack: Attack) -> tuple[list[float], list[str]]:
+def _asking_beside(target: Target, attack: str, seconds: float) -> tuple[list[float], list[str]]:
     """Seconds of the calls that were answered, and what was wrong with the others."""
     took: list[float] = []
     problems: list[str] = []
     begun = time.monotonic()
-    environment = {**os.environ, **attack.environment}
+    # The address that attackers dial, as programs that attack read it.
+    at = {"ATTACKED_AT": addresses.ATTACKER} if addresses.are_here() else {}
+    environment = {**os.environ, "ATTACKED": target.attacked, **at}
+    command = [sys.executable, "-m", "tests.faults.attack.catalogue", target.listener, attack]
     with subprocess.Popen(
-        attack.command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as attacker:
+        [*command, str(target.port), str(seconds)],
+        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as attacker:  # fmt: skip
         try:
-            while attacker.poll() is None and time.monotonic() - begun < min(MOST_SECONDS, attack.most_seconds):
+            while attacker.poll() is None and time.monotonic() - begun < seconds + EXTRA_SECONDS:
                 asked = time.perf_counter()
                 if problem := _failure(target.ask):
                     problems.append(problem)

@@ -10,10 +10,10 @@ import json
 import random
 import shutil
 import signal
-import socket
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -24,11 +24,11 @@ from pathlib import Path
 import grpc
 
 from namesrv_common.endpoints import Endpoint
-from tests.faults.fleet.operator import HELD_TOPIC
+from tests.faults.fleet.workers import HELD_TOPIC
 from tests.faults.history import History
 from tests.faults.network import Network
 from tests.support.engines import require_native
-from tests.support.programs.processes import BIN, Client, Process
+from tests.support.programs.processes import BIN, Client, Process, unused_port
 from tests.support.rocketmq_programs import programs
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
 from tests.support.rocketmq_programs.programs import free_ports, topics_file_of
@@ -144,7 +144,8 @@ class Fleet:
         self._remoting: dict[str, Endpoint] = {}
         """Where name servers speak RocketMQ's own protocol."""
         self._lines_read: dict[str, int] = {}
-        self._ports: dict[str, int] = {}
+        self._ports: dict[str, int] = defaultdict(unused_port)
+        """Port of the agent of a group's master, for operators and slaves: the same ever after."""
         self._wall_began = time.time() - history.now()
 
     # Name servers
@@ -216,7 +217,7 @@ class Fleet:
             flags = zip(("--broker-name", "--broker-id", "--broker-addr"), identity, strict=True)
             files = ["--namesrv", namesrvs, "--topics", str(topics)]
             # A slave copies its master's topics, so it has to find the master's agent again where it was.
-            operators = f"127.0.0.1:{self._port_of(broker.group)}"
+            operators = f"127.0.0.1:{self._ports[broker.group]}"
             listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
             process = Process([*program, *chain(*flags), *files, *listen, *AGENT])
         self._keep(broker.name, process)
@@ -311,13 +312,6 @@ class Fleet:
         """Takes what processes have logged into the history, as far as checks go by it."""
         for name in self.processes:
             self._read_logs(name)
-
-    def _port_of(self, group: str) -> int:
-        """Port of the agent of a group's master, for operators and slaves: a free one, and the same ever after."""
-        if group not in self._ports:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self._ports[group] = int(free.getsockname()[1])
-        return self._ports[group]
 
     def _topics_file(self, group: str) -> Path:
         return self._folder / f"{group}.json"

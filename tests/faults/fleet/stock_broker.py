@@ -28,23 +28,16 @@ LOOK_SECONDS = 0.1
 """Between two looks at the topics and at whether to end."""
 
 
-class Topics:
-    """The topics file, which others replace as a whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def body(self) -> bytes:
-        """What the broker registers: all of its topics and their version."""
-        content: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
-        wrapper = {"dataVersion": content["dataVersion"], "topicConfigTable": content["topicConfigTable"]}
-        return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+def body_of(topics: Path) -> bytes:
+    """What a broker registers: all topics of a file, which others replace as a whole, and their version."""
+    wrapper: dict[str, Any] = json.loads(topics.read_text(encoding="utf-8"))
+    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
 
 
 class Registrar(threading.Thread):
     """Speaks to one name server."""
 
-    def __init__(self, address: str, fields: dict[str, str], topics: Topics, period: float) -> None:
+    def __init__(self, address: str, fields: dict[str, str], topics: Path, period: float) -> None:
         super().__init__(name=address, daemon=True)
         self._address = address
         self._fields = fields
@@ -67,7 +60,7 @@ class Registrar(threading.Thread):
         self._close()
 
     def _speak(self) -> None:
-        body, now = self._topics.body(), time.monotonic()
+        body, now = body_of(self._topics), time.monotonic()
         if self._client is None:
             self._client = RemotingClient(self._address, timeout_seconds=TIMEOUT)
             self._due_at = now
@@ -90,8 +83,7 @@ class Registrar(threading.Thread):
 def main(group: str, broker_id: str, address: str, topics: str, period: str, namesrvs: str) -> None:
     """Runs until it is asked to end."""
     fields = {**broker_fields(group, address, int(broker_id)), "haServerAddr": address}
-    table = Topics(Path(topics))
-    registrars = [Registrar(namesrv, fields, table, float(period)) for namesrv in namesrvs.split(";")]
+    registrars = [Registrar(namesrv, fields, Path(topics), float(period)) for namesrv in namesrvs.split(";")]
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
     for registrar in registrars:

@@ -105,40 +105,23 @@ class Timeline:
         for record in of_kind(records, "topics"):
             table = Table(record["at"], record["version"], frozenset(record["topics"]))
             self.tables[record["group"]].append(table)
-        self._down = _spans(
-            (
-                (record["name"], record["at"], record["event"] in {"started", "continued"})
-                for record in of_kind(records, "process")
-            ),
-            down_at_first=True,
-        )
+        processes = [(record["name"], record["at"], record["event"]) for record in of_kind(records, "process")]
+        up = {"started", "continued"}
+        self._down = _spans(((name, at, event in up) for name, at, event in processes), down_at_first=True)
         # A process may be heard before it has said that it is there.
-        self._silent = _spans(
-            (
-                (record["name"], record["at"], record["event"] in {"starting", "started", "continued"})
-                for record in of_kind(records, "process")
-            ),
-            down_at_first=True,
-        )
+        heard = {"starting", *up}
+        self._silent = _spans(((name, at, event in heard) for name, at, event in processes), down_at_first=True)
         self._ended: dict[str, list[float]] = defaultdict(list)
         self._asked_to_end: dict[str, list[float]] = defaultdict(list)
-        for record in of_kind(records, "process"):
-            if record["event"] in {"killed", "ended"}:
-                self._ended[record["name"]].append(record["at"])
-            if record["event"] == "ended":
-                self._asked_to_end[record["name"]].append(record["at"])
-        links = [(record, (record["client"], record["server"])) for record in of_kind(records, "link")]
-        self._disturbed = _spans(
-            ((link, record["at"], record["event"] == "healed") for record, link in links), down_at_first=False
-        )
-        self._cut = _spans(
-            (
-                (link, record["at"], record["event"] == "healed")
-                for record, link in links
-                if record["event"] in {"cut", "healed"}
-            ),
-            down_at_first=False,
-        )
+        for name, at, event in processes:
+            if event in {"killed", "ended"}:
+                self._ended[name].append(at)
+            if event == "ended":
+                self._asked_to_end[name].append(at)
+        links = [((one["client"], one["server"]), one["at"], one["event"]) for one in of_kind(records, "link")]
+        self._disturbed = _spans(((link, at, event == "healed") for link, at, event in links), down_at_first=False)
+        cuts = ((link, at, event == "healed") for link, at, event in links if event in {"cut", "healed"})
+        self._cut = _spans(cuts, down_at_first=False)
         self._logs: dict[str, list[float]] = defaultdict(list)
         for record in of_kind(records, "log"):
             self._logs[record["server"]].append(record["seen_at"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.programs.pipeline_process import PipelineProcess
-from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.processes import NamesrvProcess, PipelineProcess, eventually
 from tests.support.registrations import register
 
 SECONDS = 60.0

@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from namesrv_common.endpoints import Endpoint
-from tests.faults.resources import cpu_seconds, sample
 from tests.support.hostile.frames import hello
 from tests.support.metrics_page import get
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import registration
+from tests.support.resources import cpu_seconds, sample
 
 pytestmark = pytest.mark.slow
 

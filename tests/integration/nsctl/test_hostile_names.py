@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from namesrv_common.endpoints import Endpoint
 from nsctl.cli import app
-from tests.support.hostile.server import filled, hostile_server, refused
-from tests.support.hostile.text import HOSTILE, unescaped
+from tests.support.hostile.server import HOSTILE, filled, hostile_server, refused, unescaped
 from tests.support.programs.rocketmq import stand_in
 
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {

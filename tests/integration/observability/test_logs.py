@@ -17,7 +17,7 @@ import pytest
 
 from namesrv_common.endpoints import Endpoint
 from tests.support.engines import require_native
-from tests.support.fakes.troubled_program import troubled_environment
+from tests.support.fakes import odd_program
 from tests.support.hostile.frames import LOOKUP, call, hello
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, Process, ended, eventually
@@ -86,7 +86,7 @@ def test_whatever_goes_wrong_in_a_program_is_told_in_objects(program: str, tmp_p
     command, started, where = PROGRAMS[program]
     tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
     arguments = [*command, "--listen", "127.0.0.1:0", *tls, "--log-format", "json"]
-    with Process(arguments, troubled_environment(tmp_path / "trouble")) as process:
+    with Process(arguments, odd_program.odd_environment(odd_program.TROUBLE, tmp_path / "trouble")) as process:
         listen = Endpoint.parse(str(process.wait_for(started)[where]))
         # Peers that make every mistake with TLS, and one that goes without a word.
         for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""):

@@ -18,13 +18,14 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
 from namesrv_common.files import disk
 from tests.support.failpoints import sqlite
+from tests.support.failpoints.sqlite import Hit
 
 VARIABLE = "FAILPOINTS"
 ROOT = Path(__file__).parents[3]
@@ -40,40 +41,20 @@ STEPS = {
 """Functions of ``namesrv_common.files.disk``: the name of their points, and which argument is the file or its path."""
 
 
-class Failpoints:
-    """The points of this process, and the file with the faults at them. Safe to use from any thread."""
+def hit(faults: Path, point: str) -> None:
+    """A program has come to a point. Safe to use from any thread; nothing fails as long as the file is missing.
 
-    def __init__(self, file: Path) -> None:
-        """Touches nothing yet.
-
-        Args:
-            file: Holds the faults; nothing fails as long as it is missing.
-        """
-        self._file = file
-        self._hits = file.with_name(f"{file.name}.hits")
-
-    def hit(self, point: str) -> None:
-        """The program has come to a point.
-
-        Raises:
-            OSError: The file says that this fails.
-            ValueError: A line of the file is not a fault.
-        """
-        with self._hits.open("a", encoding="utf-8") as hits:
-            hits.write(f"{point}\n")
-        for pattern, action in self._faults():
-            if fnmatchcase(point, pattern):
-                _act(action)
-                return
-
-    def _faults(self) -> Iterator[tuple[str, str]]:
-        try:
-            lines = self._file.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
+    Raises:
+        OSError: The file says that this fails.
+        ValueError: A line of the file is not a fault.
+    """
+    with faults.with_name(f"{faults.name}.hits").open("a", encoding="utf-8") as hits:
+        hits.write(f"{point}\n")
+    lines = faults.read_text(encoding="utf-8").splitlines() if faults.exists() else []
+    for pattern, _, action in (line.partition("=") for line in lines):
+        if fnmatchcase(point, pattern.strip()):
+            _act(action.strip())
             return
-        for line in lines:
-            pattern, _, action = line.partition("=")
-            yield pattern.strip(), action.strip()
 
 
 def environment(faults: Path) -> dict[str, str]:
@@ -86,20 +67,20 @@ def environment(faults: Path) -> dict[str, str]:
 
 def install(faults: Path) -> None:
     """Wraps the steps of this process for its whole life."""
-    points = Failpoints(faults)
-    sqlite.install(points.hit)
-    in_halves = functools.partial(_write_in_halves, points, disk.write)
+    come_to = functools.partial(hit, faults)
+    sqlite.install(come_to)
+    in_halves = functools.partial(_write_in_halves, come_to, disk.write)
     for name, (step, which) in STEPS.items():
         function = in_halves if name == "write" else getattr(disk, name)
-        setattr(disk, name, _between_points(points, step, which, function))
+        setattr(disk, name, _between_points(come_to, step, which, function))
 
 
-def _between_points(points: Failpoints, step: str, which: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def _between_points(come_to: Hit, step: str, which: int, function: Callable[..., Any]) -> Callable[..., Any]:
     def take(*arguments: Any) -> Any:
         name = _name(arguments[which])
-        points.hit(f"before {step} {name}")
+        come_to(f"before {step} {name}")
         taken = function(*arguments)
-        points.hit(f"after {step} {name}")
+        come_to(f"after {step} {name}")
         return taken
 
     return take
@@ -110,11 +91,11 @@ def _name(file: Path | IO[bytes]) -> str:
     return path.name
 
 
-def _write_in_halves(points: Failpoints, write: Callable[..., int], stream: IO[bytes], content: bytes) -> int:
+def _write_in_halves(come_to: Hit, write: Callable[..., int], stream: IO[bytes], content: bytes) -> int:
     half = len(content) // 2
     taken = write(stream, content[:half])
     stream.flush()
-    points.hit(f"half write {_name(stream)}")
+    come_to(f"half write {_name(stream)}")
     return taken + write(stream, content[half:]) if taken == half else taken
 
 

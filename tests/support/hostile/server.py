@@ -1,4 +1,4 @@
-"""A server of name servers' and agents' calls whose every text is hostile."""
+"""A text that would do harm at a terminal or in a log, and a server all of whose texts are that."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ from google.protobuf.message_factory import GetMessageClass
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
+from namesrv_common.printable import UNPRINTABLE
 from tests.support.fakes.scripted_namesrv import SERVICES, ScriptedNamesrv, refuse
-from tests.support.hostile.text import HOSTILE
+
+_MARKUP = "[bold]:bomb:<img src=x onerror=alert(1)>\"'"
+HOSTILE = f"a\x1b[31mb\x9b1mc\u202ed\u2028e\nf\rg\x07h\u2066i\x7fj\t\u200bk\U000e0041{_MARKUP}"
+"""ESC and C1, bidirectional controls, ends of lines, what is not seen, and markup of our own tables and pages."""
+
+
+def unescaped(shown: str) -> set[str]:
+    """The characters of an output that should have been escaped; ends of lines are the output's own."""
+    return {found.group() for found in UNPRINTABLE.finditer(shown)} - {"\n"}
 
 
 def fill(message: Message, depth: int = 6) -> Message:

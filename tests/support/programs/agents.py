@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
@@ -16,25 +16,42 @@ from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentService
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
 from namesrv_common.endpoints import Endpoint
-from tests.support.fakes import stand_in_broker
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 
-ROOT = Path(__file__).parents[3]
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 """For a name server: whatever leaves does so for another reason than its expiry."""
 EXACTLY = ("--delete-topic-with-broker-registration",)
 """For a name server: a topic that a whole table no longer has is removed."""
 
 
-class StandInBroker(Process):
-    """A process that listens where a broker would."""
+class StandInBroker:
+    """Listens where a broker would, until it is killed, and ends each connection."""
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__([sys.executable, stand_in_broker.__file__, str(port)])
-        started = self.wait_for("broker_started")
-        self.endpoint = Endpoint.parse(str(started["listen"]))
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.endpoint = Endpoint(*self._listener.getsockname())
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Stops listening."""
+        if self._thread.is_alive():
+            self._listener.shutdown(socket.SHUT_RDWR)  # a close would wake no thread
+            self._thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._listener.accept()[0].close()
 
 
 class Agent(Process):

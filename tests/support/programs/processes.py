@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,19 @@ def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_seconds} s; last seen: {value!r}")
         threading.Event().wait(0.01)  # a pause between two questions, not a wait for their answer
+
+
+def unused_port() -> int:
+    """A port of loopback where nobody listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether somebody takes connections at a port."""
+    with socket.socket() as connection:
+        connection.settimeout(1)
+        return connection.connect_ex((host, port)) == 0
 
 
 def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
@@ -233,6 +247,24 @@ class Process:
                 continue
             if isinstance(line, dict):
                 self.lines.append(line)
+
+
+class PipelineProcess:
+    """``route-pipeline`` in a process group of its own: Python, Java and Spark's workers are killed together."""
+
+    def __init__(self, said: Path, *arguments: str) -> None:
+        """Starts it; what it prints is added to a file."""
+        with said.open("ab") as output:
+            command = [str(BIN / "route-pipeline"), *arguments]
+            self._popen = subprocess.Popen(command, start_new_session=True, stdout=output, stderr=output)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # they have all ended
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait(60)
 
 
 class NamesrvProcess(Process):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.support.programs.processes import Process, eventually
+from tests.support.programs.processes import Process, eventually, listens
 from tests.support.rocketmq_programs.maven import NEWEST, Release, class_path
 
 _START_SECONDS = 180.0
@@ -103,9 +103,7 @@ class JavaProgram(Process):
 
     def _listens(self) -> bool:
         assert self._popen.poll() is None, f"it has ended: {self.raw[-_SHOWN_CHARACTERS:]}"
-        with socket.socket() as connection:
-            connection.settimeout(1)
-            return connection.connect_ex((self.host, self.port)) == 0
+        return listens(self.port, self.host)
 
 
 class Broker(JavaProgram):

@@ -1,4 +1,4 @@
-"""A recorded life of a fleet: name servers made of the real core on a virtual clock, and what became of them.
+"""A recorded life of a fleet: name servers made of the real core on a virtual clock, and the log that was made of it.
 
 The same seed makes the same life. What happened is noted by comparing whole snapshots, revision after revision, and not
 from the changes that the pipeline reads.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import grpc
@@ -22,6 +24,10 @@ from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv_common.grpc_errors import RichError
+from route_pipeline.ingest import Ingester, ingest_options
+from route_pipeline.log.place import Place
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.questions import questions
 from tests.support.core_fleet import Fleet
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 from tests.support.routes.route_rows import RouteRows
@@ -32,6 +38,8 @@ Row = tuple[Any, ...]
 State = dict[tuple[str, str], Row]
 """What a name server holds: contents by table and key, as the history names them."""
 
+OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
+"""Of the ingests."""
 MAX_CHANGES = 40
 """Changes that a name server keeps: few, so that some are compacted before they are read."""
 
@@ -148,18 +156,14 @@ class LivingNamesrv(ScriptedNamesrv):
                 found[table, key] = route_data_pb2.RemovalReason.Name(removal.reason).removeprefix("REMOVAL_REASON_")
         return found
 
-    def GetNamesrvStatus(  # noqa: N802
-        self, request: pb.GetNamesrvStatusRequest, context: grpc.ServicerContext
-    ) -> pb.GetNamesrvStatusResponse:
+    def GetNamesrvStatus(self, _: object, context: grpc.ServicerContext) -> pb.GetNamesrvStatusResponse:  # noqa: N802
         self._answer(context)
         state = self.fleet.state
         return pb.GetNamesrvStatusResponse(
             header=state.header(), compacted_revision=state.change_log.compacted_revision, warm=True
         )
 
-    def PinRouteSnapshot(  # noqa: N802
-        self, request: pb.PinRouteSnapshotRequest, context: grpc.ServicerContext
-    ) -> pb.PinRouteSnapshotResponse:
+    def PinRouteSnapshot(self, _: object, context: grpc.ServicerContext) -> pb.PinRouteSnapshotResponse:  # noqa: N802
         self._answer(context)
         pin_id = f"pin-{len(self.pins)}"
         self.pins[pin_id] = self.fleet.state.snapshot()
@@ -243,11 +247,6 @@ class FleetLife:
                 (5, 1, 2, 4, 1, 2, 1),
             )[0]
             happens()
-
-    def end_outages(self) -> None:
-        """Every name server answers again."""
-        for namesrv in self._namesrvs:
-            namesrv.lost = False
 
     def _deploy(self) -> None:
         """A broker gets a topic, or loses one, and tells."""
@@ -380,3 +379,62 @@ class ExpectedHistory:
     def _end(self, key: tuple[str, str, str], point: tuple[str, int], millis: int, reason: str) -> None:
         content, from_point, from_millis = self._open.pop(key)
         self.versions.append(Version(*key, content, from_point, from_millis, point, millis, reason))
+
+
+def versions_of(place: Place) -> list[Version]:
+    """All versions in a log, as the pipeline computes them."""
+    with questions(place) as asked:
+        rows = asked.ask("from history")
+    return [
+        Version(
+            namesrv=row["namesrv"],
+            table=row["table_name"],
+            key=row["key"],
+            content=content_of(row["table_name"], row),
+            from_point=(row["valid_from_epoch"], row["valid_from_revision"]),
+            from_millis=_millis(row["valid_from"]),
+            to_point=None if row["end_reason"] is None else (row["valid_to_epoch"], row["valid_to_revision"]),
+            to_millis=None if row["valid_to"] is None else _millis(row["valid_to"]),
+            end_reason=row["end_reason"],
+        )
+        for row in rows
+    ]
+
+
+def _millis(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+class LoggedLife:
+    """Name servers whose fleet lives by a seed, the log that ingests make of it, and the history that log must have."""
+
+    def __init__(self, place: Place, stack: ExitStack, seed: int, *names: str) -> None:
+        self.place = place
+        self.clock = VirtualClock()
+        self.namesrvs = [stack.enter_context(LivingNamesrv(name, self.clock)) for name in names]
+        self.expected = ExpectedHistory()
+        self._life = FleetLife(seed, self.namesrvs, self.clock)
+
+    def go_on(self, seconds: float) -> None:
+        """Something happens; then the model is notified of the next ingest. Not all name servers are lost."""
+        self._life.pass_time(seconds)
+        none_is_left = all(namesrv.lost for namesrv in self.namesrvs)
+        for namesrv in self.namesrvs:
+            namesrv.lost = namesrv.lost and not none_is_left
+            self.expected.ingest(namesrv, self.clock.wall_millis())
+
+    def open_log(self) -> RouteLog:
+        """A writer of the log, whose time is that of the fleet."""
+        return RouteLog(self.place, now=lambda: datetime.fromtimestamp(self.clock.wall_millis() / 1000, UTC))
+
+    def ingest(self, log: RouteLog) -> None:
+        """Appends what has happened."""
+        Ingester(ingest_options([namesrv.endpoint for namesrv in self.namesrvs], OPTIONS), log).once()
+
+    def check(self) -> None:
+        """The log's history is the model's, and no row of the log is there twice."""
+        assert sorted(versions_of(self.place), key=repr) == sorted(self.expected.ended(), key=repr)
+        columns = "namesrv, epoch, revision, table_name, key, from_snapshot, op"
+        with questions(self.place) as asked:
+            twice = f"select {columns} from log where kind = 'changes' group by all having count(*) > 1"
+            assert asked.ask(twice) == []

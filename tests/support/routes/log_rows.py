@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.log.data_files import BatchRows
@@ -52,18 +49,6 @@ def append_rows(log: RouteLog, *rows: dict[str, Any], at: datetime = NOON) -> in
     """Appends a batch with these rows; its number."""
     batch = staged(log.place, *rows, at=at)
     return log.append(batch.files, batch.reads)
-
-
-def die_at(step: str) -> None:
-    """Has this process kill itself ``before the commit`` of a batch or ``after the commit``."""
-    commit = DeltaTable.create_write_transaction
-
-    def die(*arguments: Any, **named: Any) -> None:
-        if step == "after the commit":
-            commit(*arguments, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    DeltaTable.create_write_transaction = die  # type: ignore[method-assign]
 
 
 def revisions_of(place: Place) -> list[int]:

@@ -21,7 +21,7 @@ from namesrv_common.process.logs import LogFormat, configure_logs
 from namesrv_common.process.settings_cli import exit_with
 from namesrv_common.process.terminal import TableConsole
 from nsctl.output import Format, show
-from tests.support.hostile.text import HOSTILE, unescaped
+from tests.support.hostile.server import HOSTILE, unescaped
 
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 

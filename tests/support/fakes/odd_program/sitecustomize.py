@@ -1,4 +1,4 @@
-"""What Python imports first where this folder is on PYTHONPATH: defects of every kind, once a file is there."""
+"""What Python imports first where this folder is on PYTHONPATH: does what variables say (see the package)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ import gc
 import logging
 import os
 import threading
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+
+from namesrv_common import version
+
+
+def _set_clock(path: Path, nanos: Callable[[], int]) -> None:
+    def shifted() -> int:
+        return nanos() + round(float(path.read_text(encoding="ascii")) * 1_000_000_000)
+
+    time.time_ns = shifted
+    time.time = lambda: shifted() / 1_000_000_000
 
 
 class _Unraisable:
@@ -42,5 +54,9 @@ def _wait(file: Path) -> None:
     _make_trouble()
 
 
-if os.environ.get("TROUBLE_COMES_WITH"):
-    threading.Thread(target=_wait, args=(Path(os.environ["TROUBLE_COMES_WITH"]),), daemon=True).start()
+if path := os.environ.get("ODD_CLOCK"):
+    _set_clock(Path(path), time.time_ns)
+if odd_version := os.environ.get("ODD_VERSION"):
+    version.__version__ = odd_version
+if path := os.environ.get("ODD_TROUBLE"):
+    threading.Thread(target=_wait, args=(Path(path),), daemon=True).start()

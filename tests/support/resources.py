@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import time
 from pathlib import Path
-
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def sample(pid: int) -> dict[str, int]:
@@ -21,8 +19,9 @@ def sample(pid: int) -> dict[str, int]:
     }
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far, all threads."""
-    # The second field is a name in brackets and may have spaces.
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+def cpu_seconds(*pids: int) -> float:
+    """CPU time of processes so far, user and system, all threads, also those that have ended.
+
+    Linux gives the clock of a process this number (clock_getcpuclockid(3)). It counts nanoseconds, not ticks.
+    """
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)

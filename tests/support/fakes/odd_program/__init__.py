@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-CLOCK, VERSION = "ODD_MACHINE_CLOCK", "ODD_MACHINE_VERSION"
-"""Variables: a file with the seconds by which the wall clock is wrong, and the version that the program reports."""
+CLOCK, VERSION, TROUBLE = "ODD_CLOCK", "ODD_VERSION", "ODD_TROUBLE"
+"""Variables: a file with the seconds by which the wall clock is wrong, the version that the program reports, and a file
+at whose arrival everything goes wrong in the program that Python reports."""
 
 
 class OddClock:
@@ -24,9 +25,9 @@ class OddClock:
     @property
     def environment(self) -> dict[str, str]:
         """The variables of a program that goes by this clock."""
-        return odd_environment() | {CLOCK: str(self._path)}
+        return odd_environment(CLOCK, self._path)
 
 
-def odd_environment(version: str = "") -> dict[str, str]:
-    """The variables of a program of another version."""
-    return {"PYTHONPATH": str(Path(__file__).parent), VERSION: version}
+def odd_environment(variable: str, value: object) -> dict[str, str]:
+    """The variables of a program that is odd in one way."""
+    return {"PYTHONPATH": str(Path(__file__).parent), variable: str(value)}
