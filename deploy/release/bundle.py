@@ -26,12 +26,12 @@ INTERNAL = str(REPOSITORY / "protos/namesrv_internal")
 CHECKSUMS = "SHA256SUMS"
 
 
-class BundleError(Exception):
-    """A part of the release could not be made; the text says which and why."""
+class DistributionError(Exception):
+    """A part of the release could not be made, or is not as it must be; the text says which and why."""
 
 
 def bundle(folder: Path) -> list[Path]:
-    """Makes these files in a folder, the checksums of every file there last. Raises BundleError and CommandError."""
+    """Makes these files in a folder, the checksums last. Raises DistributionError and CommandError."""
     made = [descriptor_set(folder), chart(folder), *client_modules(folder), bill_of_materials(folder), notes(folder)]
     return [*made, checksums(folder)]
 
@@ -83,7 +83,7 @@ def notes(folder: Path) -> Path:
     sections = re.split(r"^(?=## )", (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     found = [section for section in sections if __version__ in section.partition("\n")[0]]
     if len(found) != 1:
-        raise BundleError(f"CHANGELOG.md has {len(found)} sections about {__version__}")
+        raise DistributionError(f"CHANGELOG.md has {len(found)} sections about {__version__}")
     target = folder / f"release-notes-{__version__}.md"
     target.write_text(found[0].rstrip() + "\n", encoding="utf-8")
     return target
@@ -103,7 +103,7 @@ def _archive(target: Path, source: Path, name: str) -> Path:
     listed = subprocess.run(["git", "-C", source, "ls-files"], capture_output=True, text=True, check=False).stdout
     files = listed.split("\n")[:-1] or [str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()]
     if not files:
-        raise BundleError(f"{source.relative_to(REPOSITORY)} has no files")
+        raise DistributionError(f"{source.relative_to(REPOSITORY)} has no files")
     with tarfile.open(target, "w:gz", dereference=True) as archive:
         for file in sorted(files):
             archive.add(source / file, f"{name}/{file}")

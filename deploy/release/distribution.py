@@ -20,7 +20,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-from deploy.release.bundle import BundleError, bundle
+from deploy.release.bundle import DistributionError, bundle
 from deploy.release.engine import REPOSITORY, CommandError
 from deploy.release.engine import run as run_command
 from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheels, possible_targets
@@ -70,10 +70,6 @@ unwanted = {"pydantic_settings", "pyspark", "typer", "structlog"} & set(sys.modu
 assert not unwanted, unwanted
 """
 """What a program that only looks up imports, with nothing installed but the library's own requirements."""
-
-
-class DistributionError(Exception):
-    """A wheel or the source distribution is not as it must be."""
 
 
 def run(*command: str | Path) -> str:
@@ -227,7 +223,7 @@ def main() -> int:
             if engines := engines_if_possible():
                 check_native(Path(folder), wheel, engines[0])
             bundle(DIST)
-        except (BundleError, CommandError, DistributionError, WheelError) as error:
+        except (CommandError, DistributionError, WheelError) as error:
             print(error, file=sys.stderr)
             return 1
     for what in sorted(filter(Path.is_file, DIST.iterdir())):

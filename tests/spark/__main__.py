@@ -13,12 +13,11 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Sequence
 from pathlib import Path
 
+from deploy.release.engine import REPOSITORY, run
 from tests.support import cache_folder as caches
 
-REPOSITORY = Path(__file__).parents[2]
 PYSPARK = "4.2.0"
 TESTS = ("tests/integration/pipeline/test_spark.py", "tests/spark/test_connect.py", "tests/spark/test_other_readers.py")
 TEST_SECONDS = 1200
@@ -53,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 def build_wheel(folder: Path) -> Path:
     """Builds the wheel of the repository as it is."""
-    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, REPOSITORY])
+    _run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, REPOSITORY)
     (wheel,) = folder.glob("namesrv-*.whl")
     return wheel
 
@@ -66,19 +65,15 @@ def environment(pyspark: str, wheel: Path) -> Path:
     if not done.exists():
         venv.create(folder, clear=True, with_pip=True)
     pip: list[str | Path] = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, f"pyspark=={pyspark}", f"namesrv[{PARTS}] @ {wheel.as_uri()}", *TEST_TOOLS])
+    _run(*pip, f"pyspark=={pyspark}", f"namesrv[{PARTS}] @ {wheel.as_uri()}", *TEST_TOOLS)
     # A wheel of the same version was perhaps installed before.
-    _run([*pip, "--force-reinstall", "--no-deps", wheel])
+    _run(*pip, "--force-reinstall", "--no-deps", wheel)
     done.touch()
     return folder / "bin"
 
 
-def _run(command: Sequence[str | Path]) -> None:
-    done = subprocess.run(
-        command, cwd=caches.cache_folder(CACHE), capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+def _run(*command: str | Path) -> None:
+    run(list(map(str, command)), folder=str(caches.cache_folder(CACHE)), timeout=INSTALL_SECONDS)
 
 
 if __name__ == "__main__":
