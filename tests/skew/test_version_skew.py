@@ -93,18 +93,12 @@ def pair(request: pytest.FixtureRequest, previous: Environment) -> tuple[Environ
     return (THIS, previous) if request.param == "this server" else (previous, THIS)
 
 
-class LookingClient(Process):
-    """A client program that keeps the topic."""
-
-    def __init__(self, names: str, environment: Environment) -> None:
-        super().__init__([sys.executable, str(CLIENT), names, TOPIC], environment)
-
-    def knows(self, queues: int) -> None:
-        """Waits until it knows just the one broker, and this many queues."""
-        expected = [({"broker-a": {"0": ADDR}}, queues)]
-        eventually(
-            lambda: [(line["brokers"], line["queues"]) for line in self.events("client_knows")[-1:]], expected.__eq__
-        )
+def knows(client: Process, queues: int) -> None:
+    """Waits until a client knows just the one broker, and this many queues."""
+    expected = [({"broker-a": {"0": ADDR}}, queues)]
+    eventually(
+        lambda: [(line["brokers"], line["queues"]) for line in client.events("client_knows")[-1:]], expected.__eq__
+    )
 
 
 @contextmanager
@@ -145,10 +139,10 @@ def test_an_agent_and_a_client_get_along_with_the_other_version(
         Agent(joined(server), topics=topics, environment=of_others) as agent,
     ):
         eventually(connection.addrs, lambda addrs: addrs == {0: ADDR})
-        with LookingClient(joined(server), of_others) as client:
-            client.knows(4)
+        with Process([sys.executable, str(CLIENT), joined(server), TOPIC], of_others) as client:
+            knows(client, 4)
             write_topics(topics, 6)
-            client.knows(6)
+            knows(client, 6)
             agent.kill()
             eventually(connection.addrs, lambda addrs: addrs == {})
 
