@@ -83,16 +83,13 @@ def fill(client: Client) -> None:
         client.registration.RegisterBroker(registration(topics, broker), timeout=60)
 
 
-def register_group(
-    client: Client, *topics: str, port: int = 10911, counter: int = 1, channel_id: str | None = None
-) -> int:
+def register_group(client: Client, *topics: str, port: int = 10911, counter: int = 1) -> int:
     """Registers the only broker of a group that is named for its port.
 
     Returns:
         The revision.
     """
-    answer = register(client, *topics, name=f"broker-{port}", port=port, counter=counter, channel_id=channel_id)
-    return answer.header.revision
+    return register(client, *topics, name=f"broker-{port}", port=port, counter=counter).header.revision
 
 
 def unregister_group(client: Client) -> None:

@@ -14,8 +14,8 @@ MAX_FRAME_BYTES, MAX_HEADER_BYTES = 16 * 2**20, 512 * 2**10
 class SentFrame(FrameCall):
     """A frame, and its answers."""
 
-    def __init__(self, encoding: int, header: bytes, body: bytes = b"", *, peer: str = "127.0.0.1:40000") -> None:
-        self.encoding, self.header, self.body, self.peer = encoding, header, body, peer
+    def __init__(self, encoding: int, header: bytes, body: bytes = b"") -> None:
+        self.encoding, self.header, self.body, self.peer = encoding, header, body, "127.0.0.1:40000"
         self.connection = 0
         self.answers: list[bytes] = []
         """One empty answer if nobody waits for one."""

@@ -149,7 +149,7 @@ def repeat(make: Callable[[], bytes], count: int, pause_seconds: float = 0.0) ->
     return attack
 
 
-def ask(some: Callable[[int], Request], count: int, *, waits: bool = True) -> Function:
+def ask(some: Callable[[int], Request], count: int) -> Function:
     """Makes large calls over connections of a thread each, as the windows allow; the next one after an answer."""
 
     def attack(port: int, seconds: float) -> None:
@@ -165,8 +165,7 @@ def ask(some: Callable[[int], Request], count: int, *, waits: bool = True) -> Fu
                             if time.monotonic() > until:
                                 return
                             server.send(2 * turn + 1, *some(turn))
-                            if waits:
-                                server.wait(2 * turn + 1)
+                            server.wait(2 * turn + 1)
 
         threads = [threading.Thread(target=again, daemon=True) for _ in range(count)]
         for thread in threads:

@@ -130,7 +130,6 @@ def seen(
     topics: tuple[str, ...] = ("orders",),
     intents: tuple[admin.Intent, ...] = (),
     entries: tuple[admin.AuditEntry, ...] = (),
-    perm: int = 6,
     **status: object,
 ) -> Observation:
     """An observation of a name server that has these brokers, and topics on each of them."""
@@ -143,7 +142,7 @@ def seen(
         group.broker_addrs.add(broker_id=key.id, broker_addr=key.addr)
     queues = [
         route_data_pb2.QueueData(
-            cluster_name=key.cluster, broker_name=key.broker, write_queue_nums=4, perm=perm, reported_perm=6
+            cluster_name=key.cluster, broker_name=key.broker, write_queue_nums=4, perm=6, reported_perm=6
         )
         for key in groups
     ]

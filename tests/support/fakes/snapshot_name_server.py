@@ -110,9 +110,9 @@ def end_of(chunks: Iterable[Chunk]) -> Response:
     return Response(snapshot_end=end)
 
 
-def snapshot(*chunks: Chunk, namesrv: str = "ns-a", revision: int = 7) -> Script:
+def snapshot(*chunks: Chunk, namesrv: str = "ns-a") -> Script:
     """A script that sends one whole snapshot."""
-    responses = [header(namesrv, revision=revision), *(Response(chunk=chunk) for chunk in chunks), end_of(chunks)]
+    responses = [header(namesrv), *(Response(chunk=chunk) for chunk in chunks), end_of(chunks)]
     return lambda _context: responses
 
 

@@ -78,11 +78,7 @@ class Agent(Process):
             ],
             environment,
         )
-        try:
-            self.endpoint = Endpoint.parse(str(self.wait_for("agent_started")["fast_listening_on"]))
-        except BaseException:
-            self.__exit__()
-            raise
+        self.endpoint = Endpoint.parse(str(self.wait_for("agent_started")["fast_listening_on"]))
 
     @contextmanager
     def connect(self) -> Iterator[AgentClient]:

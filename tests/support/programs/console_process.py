@@ -35,11 +35,7 @@ class ConsoleProcess(Process):
 
     def __init__(self, namesrv: str, *arguments: str, listen: str = "127.0.0.1:0") -> None:
         super().__init__([str(BIN / "nsctl"), "console", "--namesrv", namesrv, "--listen", listen, *arguments])
-        try:
-            self.wait_for_text("page=http://")
-        except BaseException:
-            self.__exit__()
-            raise
+        self.wait_for_text("page=http://")
         (self.page,) = re.findall(r"page=(http://\S+/)", self.raw)
         self.endpoint = Endpoint.parse(self.page.removeprefix("http://").rstrip("/"))
 

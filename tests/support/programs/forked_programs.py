@@ -173,14 +173,6 @@ class ForkedProgram:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        """Asks it to end."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Ends it as a crash would."""
-        self.send_signal(signal.SIGKILL)
-
 
 def can_fork(arguments: Sequence[str]) -> bool:
     """Whether the program is one of those that are imported beforehand, and not of another installation."""

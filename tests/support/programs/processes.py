@@ -33,6 +33,7 @@ from tests.support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
 TOPICS = Path(__file__).parents[3] / "examples" / "demo" / "topics.json"
+_END_SECONDS = 60.0
 START_SECONDS = 30.0
 """How long a process may take to say that it is ready, on a busy machine."""
 MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
@@ -87,35 +88,25 @@ def _error_of(call: Callable[[], object]) -> RichError:
 
 
 def ended(
-    arguments: list[str],
-    environment: dict[str, str] | None = None,
-    folder: str | None = None,
-    within_seconds: float = 60.0,
+    arguments: list[str], environment: dict[str, str] | None = None, folder: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A program of ours that ends by itself, and what it said; forked where programs are.
-
-    Raises:
-        subprocess.TimeoutExpired: It did not end in time, and has been killed.
-    """
+    """A program of ours that has ended, killed after a minute, and what it said; forked where programs are."""
     if not (Process.are_forked and can_fork(arguments)):
         return subprocess.run(
-            arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=within_seconds, check=False
+            arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=_END_SECONDS, check=False
         )
     with tempfile.TemporaryFile("w+") as output:
         given = os.environ if environment is None else environment
         program = ForkedProgram(arguments, given, folder, output.fileno())
-        patience = threading.Timer(within_seconds, program.kill)
+        patience = threading.Timer(_END_SECONDS, program.send_signal, (signal.SIGKILL,))
         patience.start()
         try:
             with program.stderr:
                 said = program.stderr.read()
-            code = program.wait(within_seconds)
+            code = program.wait(_END_SECONDS)
         finally:
-            was_killed = not patience.is_alive()
             patience.cancel()
-            program.kill()  # one that has not ended
-        if was_killed:
-            raise subprocess.TimeoutExpired(arguments, within_seconds, stderr=said)
+            program.send_signal(signal.SIGKILL)  # one that has not ended
         output.seek(0)
         return subprocess.CompletedProcess(arguments, code, output.read(), said)
 
@@ -195,7 +186,11 @@ class Process:
                 assert found, f"ended with {self._popen.returncode} before {what}:\n{self.raw}"
             return found
 
-        return eventually(seen, within_seconds=within_seconds)
+        try:
+            return eventually(seen, within_seconds=within_seconds)
+        except BaseException:
+            self.__exit__()  # nobody else ends one whose constructor waits
+            raise
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal."""
@@ -203,12 +198,12 @@ class Process:
 
     def kill(self) -> None:
         """Kills the process, as a crash would."""
-        self._popen.kill()
+        self.signal(signal.SIGKILL)
         self._popen.wait(10)
 
     def terminate(self, within_seconds: float = 20.0) -> int:
         """Asks the process to end, waits, and returns its exit code."""
-        self._popen.terminate()
+        self.signal(signal.SIGTERM)
         return self.wait(within_seconds)
 
     def wait(self, within_seconds: float = 20.0) -> int:
@@ -222,12 +217,12 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         if self._popen.poll() is None:
-            self._popen.send_signal(signal.SIGCONT)
+            self.signal(signal.SIGCONT)
             if MEASURED:
-                self._popen.terminate()
+                self.signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._popen.wait(20)
-            self._popen.kill()
+            self.signal(signal.SIGKILL)
         self._popen.wait(10)
         self._reader.join(5)
         assert self._popen.stderr is not None
@@ -264,7 +259,7 @@ class PipelineProcess:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError):  # they have all ended
             os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait(60)
+        self._popen.wait(_END_SECONDS)
 
 
 class NamesrvProcess(Process):
@@ -281,11 +276,7 @@ class NamesrvProcess(Process):
         program = [*self.program, "serve", "--listen", listen, "--engine", engine, "--log-format", "json"]
         # Most tests are not about the time after a start; those that are say so in their arguments, which win.
         super().__init__([*program, "--warm-up-millis", "0", *arguments], environment)
-        try:
-            self.endpoint = Endpoint.parse(str(self.wait_for("namesrv_started")["listen"]))
-        except BaseException:
-            self.__exit__()
-            raise
+        self.endpoint = Endpoint.parse(str(self.wait_for("namesrv_started")["listen"]))
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Client]:

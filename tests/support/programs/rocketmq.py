@@ -38,17 +38,10 @@ class Answer(NamedTuple):
 class RemotingClient:
     """A connection. Headers are JSON."""
 
-    def __init__(
-        self,
-        address: str,
-        tls: ssl.SSLContext | None = None,
-        timeout_seconds: float = _SECONDS,
-        source: str | None = None,
-    ) -> None:
-        """Connects, from the IP address ``source`` if one is given."""
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, timeout_seconds: float = _SECONDS) -> None:
+        """Connects."""
         host, _, port = address.rpartition(":")
-        own = None if source is None else (source, 0)
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_seconds, own)
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_seconds)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket)
         self._file = self._socket.makefile("rb")
