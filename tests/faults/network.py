@@ -61,10 +61,6 @@ class Direction:
             losses += 1
         return late
 
-    def seconds_to_send(self, chunk: bytes) -> float:
-        """How long a chunk takes all of the way for itself."""
-        return len(chunk) * 8 / self.disturbance.bits_per_second
-
 
 class Flow:
     """One direction of one connection: bytes in order, each not before its time, and none while the way is cut."""
@@ -83,7 +79,7 @@ class Flow:
                 chunk = await reader.read(CHUNK_BYTES)
             except ConnectionError:
                 chunk = b""
-            sent = max(sent, clock()) + self._way.seconds_to_send(chunk)
+            sent = max(sent, clock()) + len(chunk) * 8 / self._way.disturbance.bits_per_second
             await self._queue.put((sent + self._way.seconds_on_the_way(self._rng), chunk))
 
     async def write(self, writer: asyncio.StreamWriter) -> None:

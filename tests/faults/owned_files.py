@@ -95,13 +95,8 @@ def journal_change(revision: int) -> Change:
     return Change(Cause("PutKvConfig", "ops", f"change {revision}"), rows, revision, _OFFSET + revision)
 
 
-def entries_of(database: Database) -> list[JournalEntry]:
-    """All entries of the journal, oldest first."""
-    return asyncio.run(Journal(database, "", 0).read(JournalQuery(limit=1_000_000)))[::-1]
-
-
 def last_revisions(entries: Sequence[JournalEntry]) -> dict[str, int]:
-    """How far each epoch got: there must be no gap, though the oldest entries may have been dropped."""
+    """How far each epoch got. Entries come the oldest first, without a gap, though the oldest may have been dropped."""
     last: dict[str, int] = {}
     for entry in entries:
         revision = entry.revision
@@ -128,7 +123,7 @@ def _database(folder: Path) -> int:
     number = numbers[0] + 1
     assert numbers[-1] >= number - 2, f"more than one change is missing: {numbers}"
     assert database.load(TABLES[0]).key_count == ITEMS, "the file of RocketMQ was not imported"
-    last = last_revisions(entries_of(database))
+    last = last_revisions(asyncio.run(Journal(database, "", 0).read(JournalQuery(limit=1_000_000)))[::-1])
     epoch = database.next_epoch(0)
     assert all(before < epoch for before in last)
     assert all(revision == _ENTRIES for revision in last.values()), "a batch is one transaction"

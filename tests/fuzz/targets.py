@@ -228,12 +228,9 @@ def _remoting_registration(data: bytes, _: Path) -> None:
         assert all(0 <= queue < 2**31 for pair in mapping.queue_ids for queue in pair)
 
 
-def _error_details(data: bytes, _: Path) -> None:
-    """What a server that is none of ours puts into grpc-status-details-bin."""
-    RichError.of(_FailedCall(data))
-
-
 class _FailedCall:
+    """A call of a server that is none of ours, with what it puts into grpc-status-details-bin."""
+
     def __init__(self, details: bytes) -> None:
         self._details = details
 
@@ -269,7 +266,7 @@ TARGETS: dict[str, Target] = {
     "route_cache": Target(_route_cache),
     "wire_route": Target(_wire_route, (DecodeError,)),
     "page_token": Target(_text(_page_token), (Refused,)),
-    "error_details": Target(_error_details),
+    "error_details": Target(lambda data, _: RichError.of(_FailedCall(data))),
     "pipeline_offset": Target(_offset, (ValueError,)),
     "pipeline_options": Target(_text(_options), (ValueError,)),
     "remoting_frames": Target(_remoting_frames, (BrokenFrame, NoFrame)),

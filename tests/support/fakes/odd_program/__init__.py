@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 CLOCK, VERSION, TROUBLE = "ODD_CLOCK", "ODD_VERSION", "ODD_TROUBLE"
-"""Variables: a file with the seconds by which the wall clock is wrong, the version that the program reports, and a file
-at whose arrival everything goes wrong in the program that Python reports."""
+"""Variables: a file with the seconds by which the wall clock is wrong, the version that the program reports, a file.
+
+Once that last file is there, everything goes wrong in the program that Python reports."""
 
 
 class OddClock:
