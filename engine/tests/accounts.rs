@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, block, field, frame};
+use harness::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, block, field, foreign, frame};
 use harness::{AGAIN, Certificate, HEALTH, JOINED, KEPT, NEVER, REFLECTION, SLOW, STREAM, Served, call, framed, gzip};
 use namesrv_engine::Limits;
 
@@ -24,12 +24,6 @@ async fn nothing(served: &Served) {
     for name in ["connections", "request_bytes", "waiting_bytes"] {
         served.until(name, 0).await;
     }
-}
-
-/// The block of a request that is not gRPC.
-fn foreign() -> Vec<u8> {
-    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("content-type", "text/plain")];
-    fields.iter().flat_map(|(name, value)| field(name, value)).collect()
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use harness::raw::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, PING, REFUSED_STREAM,
-    RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, block, field,
+    ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, PING,
+    REFUSED_STREAM, RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, block, field, foreign, frame,
 };
 use harness::{KEPT, NEVER, SLOW, Served, call};
 use namesrv_engine::Limits;
@@ -65,26 +65,31 @@ async fn a_connection_carries_so_many_calls_and_one_more_is_refused() {
 #[tokio::test]
 async fn so_many_calls_may_be_cancelled_and_one_more_ends_the_connection() {
     let served = Served::with(Limits { max_cancels: 5, ..Limits::default() });
-    let mut raw = Raw::connect(served.address).await;
-    for number in 1..=6 {
-        raw.call(2 * number - 1, SLOW, ASKED, "5S").await;
-        served.until("asked_calls", u64::from(number)).await;
-        raw.send(RST_STREAM, 0, 2 * number - 1, &[0, 0, 0, 8]).await;
-        served.until("cancelled_calls", u64::from(number)).await;
-        if number == 5 {
-            assert!(lives(&mut raw).await);
+    let (call, foreign, half) = (block(SLOW, "5S"), foreign(), &ASKED[..7]);
+    let requests = [(&call, END_STREAM, ASKED), (&call, 0, half), (&foreign, 0, half)];
+    for ((head, flags, body), closed) in requests.into_iter().zip(1..) {
+        let mut raw = Raw::connect(served.address).await;
+        for stream in (1..13).step_by(2) {
+            raw.send(HEADERS, END_HEADERS, stream, head).await;
+            raw.send(DATA, flags, stream, body).await;
+            served.until("calls_under_way", 1).await;
+            raw.send(RST_STREAM, 0, stream, &CANCEL).await;
+            served.until("calls_under_way", 0).await;
+            if stream == 9 {
+                assert!(lives(&mut raw).await);
+            }
         }
+        assert_eq!(farewell(&raw.rest().await), Some(ENHANCE_YOUR_CALM));
+        assert_eq!(served.stat("closed_for_cancels"), closed);
     }
-    assert_eq!(farewell(&raw.rest().await), Some(ENHANCE_YOUR_CALM));
-    assert_eq!((served.stat("closed_for_cancels"), served.stat("calls_under_way")), (1, 0));
 }
 
 /// So many calls that are begun and cancelled, in one write.
 async fn take_back(raw: &mut Raw, calls: u32) {
     let mut all = Vec::new();
     for stream in (1..2 * calls).step_by(2) {
-        all.extend(harness::raw::frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")));
-        all.extend(harness::raw::frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
+        all.extend(frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")));
+        all.extend(frame(RST_STREAM, 0, stream, &CANCEL));
     }
     raw.bytes(&all).await;
 }
@@ -113,8 +118,8 @@ async fn a_client_that_has_the_server_reset_its_calls_is_ended() {
     let mut raw = Raw::connect(served.address).await;
     let mut all = Vec::new();
     for stream in (1..2_001).step_by(2) {
-        all.extend(harness::raw::frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")));
-        all.extend(harness::raw::frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0, 0]));
+        all.extend(frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")));
+        all.extend(frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0, 0]));
     }
     raw.bytes(&all).await;
     assert!(farewell(&raw.rest().await).is_some_and(|code| code != 0));

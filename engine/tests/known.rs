@@ -6,7 +6,7 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use harness::raw::{
-    DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, field,
+    CANCEL, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, field,
 };
 use harness::{AGAIN, Certificate, Served, call};
 use namesrv_engine::Limits;
@@ -16,8 +16,6 @@ const ASKED: &[u8] = b"\0\0\0\0\x05again";
 
 /// Most calls of a connection that wait for Python without a task.
 const MAX_PARKED: u32 = 64;
-
-const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
 async fn learned(limits: Limits) -> Served {
     let served = Served::with(limits);

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -89,7 +89,10 @@ pub(crate) fn begin(
         Err(Refusal::Grpc(status)) => return responder.refuse(&status),
         Err(Refusal::Http(status)) => {
             match hold(peer, Kind::Calls, metadata_size(&parts.headers)) {
-                Ok(held) => drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status, held))),
+                Ok(held) => {
+                    let patience = worker.shared.limits.body_timeout;
+                    tokio::task::spawn_local(turn_away(Rc::clone(connection), responder, body, status, held, patience));
+                }
                 Err(_) => responder.refuse_http(status),
             }
             return;
@@ -270,7 +273,7 @@ impl OpenCall {
             }
         };
         match message {
-            None => self.connection.count_cancel(),
+            None | Some(Err(None)) => self.connection.count_cancel(),
             Some(Ok(HeldMessage { bytes, held })) => {
                 drop(reading);
                 if !self.answer_from_cache(&bytes, None) {
@@ -279,21 +282,21 @@ impl OpenCall {
                 }
             }
             Some(Err(Some(status))) => self.responder.refuse(&status),
-            Some(Err(None)) => {}
         }
     }
 }
 
 /// Answers a request that is not gRPC, once it has ended. Errors of HTTP/2 at that end are reported first.
 async fn turn_away(
-    worker: Rc<Worker>,
+    connection: Rc<ConnectionHandle>,
     mut responder: Responder,
     mut body: RecvStream,
     status: StatusCode,
     _held: Admitted,
+    patience: Duration,
 ) {
     let mut read = 0;
-    let ended = timeout(worker.shared.limits.body_timeout, async {
+    let ended = timeout(patience, async {
         while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await.transpose()? {
             read += bytes.len();
             if read > MAX_FOREIGN_BODY {
@@ -303,7 +306,9 @@ async fn turn_away(
         }
         poll_fn(|cx| body.poll_trailers(cx)).await.map(drop)
     });
-    if let Ok(Ok(())) = ended.await {
-        responder.refuse_http(status);
+    match ended.await {
+        Ok(Ok(())) => responder.refuse_http(status),
+        Ok(Err(_)) => connection.count_cancel(),
+        Err(_) => {} // dropping the stream resets it
     }
 }

@@ -24,6 +24,9 @@ pub const ACK: u8 = 1;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
+/// What the reset of a call that is cancelled says.
+pub const CANCEL: [u8; 4] = [0, 0, 0, 8];
+
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -82,6 +85,12 @@ pub fn block_for(target: &[u8], path: &str, timeout: &str) -> Vec<u8> {
     let pseudo = fields(&[(":method", "POST"), (":scheme", "http"), (":path", path)]);
     let rest = fields(&[("te", "trailers"), ("content-type", "application/grpc"), ("grpc-timeout", timeout)]);
     [&pseudo, target, &rest].concat()
+}
+
+/// The block of a request that is not gRPC.
+pub fn foreign() -> Vec<u8> {
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("content-type", "text/plain")];
+    fields.iter().flat_map(|(name, value)| field(name, value)).collect()
 }
 
 /// A connection.
