@@ -24,7 +24,7 @@ pub const ACK: u8 = 1;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
-/// What the reset of a call that is cancelled says.
+/// The code of a reset that cancels a call.
 pub const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
 /// Longest wait for anything.
@@ -102,21 +102,16 @@ impl Raw {
         Self::with(address, &[]).await
     }
 
-    /// Connects from this address and greets.
-    pub async fn from(from: IpAddr, address: SocketAddr) -> Self {
-        Self::silent_from(from, address).await.greet(&[]).await
-    }
-
     /// Connects and greets with these settings.
     pub async fn with(address: SocketAddr, settings: &[u8]) -> Self {
         Self::silent(address).await.greet(settings).await
     }
 
-    async fn greet(self, settings: &[u8]) -> Self {
-        let mut raw = self;
-        raw.bytes(PREFACE).await;
-        raw.send(SETTINGS, 0, 0, settings).await;
-        raw
+    /// Greets with these settings.
+    pub async fn greet(mut self, settings: &[u8]) -> Self {
+        self.bytes(PREFACE).await;
+        self.send(SETTINGS, 0, 0, settings).await;
+        self
     }
 
     /// Connects, and says nothing.
