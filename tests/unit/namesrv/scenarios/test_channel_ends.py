@@ -174,16 +174,6 @@ def test_a_channel_handed_over_before_we_close_it_leaves_the_grace(fleet: Fleet,
     assert len(fleet.scan()) == 1
 
 
-def test_a_broker_that_the_guard_holds_has_left_its_channel(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
-    for number in range(4):
-        fleet.register(f"10.0.0.{number}:1", name=f"broker-{number}", channel_id=channel_id)
-    fleet.clock.advance(120.001)
-    assert fleet.scan() == []
-    assert len(fleet.state.unconfirmed) == 4
-    assert fleet.state.channels.bound(channel_id) == frozenset()
-
-
 def test_after_a_stall_of_our_own_no_channel_is_idle(fleet: Fleet, calls: Calls) -> None:
     fleet.heartbeats.open_channel()
     fleet.clock.advance(STALL)
