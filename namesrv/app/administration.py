@@ -232,8 +232,7 @@ class Administration:
         removed, radius = await self._writer.apply(preview_broker_loss(self._state, is_meant), operation.owner)
         if removed and not operation.validate_only:
             removed = await self._writer.apply_each(confirm_broker_loss(self._state, is_meant, operation.cause))
-            for gone in removed:
-                log_removed(gone)
+            log_removed(removed)
         if not removed:
             raise _none_unconfirmed(broker_name)
         return len(removed), radius
