@@ -14,7 +14,7 @@ from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.storage import tables
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.tables import INTENTS, KV_CONFIG, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
-from tests.unit.namesrv.storage.storage_inputs import CONTENTS, EMPTY, facts
+from tests.unit.namesrv.storage.storage_inputs import CONTENTS, EMPTY
 
 WIPE = {"kind": "WIPE_WRITE_PERM", "caller": "c", "since_millis": 1, "comment": "", "ends_at_millis": None}
 HOLD = {**WIPE, "kind": "TOPIC_HOLD"}
@@ -36,7 +36,7 @@ def test_no_table_is_left_out_of_all_tables() -> None:
 def test_rows_in_any_order_make_the_content_they_were_made_of(table: DurableTable[Any], data: st.DataObject) -> None:
     content = data.draw(CONTENTS[table.name])
     rows = data.draw(st.permutations(list(table.encode(content).items())))
-    assert facts(table.name, table.decode(dict(rows))) == facts(table.name, content)
+    assert table.decode(dict(rows)) == content
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -69,7 +69,7 @@ BROKEN: list[tuple[DurableTable[Any], str, object, str]] = [
     (KV_CONFIG, "namespace", "v", "is not JSON"),
     (KV_CONFIG, "", "v", "is not JSON"),
     (KV_CONFIG, "[" * 100_000, "v", "is not JSON"),
-    (KV_CONFIG, r'["\ud800", "key"]', "v", "is not a list of texts"),
+    (KV_CONFIG, r'["\ud800", "key"]', "v", "is not JSON"),
     (KV_CONFIG, '"ab"', "v", "is not a list of texts"),
     (KV_CONFIG, '{"a": 1, "b": 2}', "v", "is not a list of texts"),
     (KV_CONFIG, '["a", 1]', "v", "is not a list of texts"),
