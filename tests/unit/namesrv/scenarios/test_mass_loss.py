@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from namesrv.core.model import RemovalReason, RemovedBroker
+import pytest
+
+from namesrv.core.model import RemovalReason, RemovedBroker, StaticMapping
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import BROKERS_PER_CHANGE, scan_not_active_broker
-from tests.support.core_fleet import SMALL_FLEETS, Fleet
+from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet
 from tests.support.state_changes import apply_all_now, apply_now
-from tests.unit.namesrv.scenarios.groups import known_route
+from tests.unit.namesrv.scenarios.groups import delete_topic, hold, known_route, lift_all
 
 HOLD, TIMEOUT = 600.0, 120.0
+STATIC = StaticMapping("__global__", 4, 1, False, ((0, 0),))
 
 
 class LostFleet(Fleet):
@@ -27,8 +30,14 @@ class LostFleet(Fleet):
             self.come(number, self.channels[number])
 
     def come(self, number: int, channel_id: str | None = None) -> None:
-        topics = ("shared", f"topic-{number}")
-        self.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=topics, channel_id=channel_id)
+        self.register(
+            f"10.0.0.{number}:10911",
+            name=f"broker-{number}",
+            topics=(("shared", (4, 4, 6, 0, STATIC)), f"topic-{number}"),
+            filter_servers=(f"10.0.0.{number}:8080",),
+            zone_name=f"zone-{number}",
+            channel_id=channel_id,
+        )
 
     def lose(self, *numbers: int) -> list[RemovedBroker]:
         """Ends the channels of some brokers, one by one."""
@@ -66,6 +75,30 @@ def test_more_than_half_of_a_fleet_comes_back_in_one_change_with_its_cause() -> 
     for group in after.broker_datas:
         del group.unconfirmed_broker_ids[:]
     assert after == before
+
+
+@pytest.mark.parametrize(("cluster_name", "stays"), [(None, False), (CLUSTER, False), ("other-cluster", True)])
+def test_a_topic_that_an_operator_deleted_meanwhile_does_not_come_back(cluster_name: str | None, stays: bool) -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0, 1, 2)
+    for topic in ("shared", "topic-0"):
+        delete_topic(fleet, topic, cluster_name)
+    fleet.lose(3)
+    assert fleet.routed >= {1, 2, 3, 4, 5}
+    assert [fleet.route(topic) is not None for topic in ("shared", "topic-0")] == [stays, stays]
+
+
+def test_a_held_topic_comes_back_as_the_group_reported_it_last() -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0)
+    hold(fleet, "topic-0")
+    other, topics = "10.0.0.9:10911", [("topic-0", (8, 8, 6, 0))]
+    fleet.register(other, 1, topics, name="broker-0", enable_acting_master=True, topic_by_topic=True)
+    fleet.lose(1, 2, 3)
+    assert fleet.unconfirmed == {0, 1, 2, 3}
+    lift_all(fleet)
+    (queues,) = known_route(fleet, "topic-0").queue_datas
+    assert queues.read_queue_nums == 8
 
 
 def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwhile() -> None:
