@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -23,6 +22,7 @@ from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.engines import LEFT_OUT
 from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
+from tests.support.state_changes import HeldWork
 
 TOPICS = st.builds(
     route_data_pb2.TopicConfig,
@@ -134,20 +134,12 @@ class Parsing:
     def __init__(self) -> None:
         self.begun: list[int] = []
         """Where pieces began."""
-        self._stopped = threading.Event()
-        self._go_on = threading.Event()
+        self.held = HeldWork()
 
     def __call__(self, request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
         self.begun.append(begin)
-        self._stopped.set()
-        assert self._go_on.wait(TIMEOUT)
+        self.held()
         return one_topic(request, begin, least_bytes, most_fields)
-
-    async def stopped(self) -> None:
-        assert await asyncio.to_thread(self._stopped.wait, TIMEOUT)
-
-    def go_on(self) -> None:
-        self._go_on.set()
 
 
 async def test_a_large_lookup_waits_for_no_registration() -> None:
@@ -156,12 +148,12 @@ async def test_a_large_lookup_waits_for_no_registration() -> None:
     parsing = Parsing()
     requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
     registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
-    await parsing.stopped()
+    await parsing.held.begun()
     requests._end_of_piece = lambda request, *_: len(request)
     async with asyncio.timeout(TIMEOUT):
         found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString(), CONTEXT)
     assert (found, registration.done()) == (lookup, False)
-    parsing.go_on()
+    parsing.held.let_go()
     await registration
 
 
@@ -169,10 +161,10 @@ async def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() 
     parsing = Parsing()
     requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
     going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
-    await parsing.stopped()
+    await parsing.held.begun()
     going.cancel()
     await asyncio.sleep(0)  # it is told
-    parsing.go_on()
+    parsing.held.let_go()
     await asyncio.wait([going])
     assert going.cancelled()
     pieces_of_first = len(parsing.begun)
