@@ -96,11 +96,9 @@ class Operators:
     Once begun, a change is made even if its caller disconnects, because a commit cannot be undone. With
     ``validate_only`` a change is checked and its result returned, and nothing else happens: no database is needed.
 
-    Each change raises what its function raises, and:
-        NO_DATA_DIR: There is nowhere to write.
-        NOT_DURABLE: The disk did not take it; nothing has changed.
-        OVERLOADED: Too many changes wait already.
-        SHUTTING_DOWN: The tables are frozen.
+    Each change raises what its function raises. It raises NO_DATA_DIR without a database, and NOT_DURABLE if the disk
+    did not take it: then nothing has changed. It raises OVERLOADED if too many wait already, and SHUTTING_DOWN if
+    the tables are frozen.
     """
 
     def __init__(

@@ -145,8 +145,9 @@ def _last(connection: sqlite3.Connection) -> int:
 
 
 async def until_written(db: Database, revision: int) -> None:
-    while await db.read(_last) < revision:
-        pass
+    async with asyncio.timeout(WAIT_SECONDS):
+        while await db.read(_last) < revision:
+            pass
 
 
 async def no_pause(_seconds: float) -> None:
