@@ -64,10 +64,10 @@ class Requests:
 class Server:
     """What watches need of a name server, with its background work; for use inside a loop."""
 
-    def __init__(self, fleet: Fleet, max_watchers: int = 100, *, warm_up_seconds: float = 0.0, **most: int) -> None:
+    def __init__(self, fleet: Fleet, warm_up_seconds: float = 0.0, **most: int) -> None:
         self.fleet = fleet
         self.warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
-        self.shares = FairShares(None, watches=max_watchers, **most)
+        self.shares = FairShares(None, **most)
         self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
         self.calls = WatchCalls(fleet.state, self.watchers, Worker("reader"))
         self.lists = WatcherListCalls(fleet.state, self.watchers)
@@ -123,12 +123,12 @@ async def failure_of(stream: Messages) -> Refused:
 
 
 @asynccontextmanager
-async def serving(fleet: Fleet | None = None, max_watchers: int = 100, **options: Any) -> AsyncIterator[Server]:
+async def serving(fleet: Fleet | None = None, **options: Any) -> AsyncIterator[Server]:
     """A name server with one broker. Its test must leave nothing in it."""
     if fleet is None:
         fleet = Fleet()
         fleet.register(topics=["T1", "T2"])
-    server = Server(fleet, max_watchers, **options)
+    server = Server(fleet, **options)
     async with server.running():
         yield server
     assert len(server.watchers) == 0
@@ -168,7 +168,7 @@ async def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
 
 
 async def test_one_watcher_too_many_is_told_to_try_again_until_another_goes() -> None:
-    async with serving(max_watchers=2) as server:
+    async with serving(watches=2) as server:
         async with server.watch("T1") as first, server.watch("T1") as second, server.watch("T1") as third:
             await next_of(first)
             await next_of(second)
@@ -440,7 +440,7 @@ async def test_pages_of_watchers_go_on_where_the_last_one_ended_also_if_it_has_g
 
 
 async def test_a_page_has_at_most_400_watchers() -> None:
-    async with serving(max_watchers=1_000) as server:
+    async with serving() as server:
         with ExitStack() as stack:
             for _ in range(limits.MAX_WATCHER_PAGE_SIZE + 1):
                 stack.enter_context(server.watchers.following("StreamRouteSnapshot", "peer"))
