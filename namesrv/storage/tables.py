@@ -5,6 +5,7 @@ A row is a key and a value, both texts. Keys of several parts and values with fi
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 from collections.abc import Callable, Mapping
@@ -95,8 +96,8 @@ def read_rocketmq_kv_config(file: Path) -> KvConfigTable | None:
         DataDirError: It cannot be read, or is something else.
     """
     try:
-        content = _RocketMQFile.model_validate_json(read_at_most(file, MAX_KV_CONFIG_FILE_BYTES))
-        return KvConfigTable.of(content.configTable)
+        content = read_at_most(file, MAX_KV_CONFIG_FILE_BYTES).removeprefix(codecs.BOM_UTF8)
+        return KvConfigTable.of(_RocketMQFile.model_validate_json(content).configTable)
     except FileNotFoundError:
         return None
     except OSError as error:

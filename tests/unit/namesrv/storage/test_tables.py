@@ -118,10 +118,11 @@ def test_a_folder_without_kv_config_json_has_nothing_to_import(tmp_path: Path) -
     assert read_rocketmq_kv_config(tmp_path / "kvConfig.json") is None
 
 
-def test_kv_config_json_is_read_and_its_empty_namespaces_are_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_kv_config_json_is_read_and_its_empty_namespaces_are_dropped(tmp_path: Path, encoding: str) -> None:
     file = tmp_path / "kvConfig.json"
     entries = '"ORDER_TOPIC_CONFIG":{"T":"broker-a:8"},"größer":{"€":"quoted \\"text\\"\\n"}'
-    file.write_text(f'{{\n\t"configTable":{{{entries},"gone":{{}}\n\t}}\n}}', encoding="utf-8")
+    file.write_text(f'{{\n\t"configTable":{{{entries},"gone":{{}}\n\t}}\n}}', encoding=encoding)
     table = read_rocketmq_kv_config(file)
     assert table is not None
     assert table.namespaces == {"ORDER_TOPIC_CONFIG": {"T": "broker-a:8"}, "größer": {"€": 'quoted "text"\n'}}
