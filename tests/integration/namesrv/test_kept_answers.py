@@ -38,9 +38,11 @@ from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.state_changes import apply_now
+from tests.unit.namesrv.reference_inputs import TOPICS_KNOWN
 from tests.unit.namesrv.servicers import route_servicer
-from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
+from tests.unit.namesrv.watch_machine import WatchesAgainstLookups
 
+TOPICS = list(TOPICS_KNOWN)
 READERS = 3
 ZONES = (None, "z1")
 
