@@ -73,11 +73,6 @@ def test_a_lease_ends_just_after_its_time(fleet: PinnedFleet) -> None:
     assert caught.value.metadata == {"pin_id": pin}
 
 
-def test_an_unknown_pin_is_gone(fleet: PinnedFleet) -> None:
-    with refuses(Reason.SNAPSHOT_GONE):
-        fleet.revision_of("never-pinned")
-
-
 def test_a_lease_starts_anew_when_a_reader_ends(fleet: PinnedFleet) -> None:
     pin = fleet.pin(10.0)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Loading a snapshot: what else is restored, and that rows which do not fit together are refused."""
+"""Snapshots: they stand still and share rows. One is loaded whole, or refused if its rows do not fit together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,41 @@ from collections.abc import Callable, Iterable
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
+from namesrv.core.model import DataVersion
 from namesrv.core.snapshot_load import UnusableSnapshot
-from tests.support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import HA, A, B, Fleet
+from tests.unit.namesrv.scenarios.groups import GROUP, lift_all, wipe
 
 Message = route_service_pb2.StreamRouteSnapshotResponse
 Damage = Callable[[list[Message]], object]
+
+
+def test_snapshots_of_one_revision_share_the_tables_and_stay_as_they_are(fleet: Fleet) -> None:
+    fleet.register()
+    wipe(fleet)
+    taken, other = fleet.state.snapshot(), fleet.state.snapshot()
+    assert taken.tables is other.tables
+    before = list(taken.messages())
+    lift_all(fleet)
+    fleet.register(topics=["T1"], version=DataVersion(2_000, 2))
+    fleet.register(B, 1)
+    assert list(taken.messages()) == before
+
+
+def test_a_registration_that_says_nothing_new_leaves_the_row_of_its_group(fleet: Fleet) -> None:
+    fleet.register(A, ha=HA, zone_name="z", enable_acting_master=True)
+    before = fleet.state.tables.broker_addr_table[GROUP]
+    for zone_name, acting in (("z", True), (None, None)):
+        assert not fleet.register(A, ha=HA, zone_name=zone_name, enable_acting_master=acting).changed
+        assert fleet.state.tables.broker_addr_table[GROUP] is before
+
+
+def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
+    fleet.register(topics=[f"t{number}" for number in range(100)])
+    assert len({id(queues[0]) for queues in fleet.state.tables.topic_queue_table.values()}) == 1
+
+
+# Loading
 
 
 def saved(fleet: Fleet) -> list[bytes]:
