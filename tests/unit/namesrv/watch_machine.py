@@ -94,7 +94,7 @@ def brokers_of(route: Route) -> set[tuple[str, str, str]]:
 
 class WatchesAgainstLookups(TablesAgreeWithTheModelUnderTheGuard):
     outcomes = TablesAgreeWithTheModelUnderTheGuard.outcomes - {"restarted"}
-    # A restart would end all watches. What the tables hold beside routes is compared without watches, which is enough.
+    # A restart would end all watches. Other machines compare the tables with the model after each step.
     the_name_server_restarts = followers_read = somebody_takes_a_snapshot_of_some_tables = None  # type: ignore[assignment]
     a_snapshot_holds_every_row = lists_agree = joined_routes_are_what_generated_code_encodes = None  # type: ignore[assignment]
 
