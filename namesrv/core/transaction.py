@@ -399,12 +399,9 @@ def _with_queue_data(queues: TopicQueues, queue_data: QueueData, queue_datas: Qu
 
 def update_index(transaction: Transaction) -> None:
     """Has the index of the tables follow a transaction that replaces them in the same step."""
-    if transaction.put or transaction.removed:
-        _publish_topics_by_broker(transaction)
-    if transaction.groups:
-        _publish_groups(transaction)
-    if transaction.held:
-        _publish_held(transaction)
+    _publish_topics_by_broker(transaction)
+    _publish_groups(transaction)
+    _publish_held(transaction)
 
 
 def _publish_topics_by_broker(transaction: Transaction) -> None:

@@ -116,16 +116,6 @@ def follower(revision: int = 0) -> Follower:
     return Follower(lambda: None, revision=revision)
 
 
-def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> None:
-    fleet.register(topics=[f"T{number}" for number in range(10_000)])
-    reader = follower(fleet.state.revision)
-    fleet.unregister()
-    changes, bookmark = read(fleet, reader)
-    kinds = [change.WhichOneof("row") for change in changes.changes.changes]
-    assert sorted(map(str, kinds)) == ["broker_removed", "cluster_removed", "group_removed"]
-    assert not bookmark.changes.changes
-
-
 def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(fleet: Fleet) -> None:
     fleet.state.change_log = ChangeLog(max_changes=2)
     for counter in range(4):

@@ -150,14 +150,6 @@ def test_only_the_latest_removals_of_a_topic_are_kept(fleet: WatchedFleet, monke
     assert reasons(fleet.told(watch)["T1"]) == [(f"10.0.1.{number}:1", "UNREGISTERED") for number in (1, 2)]
 
 
-def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) -> None:
-    watch = fleet.synced("T1")
-    apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE))
-    told = fleet.told(watch)["T1"]
-    assert [(gone.broker_name, gone.HasField("broker_id")) for gone in told.removals] == [("broker-a", False)]
-    assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
-
-
 def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said_to_have_been_deleted(
     fleet: WatchedFleet,
 ) -> None:
@@ -231,14 +223,16 @@ def test_filter_servers_change_watched_routes(fleet: WatchedFleet) -> None:
     assert [row.filter_servers for row in fleet.told(watch)["T1"].route.filter_servers] == [["127.0.0.1:9"]]
 
 
-def test_a_broker_with_other_labels_is_not_said_to_have_left() -> None:
+def test_a_deleted_topic_left_its_group_and_no_broker_left_also_if_one_has_other_labels() -> None:
     fleet = WatchedFleet()
     registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, {"T1": (4, 4, 6, 0)})
     apply_now(BrokerRegistration(fleet.state, registration))
     watch = fleet.synced("T1")
     apply_now(BrokerRegistration(fleet.state, replace(registration, labels=(("rack", "r2"),))))
     apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE))
-    assert reasons(fleet.told(watch)["T1"]) == [("", "DELETED_BY_OPERATOR")]
+    told = fleet.told(watch)["T1"]
+    assert [(gone.broker_name, gone.HasField("broker_id")) for gone in told.removals] == [("broker-a", False)]
+    assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
 
 
 def test_a_topic_that_changes_while_it_leaves_a_watch_is_not_told() -> None:
