@@ -40,8 +40,6 @@ class Client:
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
         """What it wants."""
-        self.subscription_at_bookmark = subscription
-        """What its last bookmark covers."""
         self.in_flight = [subscription]
         """What its last bookmark covers, and what it asked for since."""
         self.watch: RouteWatch
@@ -77,7 +75,6 @@ class Client:
             self.routes[change.topic] = after
         if message.bookmark:
             self.in_flight = self.in_flight[self.in_flight.index(self.watch.subscription) :]
-            self.subscription_at_bookmark = self.watch.subscription
             self.routes = {topic: route for topic, route in self.routes.items() if self.watch.subscription.has(topic)}
             self.at_bookmark = dict(self.routes)
 
@@ -144,7 +141,7 @@ class WatchesAgainstLookups(TablesAgreeWithTheModelUnderTheGuard):
     def open(self, client: Client) -> None:
         point = last_bookmark(client.streams)
         revision = point[1] if point else None
-        client.in_flight = [client.subscription_at_bookmark if point else client.subscription]
+        client.in_flight = [client.in_flight[0] if point else client.subscription]
         watch = RouteWatch(lambda: None, client.in_flight[0])
         if revision is not None:
             self.changes_are_passed_over()
