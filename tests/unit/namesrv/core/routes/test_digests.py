@@ -160,27 +160,23 @@ def page_amid(made: Digests, moment: Callable[[], None]) -> list[DigestedBroker]
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_group_that_changes_meanwhile_has_the_digest_of_after_the_change(made: Digests, number: int) -> None:
+@pytest.mark.parametrize("topics", [("T00000", "T00063"), ("Held",)], ids=["two topics", "a held one"])
+def test_a_group_that_changes_meanwhile_has_the_digest_of_after_the_change(
+    made: Digests, topics: tuple[str, ...], number: int
+) -> None:
     names = [f"T{number:05}" for number in range(4 * FEW)]
-    made.fleet.register(topics=names)
+    hold(made.fleet, "Held")
+    made.fleet.register(topics=[*names, "Held"])
 
     def change() -> None:
-        made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
-        made.fleet.register_topic(names[-1], {GROUP: (2, 2, 6, 0)})
+        for topic in topics:
+            made.fleet.register_topic(topic, {GROUP: (8, 8, 6, 0)})
 
-    rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0), names[-1]: (2, 2, 6, 0)}
     yield_point = AtYieldPoint(number, change)
     page = page_amid(made, yield_point)
     assert yield_point.has_come
+    rows = {**dict.fromkeys([*names, "Held"], (4, 4, 6, 0)), **dict.fromkeys(topics, (8, 8, 6, 0))}
     assert [digest for _, digest in page] == [expected(rows)]
-
-
-def test_a_report_of_a_held_topic_while_the_digest_is_made_is_in_it(made: Digests) -> None:
-    hold(made.fleet, "A")
-    rows = {"A": (4, 4, 6, 0), "B": (4, 4, 6, 0)}
-    made.fleet.register(topics=rows.items())
-    page = page_amid(made, AtYieldPoint(0, lambda: made.fleet.register_topic("A", {GROUP: (8, 8, 6, 0)})))
-    assert [digest for _, digest in page] == [expected({**rows, "A": (8, 8, 6, 0)})]
 
 
 @pytest.mark.parametrize("number", range(3))

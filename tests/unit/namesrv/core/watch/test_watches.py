@@ -278,17 +278,7 @@ def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent_unless_it_
     assert fleet.told(watch).keys() == {"nowhere", "not-there-either"}
 
 
-def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: WatchedFleet) -> None:
-    fleet.state.change_log = ChangeLog(max_changes=2)
-    fleet.start_watching()
-    for counter in range(4):
-        fleet.register(version=DataVersion(2, counter))
-    with refuses(Reason.REVISION_COMPACTED):
-        fleet.watch("T1", after=1)
-    fleet.watch("T1", after=2)
-
-
-def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet: WatchedFleet) -> None:
+def test_watches_end_and_cannot_resume_where_the_change_log_has_dropped_what_follows(fleet: WatchedFleet) -> None:
     fleet.state.change_log = ChangeLog(max_changes=2)
     fleet.start_watching()
     watch = fleet.synced("T1")
@@ -297,6 +287,9 @@ def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet:
     assert fleet.woken() == [watch]
     with refuses(Reason.REVISION_COMPACTED):
         fleet.message(watch)
+    with refuses(Reason.REVISION_COMPACTED):
+        fleet.watch("T1", after=1)
+    fleet.watch("T1", after=2)
 
 
 def test_bookmarks_are_due_in_parts_and_only_where_the_revision_moved_on(fleet: WatchedFleet) -> None:
