@@ -83,7 +83,7 @@ def test_a_reader_walks_on_from_a_change_that_has_been_dropped() -> None:
     assert revisions_from(held) == list(range(1, 11))
 
 
-def test_listeners_are_told_each_change_in_the_log_once_the_cached_answers_first() -> None:
+def test_listeners_are_told_each_change_once_the_cached_answers_first() -> None:
     log, told = filled(ChangeLog(), 1), list[tuple[str, int, bool]]()
 
     def listen(name: str, *, first: bool = False) -> None:

@@ -223,7 +223,7 @@ def test_filter_servers_change_watched_routes(fleet: WatchedFleet) -> None:
     assert [row.filter_servers for row in fleet.told(watch)["T1"].route.filter_servers] == [["127.0.0.1:9"]]
 
 
-def test_a_deleted_topic_left_its_group_and_no_broker_left_also_if_one_has_other_labels() -> None:
+def test_a_deleted_topic_left_its_group_and_no_broker_left() -> None:
     fleet = WatchedFleet()
     registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, {"T1": (4, 4, 6, 0)})
     apply_now(BrokerRegistration(fleet.state, registration))
@@ -259,7 +259,7 @@ def test_only_those_are_woken_whose_topics_changed_and_once_for_many_changes(fle
     assert fleet.told(first).keys() == {"T1"}
 
 
-def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent_unless_it_is_closed(
+def test_an_open_watch_is_woken_when_told_of_all_that_is_absent(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "SLICE", 1)
@@ -278,7 +278,15 @@ def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent_unless_it_
     assert fleet.told(watch).keys() == {"nowhere", "not-there-either"}
 
 
-def test_watches_end_and_cannot_resume_where_the_change_log_has_dropped_what_follows(fleet: WatchedFleet) -> None:
+def test_a_watch_that_resumes_when_it_is_warm_is_told_what_is_absent(fleet: WatchedFleet) -> None:
+    fleet.is_warm = False
+    cold = fleet.synced("T1", "nowhere")
+    fleet.is_warm = True
+    resumed = fleet.watch("T1", "nowhere", after=cold.revision)
+    assert fleet.told(resumed).keys() == {"nowhere"}
+
+
+def test_watches_end_and_cannot_resume_where_changes_were_dropped(fleet: WatchedFleet) -> None:
     fleet.state.change_log = ChangeLog(max_changes=2)
     fleet.start_watching()
     watch = fleet.synced("T1")
