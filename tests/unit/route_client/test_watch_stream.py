@@ -16,7 +16,6 @@ from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from route_client import watch_stream
 from route_client.cache import Answer
-from route_client.errors import TooManyTopicsError
 from route_client.settings import ClientSettings
 from route_client.watch_stream import Additions, KeptTopics, ResumePoint, WatchBroken, WatchedUpTo, WatchStream
 from tests.properties import Machine, machine_test
@@ -112,17 +111,6 @@ def test_a_bookmark_that_counts_requests_that_there_were_not_breaks_the_watch(co
 
 A, B = (Endpoint(name, 9876) for name in "ab")
 POINT = ResumePoint("0001", 7)
-
-
-def test_there_is_a_most_of_topics() -> None:
-    topics = KeptTopics(2)
-    topics.add("a")
-    topics.add("b")
-    topics.add("a")
-    with pytest.raises(TooManyTopicsError, match=r"2 topics.*'c'"):
-        topics.add("c")
-    topics.drop("a")
-    assert topics.add("c")
 
 
 def watched(*topics: str) -> KeptTopics:
