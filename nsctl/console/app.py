@@ -19,8 +19,7 @@ from namesrv_common.process.systemd import reload_on_hangup
 from namesrv_common.server.grpcio_server import bound_socket
 from nsctl.console.observer import CALL_SECONDS, Observer
 from nsctl.console.pages import Pages
-from nsctl.fleet import name_servers_at
-from nsctl.session import Session
+from nsctl.session import Session, name_servers_at
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "

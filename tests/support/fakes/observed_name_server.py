@@ -18,8 +18,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import examined
 from nsctl.console.observer import Observation
-from nsctl.held import BrokerKey, Clock, Held, Reported, Tables
-from nsctl.writable import GroupKey
+from nsctl.held import BrokerKey, Clock, GroupKey, Held, Reported, Tables
 
 NOW = 1_700_000_000.0
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")

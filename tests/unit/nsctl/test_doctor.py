@@ -32,9 +32,8 @@ from nsctl.commands.doctor import (
     together,
 )
 from nsctl.commands.findings import Code, Finding, Severity, merged
-from nsctl.held import Clock
+from nsctl.held import Clock, lacks_writable_queue
 from nsctl.output import seconds
-from nsctl.writable import lacks_writable_queue
 from tests.support.fakes.observed_name_server import live as fleet_live
 from tests.support.fakes.observed_name_server import seen
 from tests.support.pages import ROOT
