@@ -220,8 +220,7 @@ def delete_topic(
         ends_at_millis=millis_from_now(duration),
         force=force,
     )
-    counts = "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing"
-    _on_all(session, [request], *counts)
+    _on_all(session, [request], "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing")
 
 
 def release_topic(
@@ -232,8 +231,7 @@ def release_topic(
 ) -> None:
     """Lifts the hold of a topic that was deleted with --hold."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
-    counts = "groups=restored_queue_data_count"
-    _on_all(session, [request], counts)
+    _on_all(session, [request], "groups=restored_queue_data_count")
 
 
 def confirm_loss(
@@ -245,8 +243,7 @@ def confirm_loss(
 ) -> None:
     """Removes lost brokers that the mass-loss guard keeps in the routes."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
-    counts = "brokers=removed_broker_count"
-    _on_all(session, [request], counts)
+    _on_all(session, [request], "brokers=removed_broker_count")
 
 
 def intents(session: Session) -> None:

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, Stale, TopicNotFoundError
 from route_client.watch_stream import WatchStream
-from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, gone, shows, watching
+from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
@@ -158,4 +158,3 @@ def test_a_topic_that_really_went_is_not_on_disk_any_more(fake: FakeNameServer, 
         eventually(lambda: list(tmp_path.glob("*.route")))
         fake.put(TOPIC, None, tuple(reasons))
         eventually(lambda: list(tmp_path.iterdir()), lambda files: not files)
-        gone(client)
