@@ -16,7 +16,7 @@ from namesrv_common.grpc_errors import CallError, RichError
 from route_client.endpoints import EndpointChooser
 from route_client.kept_routes import KeptRoutes
 from route_client.lookups import Lookups
-from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs, Watch
+from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs
 from route_client.settings import ClientSettings
 from route_client.watch_stream import WatchBroken, WatchedUpTo, WatchStream
 
@@ -136,7 +136,17 @@ class RouteKeeper:
                 steady.cancel()
 
     async def _watch(self, namesrv: Namesrv) -> None:
-        """Watches until an error is raised."""
+        """Watches until an error is raised; once more, from the beginning, if the watch cannot be resumed."""
+        topics = self._routes.topics
+        try:
+            await self._watch_once(namesrv)
+        except CallError as failed:
+            if failed.error.reason not in FROM_THE_BEGINNING or topics.resume_at(namesrv.endpoint) is None:
+                raise
+            topics.watched = None
+            await self._watch_once(namesrv)
+
+    async def _watch_once(self, namesrv: Namesrv) -> None:
         topics = self._routes.topics
         if not topics.additions:
             self._connected("watch", namesrv)
@@ -193,30 +203,37 @@ class WatchSession:
         self._wake = wake
         self._timeout_seconds = timeout_seconds
         self._clock = asyncio.get_running_loop().time
-        self._open(self._topics.resume_at(namesrv.endpoint))
-
-    def _open(self, resume: WatchedUpTo | None) -> None:
+        resume = self._topics.resume_at(namesrv.endpoint)
         self._stream = WatchStream(resume.topics, resume.point) if resume else WatchStream(self._topics.additions)
         self._topics.stream = self._stream
-        self._watch: Watch = self._namesrv.watch(self._stream.opening())
+        self._watch = namesrv.watch(self._stream.opening())
         self._asked_at = self._heard_at = self._clock()
 
     async def read(self, on_message: Callable[[], None]) -> None:
-        """Reads the watch, and once more from the beginning, until an error is raised.
+        """Reads the watch until an error is raised.
 
         Args:
             on_message: Called after each message once the name server has sent all routes.
         """
+        stream = self._stream
         try:
-            await self._read(on_message)
-        except CallError as failed:
-            resumes = self._stream.resume_point is not None and self._topics.additions
-            if failed.error.reason not in FROM_THE_BEGINNING or not resumes:
-                raise
-            self._topics.watched = None
-            self._open(None)
-            self._wake.set()
-            await self._read(on_message)
+            while True:
+                response = await self._watch.next()
+                self._heard_at = self._clock()
+                was_waiting = stream.is_waiting
+                try:
+                    answers = stream.take(response)
+                finally:
+                    point, here = stream.resume_point, self._namesrv.endpoint
+                    self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
+                for answer in answers:
+                    self._routes.take(answer)
+                if stream.stands:
+                    on_message()
+                if was_waiting and not stream.is_waiting:
+                    self._wake.set()  # the next request can be sent
+        finally:
+            self._watch.close()
 
     async def send_updates(self) -> None:
         """Asks for the topics that were added and dropped. Raises CallError if a request has no answer in time."""
@@ -245,27 +262,6 @@ class WatchSession:
         self._watch.send(request)
         self._asked_at = self._heard_at = now
         return self._timeout_seconds
-
-    async def _read(self, on_message: Callable[[], None]) -> None:
-        stream, watch = self._stream, self._watch
-        try:
-            while True:
-                response = await watch.next()
-                self._heard_at = self._clock()
-                was_waiting = stream.is_waiting
-                try:
-                    answers = stream.take(response)
-                finally:
-                    point, here = stream.resume_point, self._namesrv.endpoint
-                    self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
-                for answer in answers:
-                    self._routes.take(answer)
-                if stream.stands:
-                    on_message()
-                if was_waiting and not stream.is_waiting:
-                    self._wake.set()  # the next request can be sent
-        finally:
-            watch.close()
 
 
 async def _first_end(*parts: Coroutine[Any, Any, None]) -> None:
