@@ -79,6 +79,7 @@ def test_a_name_server_that_is_not_ready_is_passed_over(fake: FakeNameServer) ->
         endpoints, rng = first_is(fake, str(other.endpoint))
         with RouteClient(endpoints, QUICK, rng=rng) as client:
             watching(client, other)
+            assert "says that it is not ready" in client.status().last_error
 
 
 def test_of_name_servers_that_are_not_ready_the_first_that_becomes_so_is_found(
