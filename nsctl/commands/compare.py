@@ -118,7 +118,7 @@ PACE = "scanNotActiveBrokerInterval"
 """A setting that no client and no broker sees, and that has another default there."""
 
 
-class Fleet(NamedTuple):
+class Shown(NamedTuple):
     """What a name server shows: here or of RocketMQ."""
 
     groups: dict[GroupKey, str]
@@ -148,7 +148,7 @@ def compare_rocketmq(
     tls = session.rocketmq_tls(rocketmq_tls_ca)
     held = session.servers.first(read)
     addresses, kv = _addresses(held.tables.groups.values()), held.compared()["kv"]
-    here = Fleet(addresses, rows_of(held.tables), kv, held.settings or {})
+    here = Shown(addresses, rows_of(held.tables), kv, held.settings or {})
     with RocketmqNamesrv(endpoint, session.timeout_seconds, tls) as theirs:
         names = {*held.tables.routes, *theirs.topics()}
         there = _there(session, theirs, sorted(names), here)
@@ -175,7 +175,7 @@ def compare_rocketmq(
         )
 
 
-def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Fleet) -> Fleet:
+def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Shown) -> Shown:
     """What it shows of some topics, and of what is here. It has no list of its namespaces."""
     routes = ((topic, server.route(topic)) for topic in names)
     rows = {key: said for topic, route in routes if route for key, said in queues(topic, route).items()}
@@ -189,7 +189,7 @@ def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here
         session.note(f"settings are not compared: {error}", REFUSED)
         told = {}
     shared = {key for key in here.settings if key.setting in told and key.setting != PACE}
-    return Fleet(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})
+    return Shown(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})
 
 
 ORDER = "ORDER_TOPIC_CONFIG"
@@ -235,7 +235,7 @@ def _intents_for(row: Difference, held: Held) -> Iterator[Key]:
         yield Intent.KIND_ADD_WRITE_PERM, cluster, broker, ""
 
 
-def _broker_row(found: Difference, here: Fleet, there: Fleet) -> Row:
+def _broker_row(found: Difference, here: Shown, there: Shown) -> Row:
     ours, theirs = found.said
     group = found.subject
     if theirs == ABSENT:
@@ -247,7 +247,7 @@ def _broker_row(found: Difference, here: Fleet, there: Fleet) -> Row:
     return {**group._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
 
 
-def _planned_row(intent: Intent, topics: Sequence[str], here: Fleet) -> Row:
+def _planned_row(intent: Intent, topics: Sequence[str], here: Shown) -> Row:
     if intent.kind == Intent.KIND_TOPIC_HOLD:
         seen = f"still find {intent.topic}"
     elif intent.kind == Intent.KIND_WIPE_WRITE_PERM:
@@ -258,7 +258,7 @@ def _planned_row(intent: Intent, topics: Sequence[str], here: Fleet) -> Row:
     return {**intent_key(intent)._asdict(), "until": until, "why": intent.comment, CLIENTS: seen}
 
 
-def _named(topics: Sequence[str], fleet: Fleet) -> str:
+def _named(topics: Sequence[str], fleet: Shown) -> str:
     """Topics of applications, in short."""
     named_after = {name for group in fleet.groups for name in group}
     own = sorted(topic for topic in topics if is_application(topic, named_after))

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -40,12 +41,17 @@ def saved(queues: int = 4) -> bytes:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> DiskCache:
-    return DiskCache(tmp_path / "new" / "folder", "prod")
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "folder"
 
 
-def file_of(cache: DiskCache) -> Path:
-    (path,) = cache._folder.iterdir()
+@pytest.fixture
+def cache(folder: Path) -> DiskCache:
+    return DiskCache(folder, "prod")
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
     return path
 
 
@@ -56,12 +62,12 @@ def test_a_saved_route_comes_back_whole(cache: DiskCache) -> None:
     assert cache.refused == 0
 
 
-def test_a_later_route_replaces_it_and_none_removes_it(cache: DiskCache) -> None:
+def test_a_later_route_replaces_it_and_none_removes_it(cache: DiskCache, folder: Path) -> None:
     cache.save(TOPIC, saved(1))
     cache.save(TOPIC, saved())
     assert cache.load(TOPIC) == route()
     cache.save(TOPIC, None)
-    assert list(cache._folder.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_the_longest_names_and_characters_that_file_systems_refuse_are_no_problem(cache: DiskCache) -> None:
@@ -72,9 +78,9 @@ def test_the_longest_names_and_characters_that_file_systems_refuse_are_no_proble
 
 @given(st.data())
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
-def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, data: st.DataObject) -> None:
+def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, folder: Path, data: st.DataObject) -> None:
     cache.save(TOPIC, full_route().SerializeToString())
-    path = file_of(cache)
+    path = only_file(folder)
     content = bytearray(path.read_bytes())
     position = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -88,42 +94,50 @@ def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, data: st.DataO
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b"[]\n", b"no json\n", b"\xff\xfe\n\0", b"[" * 100_000])
-def test_a_foreign_file_is_refused_and_replaced_by_the_next_route(cache: DiskCache, content: bytes) -> None:
+def test_a_foreign_file_is_refused_and_replaced_by_the_next_route(
+    cache: DiskCache, folder: Path, content: bytes
+) -> None:
     cache.save(TOPIC, saved())
-    file_of(cache).write_bytes(content)
+    only_file(folder).write_bytes(content)
     assert cache.load(TOPIC) is None
     assert cache.refused == 1
     cache.save(TOPIC, saved())
     assert cache.load(TOPIC) == route()
 
 
-def test_a_file_of_any_size_is_refused_without_being_read_whole(cache: DiskCache) -> None:
+def test_a_file_of_any_size_is_refused_without_being_read_whole(cache: DiskCache, folder: Path) -> None:
     cache.save(TOPIC, saved())
-    with file_of(cache).open("wb") as file:
+    with only_file(folder).open("wb") as file:
         file.truncate(MAX_FILE_BYTES * 1_000)
     assert cache.load(TOPIC) is None
 
 
-def test_another_topic_s_file_and_another_fleet_s_are_refused(cache: DiskCache) -> None:
+def test_another_topic_s_file_and_another_fleet_s_are_refused(cache: DiskCache, folder: Path) -> None:
+    cache.save("Other", saved())
+    of_other = only_file(folder)
+    of_other.unlink()
     cache.save(TOPIC, saved())
-    file_of(cache).rename(cache._path("Other"))
+    only_file(folder).rename(of_other)
     assert cache.load("Other") is None
     assert cache.refused == 1
-    staging = DiskCache(cache._folder, "staging")
+    staging = DiskCache(folder, "staging")
     staging.save(TOPIC, saved())
     assert cache.load(TOPIC) is None
 
 
-def test_a_write_that_fails_is_counted_and_leaves_nothing_behind(cache: DiskCache) -> None:
-    cache._path(TOPIC).mkdir()
+def test_a_write_that_fails_is_counted_and_leaves_nothing_behind(cache: DiskCache, folder: Path) -> None:
+    cache.save(TOPIC, saved())
+    path = only_file(folder)
+    path.unlink()
+    path.mkdir()
     cache.save(TOPIC, saved())
     cache.save(TOPIC, None)
     assert cache.failed_writes == 2
-    assert [path.suffix for path in cache._folder.iterdir()] == [".route"]
+    assert only_file(folder) == path
 
 
-def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache) -> None:
-    other = DiskCache(cache._folder, "prod")
+def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache, folder: Path) -> None:
+    other = DiskCache(folder, "prod")
     versions = range(1, 9)
     cache.save(TOPIC, saved(1))
 
@@ -140,19 +154,20 @@ def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache) -> 
     for writer in writers:
         writer.join()
     assert (cache.refused, cache.failed_writes, other.failed_writes) == (0, 0, 0)
-    assert len(list(cache._folder.iterdir())) == 1
+    assert only_file(folder)
 
 
 async def test_a_writer_that_ends_behind_a_slow_load_saves_what_waits(cache: DiskCache) -> None:
     writer, loaded = DiskWriter(cache), threading.Event()
-    writer._thread.submit(loaded.wait, 20)
-    saving = asyncio.create_task(writer.run())
-    writer.save(TOPIC, saved())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    saving.cancel()
-    await asyncio.gather(saving, return_exceptions=True)
-    loaded.set()
+    with mock.patch.object(cache, "load", side_effect=lambda _topic: loaded.wait(20)):
+        loading, saving = asyncio.create_task(writer.load("Other")), asyncio.create_task(writer.run())
+        writer.save(TOPIC, saved())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)
+        loaded.set()
+        await loading
     await writer.flush()
     writer.close()
     assert cache.load(TOPIC) == route()
