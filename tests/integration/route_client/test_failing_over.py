@@ -10,25 +10,13 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_data_pb2
 
-from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, Stale, TopicNotFoundError
+from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, Stale
 from route_client.watch_stream import WatchStream
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
-
-
-def test_a_name_server_that_does_not_answer_an_addition_is_left(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), ClientSettings(timeout_seconds=0.5), topics=[TOPIC]) as client:
-        watching(client, fake)
-        held = fake.hold_updates = threading.Event()
-        with pytest.raises(TopicNotFoundError):
-            client.route("Other")
-        eventually(lambda: client.status().last_error, lambda error: "did not answer a request of the watch" in error)
-        held.set()
-        eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
-        watching(client, fake)
 
 
 def test_a_watch_that_ends_as_cancelled_is_opened_again(fake: FakeNameServer) -> None:

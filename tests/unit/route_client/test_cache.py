@@ -202,14 +202,6 @@ def test_each_change_begins_where_the_one_before_ended(steps: list[tuple[Any, ..
             assert told == shown(cache)
 
 
-def test_a_forgotten_topic_is_unknown(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 1))
-    cache.offer(answer(None, 2))
-    cache.forget(TOPIC)
-    assert cache.get(TOPIC) is None
-    assert cache.next_hold_ends() is None
-
-
 def test_a_route_is_not_taken_where_all_routes_would_be_too_large(cache: RouteCache, clock: VirtualClock) -> None:
     def sized(told: TopicRoute | None, encoded_bytes: int, topic: str = TOPIC) -> Answer:
         return replace(answer(told), topic=topic, encoded_bytes=encoded_bytes)
