@@ -17,8 +17,11 @@ from namesrv.core.errors import limit_exceeded
 from namesrv.core.pace import yield_point
 from namesrv.engines.api import EndOfPiece, max_request_bytes
 from namesrv.error_codes import FAILURES
+from namesrv.grpc_api.reflection import SERVICE as REFLECTION
 from namesrv.limits import MAX_MESSAGE_BYTES, SMALL_REQUEST_BYTES
 from namesrv_common.server.call_metrics import CallObserver
+from namesrv_common.server.health_service import SERVICE as HEALTH
+from namesrv_common.server.health_service import ShareGate
 from namesrv_common.server.rpc_handlers import CallHandlers, Context, LargeRequests, Memory, MessageT
 from namesrv_common.server.shares import Shares
 
@@ -113,8 +116,7 @@ def handlers_of_server(
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         authorizer: Decides which calls a caller may make. None: all calls.
-        large_requests: Parses large requests in pieces. None refuses those above 4 MiB, as each is
-            then parsed in one step.
+        large_requests: Parses large requests in pieces. None: each is parsed in one step.
     """
     of_all = shares or FairShares()
     return CallHandlers(
@@ -124,8 +126,19 @@ def handlers_of_server(
         memory=RequestMemory(of_all.request_bytes),
         large_requests=large_requests,
         observers=observers,
-        max_request_bytes=_max_request_bytes if large_requests else lambda _: MAX_MESSAGE_BYTES,
+        max_request_bytes=_max_request_bytes,
         large_streams=LARGE_STREAMS,
+    )
+
+
+def handlers_for_everybody(slow_reader_seconds: float, shares: FairShares) -> CallHandlers:
+    """Makes the handlers of health and reflection, which need no permit: each address has a share of the calls."""
+    gates = {HEALTH.full_name: ShareGate(shares.probes), REFLECTION.full_name: ShareGate(shares.reflections)}
+    return CallHandlers(
+        FAILURES,
+        slow_reader_seconds,
+        gate_of=lambda method: gates[method.containing_service.full_name],
+        max_request_bytes=_max_request_bytes,
     )
 
 

@@ -228,10 +228,10 @@ class CallHandlers:
         self._large_requests = large_requests or LargeRequests()
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
-        """Adds those calls of a service that its parts answer to a server of any engine."""
+        """Adds those calls of a service that its parts answer to a server of gRPC's own."""
         handlers = self.of(service, parts)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-        # Some engines serve only what is registered in this way too; grpcio takes it as the quicker path.
+        # grpcio takes it as the quicker path.
         server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
 
     def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:

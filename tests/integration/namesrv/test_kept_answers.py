@@ -112,13 +112,14 @@ class Served:
         self.server: Any = build_server(configured)
         self.server.keep_answers_of(state, follows_traces=False)
         state.change_log.listen(self._note, first=True)  # before the engine
-        handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(fleet))
+        handlers = handlers_of_server(20.0).of(ROUTE_SERVICE, route_servicer(fleet))
+        self.server.add_handlers(ROUTE_SERVICE.full_name, handlers)
         port = self.server.listen("127.0.0.1:0", [])
         self.json = RouteJson(state)
         lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
         calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
         service = FrameService(Connections(calls, RemotingCounter()), REQUESTS, GO_AWAY)
-        remoting = self.server.serve_frames(service, "127.0.0.1:0", [], "disabled")
+        remoting = self.server.serve_frames(service, "disabled", "127.0.0.1:0", [])
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
         self.clients = [RemotingClient(f"127.0.0.1:{remoting}") for _ in range(2)]
