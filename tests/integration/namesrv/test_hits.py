@@ -88,7 +88,8 @@ def test_signs_of_life_are_counted_and_told_the_truth_each_time() -> None:
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         assert [code_of_heartbeat(client) for _ in range(TIMES)] == [grpc.StatusCode.OK] * TIMES
         first = [ask(QUESTION, timeout=TIMEOUT) for _ in range(TIMES)]
-        assert all(not answer.changed and answer.header.revision == 1 for answer in first)
+        assert all(answer.HasField("changed") and not answer.changed for answer in first)
+        assert {(answer.header.revision, answer.data_version.counter) for answer in first} == {(1, 1)}
         client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
         second = ask(QUESTION, timeout=TIMEOUT)
         assert (second.changed, second.data_version.counter) == (True, 2)
