@@ -698,7 +698,6 @@ class NativeServer(EngineServer):
         _log.exception("handler_failed", call=self._paths[call.call.method])
         call.set_status(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
         call.trailing = ()
-        call.depends_on = call.again = None
 
     def _new_engine(self) -> namesrv_engine.Engine:
         methods = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -140,11 +142,12 @@ def test_large_metadata_is_refused_before_a_kept_answer_is_given(client: Client)
 
 
 GOOD, MALFORMED = b"\x3a\x00", b"\xff\xff\xff"
+REFLECT = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
 
 def test_calls_of_malformed_messages_are_refused_and_leave_nothing(measured: NamesrvProcess, client: Client) -> None:
     def reflection_of(*requests: bytes) -> RichError:
-        call = client.connection.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", None, None)
+        call = client.connection.stream_stream(REFLECT, None, None)
         with pytest.raises(grpc.RpcError) as caught:
             list(call(iter(requests), timeout=TIMEOUT))
         return RichError.of(caught.value)
@@ -157,3 +160,15 @@ def test_calls_of_malformed_messages_are_refused_and_leave_nothing(measured: Nam
     assert {(error.code, error.reason) for error in errors} == {(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")}
     eventually(lambda: sample_of(measured, "namesrv_engine_calls_under_way") == 0)
     assert measured.events("handler_failed") == []
+
+
+def test_an_open_stream_of_reflection_has_a_share_of_its_own_kind(measured: NamesrvProcess, client: Client) -> None:
+    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    reflect: Any = client.connection.stream_stream(REFLECT, None, None)
+    answers = reflect(iter(requests.get, None), timeout=TIMEOUT)
+    requests.put(GOOD)
+    assert next(answers)
+    used = 'namesrv_shares_used{kind="reflections"}'
+    assert sample_of(measured, used) == 1
+    requests.put(None)
+    eventually(lambda: sample_of(measured, used) == 0)
