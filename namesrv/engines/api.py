@@ -139,15 +139,6 @@ class FrameCall(Protocol):
         """Ends the connection once its answers have left. Does not hold the request."""
 
 
-class FrameHandler(Protocol):
-    """Answers requests of RocketMQ's protocol."""
-
-    def received(self, call: FrameCall) -> None: ...
-
-    def left(self, connection_id: int, doubt: Doubt | None) -> None:
-        """A connection has ended. It has no further request."""
-
-
 class Requests(NamedTuple):
     """Requests of RocketMQ's protocol that are counted together."""
 
@@ -166,14 +157,17 @@ class GoAway(NamedTuple):
     """The answer with each encoding of its header."""
 
 
-class FrameService(NamedTuple):
-    """What is served of RocketMQ's protocol."""
+class FrameHandler(Protocol):
+    """Answers requests of RocketMQ's protocol."""
 
-    handler: FrameHandler
-    """Answers requests."""
     requests: Sequence[Requests]
     """Requests that the engine may answer by itself, or know by numbers."""
     go_away: GoAway
+
+    def received(self, call: FrameCall) -> None: ...
+
+    def left(self, connection_id: int, doubt: Doubt | None) -> None:
+        """A connection has ended. It has no further request."""
 
 
 FrameHits = Mapping[int, tuple[int, float]]
@@ -223,7 +217,7 @@ class EngineServer:
         raise NotImplementedError
 
     def serve_frames(
-        self, service: FrameService, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
+        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
     ) -> int:
         """Listens for RocketMQ's protocol, which only the native engine speaks, as ``listen`` does for gRPC."""
         raise NotImplementedError  # the settings refuse it

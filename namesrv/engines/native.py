@@ -47,8 +47,6 @@ from namesrv.engines.api import (
     FrameCall,
     FrameHandler,
     FrameHits,
-    FrameService,
-    GoAway,
     Handler,
     Hits,
     Requests,
@@ -478,7 +476,6 @@ class NativeServer(EngineServer):
         self._paths: list[str] = []
         self._requests: Sequence[Requests] = ()
         """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
-        self._go_away: GoAway | None = None
         self._frames: FrameHandler | None = None
         self._state: RouteState | None = None
         self._follows_traces = True
@@ -504,9 +501,9 @@ class NativeServer(EngineServer):
         return self._listen_at(sockets or listen(address))
 
     def serve_frames(
-        self, service: FrameService, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
+        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
     ) -> int:
-        self._frames, self._requests, self._go_away = service
+        self._frames, self._requests = handler, handler.requests
         return self._listen_at(sockets or listen(address), mode)
 
     def _listen_at(self, sockets: list[socket.socket], mode: RemotingTlsMode | None = None) -> int:
@@ -518,8 +515,8 @@ class NativeServer(EngineServer):
         self._paths = list(self._registered)
         self._handlers = [(handler, rpc_handlers.never_waits(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
-        if self._go_away is not None:
-            self.engine.set_go_away(*self._go_away)
+        if self._frames is not None:
+            self.engine.set_go_away(*self._frames.go_away)
         with socket.socket(fileno=self.engine.handover()) as door:
             for one, mode in self._sockets:
                 socket.send_fds(door, [b"\0"], [one.fileno()])

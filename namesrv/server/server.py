@@ -34,7 +34,7 @@ from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.operator_changes import publish_behaviour
 from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS, FrameService
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
@@ -49,8 +49,7 @@ from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
-from namesrv.remoting.connection import REQUESTS, Connections
-from namesrv.remoting.wire import GO_AWAY
+from namesrv.remoting.connection import Connections
 from namesrv.runtime_settings import changeable_texts
 from namesrv.server.listener import (
     ADMIN_SERVICE,
@@ -255,8 +254,7 @@ class NamesrvServer:
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
             connections = Connections(self._remoting_calls(settings, administration), self._remoting_counter)
-            service = FrameService(connections, REQUESTS, GO_AWAY)
-            listen = partial(self._grpc.serve_frames, service, settings.remoting_tls_mode)
+            listen = partial(self._grpc.serve_frames, connections, settings.remoting_tls_mode)
             self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
         end_of_piece = self._grpc.end_of_piece  # an engine that cuts none has large requests parsed whole
