@@ -289,7 +289,7 @@ class Frame(FrameCall):
         if frame and server.answers is not None:
             server.answers.put_frame(self, frame)
         if self._again is not None:
-            server.known.learn(self.call, self._again, _always)
+            server.known.learn(self.call, self._again)
         server.flush_soon()
 
     def may_keep(self, dependencies: Sequence[str], *, is_admitted: bool = True) -> None:
@@ -305,11 +305,6 @@ class Frame(FrameCall):
     @property
     def close(self) -> Callable[[], None]:
         return partial(self._server.close_connection, self.connection)
-
-
-def _always() -> bool:
-    """Known requests of RocketMQ's protocol take no share."""
-    return True
 
 
 # Answers that the engine may give again by itself: their dependencies, and which changes make them stale.
@@ -390,11 +385,11 @@ class KnownCalls:
         self._has_room: set[Callable[[], bool]] = set()
         """What admits calls of the kinds that are known."""
 
-    def learn(self, call: namesrv_engine.Call, again: Again, has_room: Callable[[], bool]) -> None:
+    def learn(self, call: namesrv_engine.Call, again: Again, has_room: Callable[[], bool] | None = None) -> None:
         """A call was answered well; when it comes again, it comes by a number.
 
         Args:
-            has_room: Whether nobody would be refused one more of its kind.
+            has_room: Whether nobody would be refused one more of its kind. None if its kind takes no share.
         """
         if (before := call.known) is not None:
             self._again.pop(before, None)
@@ -403,7 +398,8 @@ class KnownCalls:
         number = next(self._numbers)
         if self._engine.know(call, number):
             self._again[number] = again
-            self._has_room.add(has_room)
+            if has_room is not None:
+                self._has_room.add(has_room)
 
     def forget(self) -> None:
         """Every call is looked at as a whole again."""
