@@ -34,7 +34,7 @@ from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
 from namesrv_common.server.health_service import HealthService, ShareGate
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import reloaded_permits, warn_of_permits
-from namesrv_common.server.rpc_handlers import CallHandlers, LargeRequests
+from namesrv_common.server.rpc_handlers import CallHandlers, ParseLarge
 from namesrv_common.tls.listener_tls import ListenerTls
 
 # The listener: its port, the services of both packages, and the services that every gRPC server has.
@@ -102,21 +102,21 @@ def add_services(
     observers: tuple[CallObserver, ...],
     authorizer: Authorizer | None,
     shares: FairShares,
-    large_requests: LargeRequests | None = None,
+    parse_large: ParseLarge | None = None,
 ) -> None:
     """Adds the services of both packages, health and reflection.
 
     Args:
         services: The services, each with the parts that answer its calls (``namesrv_common.server.rpc_handlers``).
         authorizer: Decides which caller may make which call. None admits every call.
-        large_requests: Parses large requests. None refuses those above 4 MiB, as each is then parsed in one step.
+        parse_large: Parses large requests. None parses each in one step.
     """
     handlers = handlers_of_server(
         settings.slow_reader_timeout_millis / 1000,
         observers=observers,
         authorizer=authorizer,
         shares=shares,
-        large_requests=large_requests,
+        parse_large=parse_large,
     )
     for service, parts in services:
         handlers.add_service(server, service, parts)

@@ -75,7 +75,6 @@ from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog
 from namesrv_common.process.tls_settings import certificates
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
-from namesrv_common.server.rpc_handlers import LargeRequests
 from namesrv_common.version import __version__
 
 _log = structlog.get_logger(__name__)
@@ -259,7 +258,7 @@ class NamesrvServer:
             self._remoting = listen_remoting(self._grpc, settings, connections, remoting_sockets)
         self._security.on_permits_reloaded = self._grpc.forget_callers
         end_of_piece = self._grpc.end_of_piece  # an engine that cuts none has large requests parsed whole
-        large = LargeRequests() if end_of_piece is None else RequestsInPieces(self._writer, reader, end_of_piece)
+        pieces = None if end_of_piece is None else RequestsInPieces(self._writer, reader, end_of_piece)
         add_services(
             self._grpc,
             settings,
@@ -268,7 +267,7 @@ class NamesrvServer:
             observers=self._observation.observers,
             authorizer=self._authorizer,
             shares=self._shares,
-            large_requests=large,
+            parse_large=None if pieces is None else pieces.parsed,
         )
 
     def _remoting_calls(self, settings: NamesrvSettings, administration: Administration) -> Calls:

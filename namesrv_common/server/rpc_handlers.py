@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -21,7 +21,7 @@ from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_
 from namesrv_common.grpc_errors import ErrorTable, RichError
 from namesrv_common.server.call_metrics import BeginOfCall, CallObserver
 
-# The admission of a call before it is answered: a gate, and memory. By default both are open.
+# The admission of a call before it is answered, and of the memory for its requests. By default both are open.
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -46,23 +46,22 @@ class Gate:
         """A context that ends with Refused once the caller loses the right. The call has just entered."""
         return NO_LIMIT
 
-    def leave(self, entered: Any) -> None:
-        """A call that entered has ended."""
-
-    def has_room(self) -> bool:
-        """Whether ``enter`` has memory for every caller now."""
-        return True
-
-
-class Memory:
-    """Bounds the bytes of all requests under way; this one is for small requests, which need no bound."""
-
     def take(self, entered: Any, size: int) -> int:  # noqa: ARG002 - for others
-        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
+        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none.
+
+        Small requests need no bound: it returns 0 for them.
+        """
         return 0
 
     def give_back(self, entered: Any, taken: int) -> None:
         """Gives back what ``take`` returned."""
+
+    def leave(self, entered: Any) -> None:
+        """A call that entered has ended."""
+
+    def has_room(self) -> bool:
+        """Whether ``enter`` has a share for every caller now."""
+        return True
 
 
 # Services are composed of parts: objects with a method of the same name for each call that they answer.
@@ -159,28 +158,6 @@ def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
     raise Waited("a call that is answered at once goes on waiting")
 
 
-# Large requests: parsed one after another, so that other calls run in between.
-
-MessageT = TypeVar("MessageT", bound=Message)
-
-
-class LargeRequests:
-    """Parses requests whose memory was taken; this one parses one whole request in each iteration of the event loop.
-
-    A registration of 10,000 topics takes a millisecond, and after a restart all brokers send theirs at once.
-    """
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-
-    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:  # noqa: ARG002 - for others
-        """Returns the request of a call as a message. Raises DecodeError."""
-        async with self._turn:
-            parsed = message.FromString(request)
-            await asyncio.sleep(0)
-            return parsed
-
-
 # Handlers of calls: admission, parsing, errors and encoding, the same for every call, program and engine.
 #
 # Requests are parsed here and not by the engine, so that malformed ones get the name server's error. Answers may be
@@ -192,6 +169,9 @@ MAX_STREAM_REQUEST_BYTES = 4 * 1024
 CUT_SECONDS = 1.0
 """How long the error of a stream may take to leave; a reader that reads nothing gets it when it reads on."""
 
+ParseLarge = Callable[[type[Message], bytes, Context], Awaitable[Message]]
+"""Parses a request and lets other calls run in between. Raises DecodeError."""
+
 
 class CallHandlers:
     """Makes the handlers of a server's calls; one for the whole server."""
@@ -202,8 +182,7 @@ class CallHandlers:
         slow_reader_seconds: float,
         *,
         gate_of: Callable[[MethodDescriptor], Gate] = lambda _: Gate(),
-        memory: Memory | None = None,
-        large_requests: LargeRequests | None = None,
+        parse_large: ParseLarge | None = None,
         observers: Sequence[CallObserver] = (),
         max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf,
         large_streams: Collection[str] = (),
@@ -213,8 +192,7 @@ class CallHandlers:
         Args:
             slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
             gate_of: The gate of each call of the contract.
-            memory: Bounds the requests under way. None means no bound.
-            large_requests: Parses those that the memory counts. By default the event loop does.
+            parse_large: Parses requests whose memory the gate counts. By default the event loop does.
             max_request_bytes: Largest request of each call, where an engine has one limit for the whole server.
             large_streams: Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``.
         """
@@ -223,9 +201,8 @@ class CallHandlers:
         self._failures = failures
         self._slow_reader_seconds = slow_reader_seconds
         self._gate_of = gate_of
-        self._memory = memory or Memory()
         self._observers = observers
-        self._large_requests = large_requests or LargeRequests()
+        self._parse_large = parse_large
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
         """Adds those calls of a service that its parts answer to a server of any engine."""
@@ -250,10 +227,10 @@ class CallHandlers:
             method,
             GetMessageClass(method.input_type),
             most_bytes,
-            None if is_inline else self._large_requests,
+            is_inline,
+            self._parse_large,
             getattr(part, method.name),
             gate,
-            self._memory,
             self._failures,
             [observer for observer in observers if observer is not None],
         )
@@ -270,11 +247,10 @@ class _Answering(NamedTuple):
     method: MethodDescriptor
     message: type[Message]
     most_bytes: float
-    large_requests: LargeRequests | None
-    """Parses large requests of all calls. None: the call is answered inline, and its requests are parsed at once."""
+    is_inline: bool
+    parse_large: ParseLarge | None
     behaviour: Behaviour
     gate: Gate
-    memory: Memory
     failures: Failures
     observers: Sequence[BeginOfCall]
 
@@ -305,18 +281,17 @@ class _Call:
         gate = self._answering.gate
         self._caller = gate.enter(self._context)
         self._has_entered = True
-        is_inline = self._answering.large_requests is None
-        return NO_LIMIT if is_inline else gate.while_allowed(self._caller, self._context)
+        return NO_LIMIT if self._answering.is_inline else gate.while_allowed(self._caller, self._context)
 
     async def parsed(self, request: bytes) -> Any:
         """Returns a request as a message."""
         of, caller, context = self._answering, self._caller, self._context
         if len(request) > of.most_bytes:
             raise limit_exceeded("bytes of the request", len(request), int(of.most_bytes))
-        self._taken = of.memory.take(caller, len(request))
+        self._taken = of.gate.take(caller, len(request))
         # No name for the parsed request: if this fails, it must not be held until the answer has left.
-        if self._taken and of.large_requests is not None:
-            return of.gate.checked(caller, await of.large_requests.parsed(of.message, request, context), context)
+        if self._taken and of.parse_large is not None and not of.is_inline:
+            return of.gate.checked(caller, await of.parse_large(of.message, request, context), context)
         return of.gate.checked(caller, of.message.FromString(request), context)
 
     async def all_parsed(self) -> AsyncIterator[Any]:
@@ -332,7 +307,8 @@ class _Call:
     def give_back(self) -> None:
         """Gives the memory of the present request back."""
         taken, self._taken = self._taken, 0
-        self._answering.memory.give_back(self._caller, taken)
+        if taken:
+            self._answering.gate.give_back(self._caller, taken)
 
     async def fail(self, error: BaseException) -> NoReturn:
         """Ends the call with an error."""
