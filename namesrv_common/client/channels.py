@@ -40,15 +40,16 @@ class RenewedChannel:
     """
 
     def __init__(
-        self, connect: Callable[[], tuple[int, Any]], generation: Callable[[], int], token: Token = lambda: None
+        self, connect: Callable[[Any], Any], credentials: Callable[[], tuple[int, Any]], token: Token = lambda: None
     ) -> None:
-        """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
+        """Takes how a connection is made, and its credentials in force with their generation."""
         self._connect = connect
-        self._generation_in_force = generation
+        self._credentials = credentials
         self._token = token
         self._lock = threading.Lock()
         self._closed = False
-        self._generation, self._channel = connect()
+        self._generation, in_force = credentials()
+        self._channel = connect(in_force)
 
     def close(self, *grace: float | None) -> Any:
         """Closes the connection in force and ends its calls. Await it with asyncio."""
@@ -63,10 +64,11 @@ class RenewedChannel:
         self.close()
 
     def _in_force(self) -> Any:
-        generation = self._generation_in_force()
+        generation, credentials = self._credentials()
         with self._lock:
-            if generation != self._generation and not self._closed:
-                self._generation, self._channel = self._connect()
+            if generation > self._generation and not self._closed:
+                self._channel = self._connect(credentials)
+                self._generation = generation
             return self._channel
 
     def _calls(self, kind: str, *args: Any, **options: Any) -> Callable[..., Any]:
@@ -176,27 +178,6 @@ class ClientFiles:
         if (self.certificate is None) != (self.key is None):
             raise CertificateError("a certificate needs its key, and a key its certificate")
 
-    @classmethod
-    def of(
-        cls,
-        authorities: Path | None,
-        certificate: Path | None = None,
-        key: Path | None = None,
-        token: Path | None = None,
-        server_name: str | None = None,
-    ) -> ClientFiles | None:
-        """The files that some settings name; None, which means no TLS, if all settings are left out.
-
-        Raises:
-            CertificateError: Files are there, but not the authorities to check servers with: a token would travel
-                readable.
-        """
-        if authorities is not None:
-            return cls(authorities, certificate, key, token, server_name)
-        if certificate or key or token or server_name:
-            raise CertificateError("a certificate, key, token or server name is for TLS: that needs tls_ca, too")
-        return None
-
 
 class ClientSecurity:
     """Credentials of a client, for any number of connections. Thread-safe.
@@ -229,17 +210,13 @@ class ClientSecurity:
         return None if pair is None else pair.validity
 
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
-        """The credentials as the files are now, and how often they have changed."""
+        """How often the credentials have changed, looked up in microseconds, and the credentials in force."""
         generation, (credentials, _) = self._credentials.refreshed_within(LOOK_SECONDS)
         return generation, credentials
 
     def token(self) -> str | None:
         """The token as its file is now; None if none is sent."""
         return None if self._token is None else self._token.refreshed_within(LOOK_SECONDS)[1]
-
-    def generation(self) -> int:
-        """How often the credentials have changed, looked up in microseconds."""
-        return self._credentials.refreshed_within(LOOK_SECONDS)[0]
 
     def _load(self) -> tuple[grpc.ChannelCredentials, KeyPair | None]:
         files = self.files
@@ -281,11 +258,10 @@ def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Client
     if security is None:
         return api.insecure_channel(target, options=options)
 
-    def connect() -> tuple[int, Any]:
-        generation, credentials = security.credentials()
-        return generation, api.secure_channel(target, credentials, options=(*options, *security.options))
+    def connect(credentials: grpc.ChannelCredentials) -> Any:
+        return api.secure_channel(target, credentials, options=(*options, *security.options))
 
-    return RenewedChannel(connect, security.generation, security.token)
+    return RenewedChannel(connect, security.credentials, security.token)
 
 
 # A health check of a gRPC server, as a container's HEALTHCHECK runs it.

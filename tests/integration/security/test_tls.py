@@ -293,9 +293,9 @@ async def test_a_blocking_client_closes_connections_that_are_out_of_date(
             first = _open_files()
             for _ in range(50):
                 security.change()
-                security.generation()
+                security.credentials()
                 assert say(b"unary", timeout=20) == b"unary"
-            assert security.generation() > 40
+            assert security.credentials()[0] > 40
             eventually(_open_files, lambda files: files <= first + MAX_MORE_FILES)
             assert stream.is_active()
             stream.cancel()
@@ -314,9 +314,9 @@ async def test_an_asyncio_client_closes_connections_that_are_out_of_date(
     first = _open_files()
     for _ in range(50):
         security.change()
-        security.generation()
+        security.credentials()
         assert await say(b"unary", timeout=20) == b"unary"
-    assert security.generation() > 40
+    assert security.credentials()[0] > 40
     await asyncio.to_thread(eventually, _open_files, lambda files: files <= first + MAX_MORE_FILES)
     assert not stream.done()
     await connection.close(None)

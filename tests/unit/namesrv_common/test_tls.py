@@ -158,15 +158,6 @@ def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: s
         read_token(path)
 
 
-def test_nothing_at_all_is_no_tls_and_a_token_alone_is_refused() -> None:
-    assert ClientFiles.of(None) is None
-    for alone in ({"token": Path("t")}, {"server_name": "x"}, {"certificate": Path("c"), "key": Path("k")}):
-        with pytest.raises(CertificateError, match="needs tls_ca"):
-            ClientFiles.of(None, **alone)
-    with pytest.raises(CertificateError, match="needs its key"):
-        ClientFiles.of(Path("ca"), Path("c"))
-
-
 def test_files_that_cannot_be_used_are_told_at_once(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     a, b = authority.sign("a"), authority.sign("b")
@@ -174,6 +165,8 @@ def test_files_that_cannot_be_used_are_told_at_once(tmp_path: Path) -> None:
     for files in (ClientFiles(a.key), ClientFiles(authority.path, a.certificate, b.key)):
         with pytest.raises(CertificateError):
             ClientSecurity(files)
+    with pytest.raises(CertificateError, match="needs its key"):
+        ClientFiles(authority.path, a.certificate)
     with pytest.raises(CertificateError, match="No such file"):
         ClientSecurity(ClientFiles(authority.path, token=tmp_path / "gone"))
 
@@ -234,22 +227,22 @@ def test_files_on_a_disk_that_hangs_hold_up_no_calls(authority: Authority, monke
     token.write_text("second")
     authority.path.write_bytes(authority.path.read_bytes() * 2)
     for _ in range(5):
-        assert (security.token(), security.generation()) == ("first", 1)
+        assert (security.token(), security.credentials()[0]) == ("first", 1)
     disk.set()
-    eventually(lambda: (security.token(), security.generation()), lambda seen: seen == ("second", 2))
+    eventually(lambda: (security.token(), security.credentials()[0]), lambda seen: seen == ("second", 2))
 
 
 def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
     connections = iter([Connection("old"), OSError("planted"), Connection("new")])
     generation = 1
 
-    def connect() -> tuple[int, grpc.Channel]:
+    def connect(_credentials: object) -> Connection:
         made = next(connections)
         if isinstance(made, OSError):
             raise made
-        return generation, cast(grpc.Channel, made)
+        return made
 
-    channel = RenewedChannel(connect, lambda: generation)
+    channel = RenewedChannel(connect, lambda: (generation, None))
     ask = channel.unary_unary("/a.B/C")
     assert ask() == "old"
     generation = 2
@@ -259,7 +252,7 @@ def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
 
 
 def test_the_first_call_after_close_raises_and_does_not_end_the_process() -> None:
-    channel = RenewedChannel(lambda: (1, grpc.insecure_channel("127.0.0.1:1")), lambda: 1)
+    channel = RenewedChannel(lambda _: grpc.insecure_channel("127.0.0.1:1"), lambda: (1, None))
     stub = RouteServiceStub(cast(grpc.Channel, channel))
     channel.close()
     with pytest.raises(ValueError, match="closed channel"):
