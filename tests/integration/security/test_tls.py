@@ -20,7 +20,7 @@ from namesrv_api.v1 import admin_service_pb2
 from broker_agent.listener import SERVICE_NAME
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health, open_aio_channel, open_channel
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.tls.listener_tls import ListenerFiles, ListenerTls
+from namesrv_common.tls.listener_tls import ListenerTls
 from route_client import ClientSettings, RouteClient, TopicNotFoundError
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
@@ -250,7 +250,7 @@ async def _listen(request: bytes, _context: Any) -> AsyncIterator[bytes]:
 
 @pytest.fixture
 async def endpoint(authority: Authority) -> AsyncIterator[Endpoint]:
-    tls = ListenerTls(ListenerFiles(*authority.sign_server(), authority.path))
+    tls = ListenerTls(*authority.sign_server(), authority.path)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     handlers = {
         "Say": grpc.unary_unary_rpc_method_handler(_say),
