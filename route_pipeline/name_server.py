@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random
 
 from namesrv_common.client.channels import ConnectionSettings
-from namesrv_common.client.namesrv_client import NamesrvClient, RequestT, ResponseT, Streaming
+from namesrv_common.client.namesrv_client import NamesrvClient, RequestT, ResponseT
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_pipeline.options import Connecting
@@ -143,7 +144,9 @@ class Connection:
         with self._failures(self._client.timeout_seconds):
             return method(request)
 
-    def stream(self, method: Streaming[RequestT, ResponseT], request: RequestT) -> Generator[ResponseT, None, None]:
+    def stream(
+        self, method: Callable[..., grpc.CallIterator[ResponseT]], request: Message
+    ) -> Generator[ResponseT, None, None]:
         """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError."""
         with self._failures(self.total_seconds):
             yield from self._client.stream(method, request, self.total_seconds)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -19,10 +18,6 @@ from namesrv_common.grpc_errors import CallError, FailedCall, RichError
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
-SentT = TypeVar("SentT")
-SentT_contra = TypeVar("SentT_contra", contravariant=True)
-ReceivedT = TypeVar("ReceivedT", bound=Message)
-
 
 PLAIN = ConnectionSettings()
 """For a call now and then: all is left to gRPC."""
@@ -47,28 +42,12 @@ def check_count(endpoint: Endpoint, what: str, count: int, limit: int) -> None:
         raise _too_much(endpoint, f"{count:,} {what} so far, over the limit of {limit:,}")
 
 
-@contextmanager
-def _bounds(endpoint: Endpoint) -> Iterator[None]:
-    try:
-        yield
-    except ResponseTooLarge as error:
-        raise _too_much(endpoint, str(error)) from error
-
-
 def _too_much(endpoint: Endpoint, problem: str) -> CallError:
     # The code of a server that breaks the contract: another one is asked.
     return CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, f"sends too much: {problem}"))
 
 
 Metadata = tuple[tuple[str, str], ...]
-
-
-class Streaming(Protocol[SentT_contra, ReceivedT]):
-    """A call of a stub that answers with a stream."""
-
-    def __call__(
-        self, sent: SentT_contra, /, *, timeout: float | None, metadata: Metadata
-    ) -> grpc.CallIterator[ReceivedT]: ...
 
 
 class Client:
@@ -102,7 +81,7 @@ class Client:
         """For stubs, whose calls with one answer get the client's timeout and metadata."""
 
     def stream(
-        self, method: Streaming[SentT, ResponseT], sent: SentT, timeout_seconds: float | None
+        self, method: Callable[..., grpc.CallIterator[ResponseT]], sent: object, timeout_seconds: float | None
     ) -> Generator[ResponseT, None, None]:
         """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
 
@@ -115,8 +94,7 @@ class Client:
         try:
             for answer in call:
                 if budget is not None:
-                    with _bounds(self.endpoint):
-                        budget.take(answer.ByteSize(), rows_in(answer))
+                    self._count(answer, budget)
                 yield answer
         except grpc.RpcError as error:
             raise _failure(self.endpoint, error) from error
@@ -133,12 +111,17 @@ class Client:
             answer = method(request)
             count += 1
             check_count(self.endpoint, f"pages of {name}", count, MAX_PAGES)
-            with _bounds(self.endpoint):
-                budget.take(answer.ByteSize(), rows_in(answer))
+            self._count(answer, budget)
             yield answer
             asked.page_token = cast("Any", answer).next_page_token
             if not asked.page_token:
                 return
+
+    def _count(self, answer: Message, budget: ResponseBudget) -> None:
+        try:
+            budget.take(answer.ByteSize(), rows_in(answer))
+        except ResponseTooLarge as error:
+            raise _too_much(self.endpoint, str(error)) from error
 
     def close(self) -> None:
         self._connection.close()
