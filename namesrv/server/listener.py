@@ -27,9 +27,8 @@ from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.process.shutdown import in_daemon_thread
-from namesrv_common.process.systemd import listeners_handed_over
+from namesrv_common.process.systemd import check_bindable, listeners_handed_over
 from namesrv_common.server.call_metrics import CallObserver
-from namesrv_common.server.grpcio_server import check_bindable
 from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
 from namesrv_common.server.health_service import HealthService, ShareGate
 from namesrv_common.server.open_calls import OpenCalls
@@ -127,7 +126,7 @@ def add_services(
         gate_of=lambda _: gate,
         max_request_bytes=lambda _: MAX_MESSAGE_BYTES,
     )
-    health.add_to(server, of_health)
+    of_health.add_service(server, HEALTH_SERVICE, (health,))
     names = [service.full_name for service in SERVICES]
     add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
 

@@ -1,4 +1,4 @@
-"""Sockets that systemd hands to a service, states that it reports, and its reload: sd_listen_fds(3), sd_notify(3)."""
+"""Sockets to listen with, bound here or by systemd, and states that systemd is told: sd_listen_fds(3), sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,25 @@ WATCHDOG_MESSAGES = 4
 """Messages within the time after which systemd takes a service for stalled: one that comes late does no harm."""
 
 _log = structlog.get_logger(__name__)
+
+
+def bound_socket(listen: Endpoint) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        OSError: The port is in use, or the address is not this machine's; the text says which.
+    """
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    try:
+        return socket.create_server(listen, family=family)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        raise OSError(f"cannot listen on {listen}: {reason}") from error
+
+
+def check_bindable(listen: Endpoint) -> None:
+    """Binds once without gRPC, whose engines write lines of their own and do not say what is wrong. Raises OSError."""
+    bound_socket(listen).close()
 
 
 def listeners_handed_over(
