@@ -18,8 +18,6 @@ _log = structlog.get_logger(__name__)
 STEP_SECONDS = 5.0
 """Deadline of a step that has none of its own, well above what it takes."""
 
-Sleep = Callable[[float], Awaitable[None]]
-
 
 # Threads for calls that may hang, such as a disk's: the process ends without waiting for them.
 
@@ -87,31 +85,17 @@ class DaemonExecutor(Executor):
 # Steps of a shutdown. A step that fails or hangs is logged, and the next one runs.
 
 
-async def run_step(
-    name: str, step: Awaitable[object], seconds: float = STEP_SECONDS, sleep: Sleep = asyncio.sleep
-) -> None:
-    """Runs a step of a shutdown, and cancels it at its deadline. Raises nothing that the step raises."""
+async def run_step(name: str, step: Awaitable[Any], seconds: float = STEP_SECONDS) -> None:
+    """Runs a step, and cancels it at its deadline. Raises nothing that the step raises."""
     work = asyncio.ensure_future(step)
     try:
-        if await _have_ended({work}, seconds, sleep):
+        ended, _ = await asyncio.wait({work}, timeout=seconds)
+        if ended:
             _log_failure(name, work)
         else:
             _log_timeout(name, seconds)
     finally:
         work.cancel()  # is not awaited: a step may ignore it
-
-
-async def _have_ended(works: set[asyncio.Future[Any]], seconds: float, sleep: Sleep) -> bool:
-    ends = asyncio.ensure_future(asyncio.wait(works)) if works else None
-    deadline = asyncio.ensure_future(sleep(seconds))
-    try:
-        if ends is not None:
-            await asyncio.wait({ends, deadline}, return_when=asyncio.FIRST_COMPLETED)
-        return all(work.done() for work in works)
-    finally:
-        deadline.cancel()
-        if ends is not None:
-            ends.cancel()
 
 
 async def in_daemon_thread(name: str, call: Callable[[], object]) -> None:
@@ -167,10 +151,10 @@ class Background:
         task.add_done_callback(self._on_end)
         return task
 
-    async def run_until(self, stop: asyncio.Event, sleep: Sleep = asyncio.sleep) -> None:
+    async def run_until(self, stop: asyncio.Event, end_seconds: float = STEP_SECONDS) -> None:
         """Waits until the event is set or a task fails, and cancels all tasks. Raises a group of their failures.
 
-        Tasks that do not end within ``STEP_SECONDS`` are logged and left behind.
+        Tasks that do not end within ``end_seconds`` are logged and left behind.
         """
         ends = {asyncio.ensure_future(event.wait()) for event in (stop, self._has_failed)}
         try:
@@ -179,10 +163,11 @@ class Background:
             tasks = set(self._tasks)
             for task in (*ends, *tasks):
                 task.cancel()
-            await _have_ended(set(tasks), STEP_SECONDS, sleep)
+            if tasks:
+                await asyncio.wait(tasks, timeout=end_seconds)
             for task in tasks:
                 if not task.done():
-                    _log_timeout(str(task.get_coro()), STEP_SECONDS)
+                    _log_timeout(str(task.get_coro()), end_seconds)
         if self._failures:
             raise BaseExceptionGroup("background work failed", self._failures)
 
