@@ -13,7 +13,7 @@ import structlog
 
 from broker_agent.errors import AgentError
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, UnknownParts
-from namesrv_common.files.regular_files import is_damaged, open_regular, read_as_it_is
+from namesrv_common.files.regular_files import is_damaged, read_at_most
 from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -43,8 +43,7 @@ def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool 
         BrokenTopics: Likewise.
     """
     try:
-        with open_regular(path) as stream:
-            content = read_as_it_is(stream, MAX_FILE_BYTES)
+        content = read_at_most(path, MAX_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BrokenTopics(f"{path}: {error.strerror}") from error
     except OSError as error:
