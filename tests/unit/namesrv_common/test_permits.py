@@ -6,6 +6,8 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from namesrv_common.server.permits import (
     Permits,
     PermitsError,
     Principal,
-    bearer_token,
+    of_token,
     read_permits,
 )
 from tests.support.refusals import refuses
@@ -67,21 +69,29 @@ def test_what_is_not_known_is_nobody(permits: Permits) -> None:
         assert permits.of_token(token) is None
 
 
+def shown(*authorizations: str) -> Any:
+    """A call with these values of ``authorization``."""
+    metadata = [("other", "Bearer secret"), *(("authorization", value) for value in authorizations)]
+    return SimpleNamespace(invocation_metadata=lambda: metadata)
+
+
+def test_a_call_shows_its_token_after_a_scheme_in_any_case_or_none(permits: Permits) -> None:
+    for value in ("Bearer secret", "bEARER secret"):
+        assert of_token(shown(value), permits) is permits.of_token("secret")
+    assert of_token(shown(), permits) is None
+
+
 @pytest.mark.parametrize(
-    ("authorization", "token"),
+    "values",
     [
-        ("Bearer secret", "secret"),
-        ("bEARER secret", "secret"),
-        ("Bearer  secret", " secret"),
-        ("Bearer ", ""),
-        ("Bearer", ""),
-        ("Bearer\tsecret", None),
-        ("Basic secret", None),
-        ("", None),
+        *(("Bearer  secret",), ("Bearer secret ",), ("Bearer ",), ("Bearer",), ("Bearer\tsecret",)),
+        *(("Basic secret",), ("secret",), ("",), ("Bearer secret", "Bearer secret")),
     ],
 )
-def test_a_bearer_token_is_all_that_follows_one_space(authorization: str, token: str | None) -> None:
-    assert bearer_token(authorization) == token
+def test_a_token_in_another_form_is_refused_and_not_repeated(permits: Permits, values: tuple[str, ...]) -> None:
+    with refuses(CommonReason.NOT_AUTHENTICATED) as refused:
+        of_token(shown(*values), permits)
+    assert "secret" not in refused.value.text
 
 
 def test_what_is_not_granted_is_denied(permits: Permits) -> None:
