@@ -201,25 +201,7 @@ def test_the_text_of_a_defect_is_for_the_log_alone(failures: Failures) -> None:
 
 
 @both
-async def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
-    begun = asyncio.Event()
-
-    async def work() -> Any:
-        begun.set()
-        await asyncio.Event().wait()
-
-    world, reader = World(failures, work), Reader()
-    call = asyncio.create_task(world.check(reader))
-    await begun.wait()
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    assert reader.error is None
-    assert (world.tally.inside, world.tally.taken) == (0, 0)
-    assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
-
-
-def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
+def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
     async def run() -> weakref.ref[Reader]:
         begun = asyncio.Event()
 
@@ -227,16 +209,20 @@ def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        reader = Reader()
-        call = asyncio.create_task(World(OF_NAME_SERVER, work).check(reader))
+        world, reader = World(failures, work), Reader()
+        call = asyncio.create_task(world.check(reader))
         await begun.wait()
         call.cancel()
         await asyncio.wait([call])
+        assert call.cancelled()
+        assert reader.error is None
+        assert (world.tally.inside, world.tally.taken) == (0, 0)
+        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
         return weakref.ref(reader)
 
     gc.disable()
     try:
-        assert asyncio.run(run())() is None
+        assert asyncio.run(run())() is None, "it waits for the garbage collector"
     finally:
         gc.enable()
 
