@@ -21,7 +21,6 @@ from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.secured.agents import agent_flags, give_agent_its_address
 from tests.support.secured.fleet import CALLERS, LIVE_SECONDS, Place, connected, outcome
 
 OWN_TOPICS = ("--topics-mode", "own")
@@ -38,8 +37,8 @@ def namesrv() -> Iterator[NamesrvProcess]:
 
 def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
     """The flags of an agent of a kind."""
-    give_agent_its_address(place)
-    pair = agent_flags(place, "broker")[2:]
+    place.give_agent_its_address()
+    pair = place.agent_flags("broker")[2:]
     return {"TLS": pair, "token": pair, "mTLS": (*pair, "--tls-client-ca", str(place.authority.path))}[kind]
 
 
@@ -146,10 +145,10 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
 def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place, tmp_path: Path, kind: str) -> None:
-    give_agent_its_address(place)
+    place.give_agent_its_address()
     token, ca = str(place.tokens["broker"]), ("--tls-client-ca", str(place.authority.path))
     shown = ("--token-file", token, "--master-token-file", token) if kind == "token" else ()
-    flags = (*agent_flags(place, "broker"), *shown, "--permits-file", str(place.permits))
+    flags = (*place.agent_flags("broker"), *shown, "--permits-file", str(place.permits))
     with NamesrvProcess(*place.flags(kind)) as secured:
         master_flags = (*flags, *(ca if kind == "mTLS" else ()), "--ha-server-addr", "127.0.0.1:10912")
         with secured_agent(secured, place, tmp_path, *master_flags) as master:
