@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -89,11 +89,8 @@ async def run_step(name: str, step: Awaitable[Any], seconds: float = STEP_SECOND
     """Runs a step, and cancels it at its deadline. Raises nothing that the step raises."""
     work = asyncio.ensure_future(step)
     try:
-        ended, _ = await asyncio.wait({work}, timeout=seconds)
-        if ended:
-            _log_failure(name, work)
-        else:
-            _log_timeout(name, seconds)
+        await asyncio.wait({work}, timeout=seconds)
+        _log_end(name, work, seconds)
     finally:
         work.cancel()  # is not awaited: a step may ignore it
 
@@ -109,28 +106,20 @@ async def in_daemon_thread(name: str, call: Callable[[], object]) -> None:
 
 def run_blocking_step(name: str, step: Callable[[], object], seconds: float = STEP_SECONDS) -> None:
     """Runs a step in a daemon thread, and leaves it behind at its deadline. Raises nothing that the step raises."""
-    work = threading.Thread(target=_logging_failure, args=(name, step), name=f"stop-{name}", daemon=True)
-    work.start()
-    work.join(seconds)
-    if work.is_alive():
-        _log_timeout(name, seconds)
+    executor = DaemonExecutor(1, f"stop-{name}")
+    work = executor.submit(step)
+    executor.shutdown(wait=False)
+    wait({work}, seconds)
+    _log_end(name, work, seconds)
 
 
-def _logging_failure(name: str, step: Callable[[], object]) -> None:
-    try:
-        step()
-    except Exception:  # noqa: BLE001 - the next steps must run
-        _log.exception("shutdown_step_failed", step=name)
-
-
-def _log_failure(name: str, work: asyncio.Future[Any]) -> None:
+def _log_end(name: str, work: asyncio.Future[Any] | Future[Any], seconds: float) -> None:
+    if not work.done():
+        _log.error("shutdown_step_timed_out", step=name, seconds=seconds)
+        return
     error = asyncio.CancelledError() if work.cancelled() else work.exception()
     if error is not None:
         _log.error("shutdown_step_failed", step=name, exc_info=error)
-
-
-def _log_timeout(name: str, seconds: float) -> None:
-    _log.error("shutdown_step_timed_out", step=name, seconds=seconds)
 
 
 # Background work of a program with an event loop.
@@ -167,7 +156,7 @@ class Background:
                 await asyncio.wait(tasks, timeout=end_seconds)
             for task in tasks:
                 if not task.done():
-                    _log_timeout(str(task.get_coro()), end_seconds)
+                    _log_end(str(task.get_coro()), task, end_seconds)
         if self._failures:
             raise BaseExceptionGroup("background work failed", self._failures)
 
