@@ -55,32 +55,16 @@ def test_validity_is_that_of_the_first_certificate_of_a_chain(authority: Authori
 
 
 def test_what_is_wrong_with_a_validity_is_said() -> None:
-    now = dt.datetime(2030, 1, 2, tzinfo=dt.UTC)
-    first = validity_of_days(now, -1, 1)
-    assert first.problem(now) is None
-    assert validity_of_days(now, -2, -1).problem(now) == "expired at 2030-01-01 00:00:00 UTC"
-    assert validity_of_days(now, 1, 2).problem(now) == "is not valid before 2030-01-03 00:00:00 UTC"
+    begins, ends = dt.datetime(2030, 1, 2, tzinfo=dt.UTC), dt.datetime(2030, 1, 4, tzinfo=dt.UTC)
+    validity = Validity(begins, ends)
+    assert validity.problem(begins + DAY) is None
+    assert validity.problem(begins - DAY) == "is not valid before 2030-01-02 00:00:00 UTC"
+    assert validity.problem(ends + DAY) == "expired at 2030-01-04 00:00:00 UTC"
 
 
-def validity_of_days(now: dt.datetime, begins: int, ends: int) -> Validity:
-    return Validity(now + begins * DAY, now + ends * DAY)
-
-
-def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
-    a, b = authority.sign("a"), authority.sign("b")
-    with pytest.raises(CertificateError, match=r"b\.key: the key does not belong to the certificate .*a\.pem"):
-        read_key_pair(a.certificate, b.key)
-
-
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(authority: Authority) -> None:
-    pair = authority.sign("a")
-    encrypt(pair.key)
-    with pytest.raises(CertificateError, match=r"a\.key: the key is encrypted"):
-        read_key_pair(*pair)
-
-
-def test_files_that_are_none_of_the_kind_are_refused_by_name(authority: Authority, tmp_path: Path) -> None:
-    pair = authority.sign("a")
+def test_files_that_are_no_pair_are_refused_by_name_without_a_question(authority: Authority, tmp_path: Path) -> None:
+    pair, other, secret = authority.sign("a"), authority.sign("b"), authority.sign("c")
+    encrypt(secret.key)
     (text := tmp_path / "text").write_text("no certificate")
     (large := tmp_path / "large").write_bytes(b" " * (MAX_FILE_BYTES + 1))
     for certificate, key, problem in (
@@ -90,6 +74,8 @@ def test_files_that_are_none_of_the_kind_are_refused_by_name(authority: Authorit
         (tmp_path, pair.key, "Is a directory"),
         (Path("a\0b"), pair.key, r"^'a.x00b': embedded null byte$"),
         (pair.certificate, large, f"large: is larger than {MAX_FILE_BYTES}"),
+        (pair.certificate, other.key, r"b\.key: the key does not belong to the certificate .*a\.pem"),
+        (*secret, r"c\.key: the key is encrypted"),
     ):
         with pytest.raises(CertificateError, match=problem):
             read_key_pair(certificate, key)
