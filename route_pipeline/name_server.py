@@ -105,6 +105,22 @@ def cold_error(
     return ColdError(f"name server {namesrv} at {endpoint} is warming up, so brokers and topics may be missing: {hint}")
 
 
+class _Security:
+    """The certificates and the token that a reader's options name, as they were when the options were read."""
+
+    options = ()
+
+    def __init__(self, connecting: Connecting) -> None:
+        shown = connecting.authorities, connecting.key, connecting.certificate
+        self._credentials, self._token = grpc.ssl_channel_credentials(*shown), connecting.token
+
+    def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
+        return 1, self._credentials
+
+    def token(self) -> str | None:
+        return self._token
+
+
 class Connection:
     """A connection to one name server."""
 
@@ -123,11 +139,8 @@ class Connection:
             endpoint,
             # For a small call: a few attempts to connect, and the pauses between them.
             min(connecting.total_seconds, 10 + 4 * connecting.connect_seconds),
+            _Security(connecting) if connecting.tls else None,
             settings=settings,
-            credentials=grpc.ssl_channel_credentials(connecting.authorities, connecting.key, connecting.certificate)
-            if connecting.tls
-            else None,
-            metadata=(("authorization", f"Bearer {connecting.token}"),) if connecting.token else (),
         )
         self.route = self._client.route
         self.stream_snapshot: grpc.UnaryStreamMultiCallable[

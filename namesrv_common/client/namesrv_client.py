@@ -11,7 +11,7 @@ from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
-from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_channel, with_common
+from namesrv_common.client.channels import ConnectionSettings, Security, open_channel
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, FailedCall, RichError
@@ -47,9 +47,6 @@ def _too_much(endpoint: Endpoint, problem: str) -> CallError:
     return CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, f"sends too much: {problem}"))
 
 
-Metadata = tuple[tuple[str, str], ...]
-
-
 class Client:
     """A connection to a server. Calls of stubs over ``channel``, and the methods here, raise CallError."""
 
@@ -57,28 +54,21 @@ class Client:
         self,
         endpoint: Endpoint,
         timeout_seconds: float,
-        security: ClientSecurity | None = None,
+        security: Security | None = None,
         *,
         settings: ConnectionSettings = PLAIN,
-        credentials: grpc.ChannelCredentials | None = None,
-        metadata: Metadata = (),
     ) -> None:
         """Connects at the first call.
 
         Args:
             timeout_seconds: Time for one call with one answer.
-            security: Certificates and authorities, from files that are read again. None means no TLS.
-            credentials: Instead of security: what to show and check, where there are no files.
+            security: Certificates, authorities and token. None means no TLS.
         """
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
-        self._metadata = metadata
-        if credentials is None:
-            self._connection = open_channel(endpoint, settings.options, security)
-        else:
-            self._connection = grpc.secure_channel(str(endpoint), credentials, with_common(settings.options))
-        self.channel = cast("grpc.Channel", _Calls(self._connection, endpoint, timeout_seconds, metadata))
-        """For stubs, whose calls with one answer get the client's timeout and metadata."""
+        self._connection = open_channel(endpoint, settings.options, security)
+        self.channel = cast("grpc.Channel", _Calls(self._connection, endpoint, timeout_seconds))
+        """For stubs, whose calls with one answer get the client's timeout."""
 
     def stream(
         self, method: Callable[..., grpc.CallIterator[ResponseT]], sent: object, timeout_seconds: float | None
@@ -89,7 +79,7 @@ class Client:
             sent: The request, or an iterator of requests.
             timeout_seconds: Time for the whole stream. None means no limit.
         """
-        call = method(sent, timeout=timeout_seconds, metadata=self._metadata)
+        call = method(sent, timeout=timeout_seconds)
         budget = None if timeout_seconds is None else ResponseBudget(_name_of(sent), STREAM_LIMITS)
         try:
             for answer in call:
@@ -149,20 +139,19 @@ class _Calls:
     An interceptor of gRPC would register each call anew, which ends the process after the channel is closed.
     """
 
-    def __init__(self, channel: grpc.Channel, endpoint: Endpoint, timeout_seconds: float, metadata: Metadata) -> None:
+    def __init__(self, channel: grpc.Channel, endpoint: Endpoint, timeout_seconds: float) -> None:
         self.unary_stream = channel.unary_stream
         self.stream_stream = channel.stream_stream
         self._channel = channel
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
-        self._metadata = metadata
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Callable[[Message], Message]:
         call = self._channel.unary_unary(*args, **kwargs)
 
         def answer(request: Message) -> Message:
             try:
-                return cast("Message", call(request, timeout=self._timeout_seconds, metadata=self._metadata))
+                return cast("Message", call(request, timeout=self._timeout_seconds))
             except grpc.RpcError as error:
                 raise _failure(self._endpoint, error) from error
 

@@ -8,6 +8,7 @@ import ssl
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -222,13 +223,14 @@ def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
     connections = iter([Connection("old"), OSError("planted"), Connection("new")])
     generation = 1
 
-    def connect(_credentials: object) -> Connection:
-        made = next(connections)
+    def connect(_credentials: object) -> Any:
+        made: Any = next(connections)
         if isinstance(made, OSError):
             raise made
         return made
 
-    channel = RenewedChannel(connect, lambda: (generation, None))
+    security: Any = SimpleNamespace(credentials=lambda: (generation, None), token=lambda: None)
+    channel = RenewedChannel(connect, security)
     ask = channel.unary_unary("/a.B/C")
     assert ask() == "old"
     generation = 2
@@ -238,7 +240,8 @@ def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
 
 
 def test_the_first_call_after_close_raises_and_does_not_end_the_process() -> None:
-    channel = RenewedChannel(lambda _: grpc.insecure_channel("127.0.0.1:1"), lambda: (1, None))
+    security: Any = SimpleNamespace(credentials=lambda: (1, None), token=lambda: None)
+    channel = RenewedChannel(lambda _: grpc.insecure_channel("127.0.0.1:1"), security)
     stub = RouteServiceStub(cast(grpc.Channel, channel))
     channel.close()
     with pytest.raises(ValueError, match="closed channel"):
