@@ -173,36 +173,22 @@ ParseLarge = Callable[[type[Message], bytes, Context], Awaitable[Message]]
 """Parses a request and lets other calls run in between. Raises DecodeError."""
 
 
+@dataclass(frozen=True, slots=True)
 class CallHandlers:
     """Makes the handlers of a server's calls; one for the whole server."""
 
-    def __init__(
-        self,
-        failures: Failures,
-        slow_reader_seconds: float,
-        *,
-        gate_of: Callable[[MethodDescriptor], Gate] = lambda _: Gate(),
-        parse_large: ParseLarge | None = None,
-        observers: Sequence[CallObserver] = (),
-        max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf,
-        large_streams: Collection[str] = (),
-    ) -> None:
-        """Takes what differs between servers.
-
-        Args:
-            slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
-            gate_of: The gate of each call of the contract.
-            parse_large: Parses requests whose memory the gate counts. By default the event loop does.
-            max_request_bytes: Largest request of each call, where an engine has one limit for the whole server.
-            large_streams: Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``.
-        """
-        self._max_request_bytes = max_request_bytes
-        self._large_streams = frozenset(large_streams)
-        self._failures = failures
-        self._slow_reader_seconds = slow_reader_seconds
-        self._gate_of = gate_of
-        self._observers = observers
-        self._parse_large = parse_large
+    failures: Failures
+    slow_reader_seconds: float
+    """How long the reader of a stream may take nothing before it is cut."""
+    gate_of: Callable[[MethodDescriptor], Gate] = lambda _: Gate()
+    """The gate of each call of the contract."""
+    parse_large: ParseLarge | None = None
+    """Parses requests whose memory the gate counts. None: the event loop does."""
+    observers: Sequence[CallObserver] = ()
+    max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf
+    """Largest request of each call, where an engine has one limit for the whole server."""
+    large_streams: Collection[str] = ()
+    """Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``."""
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
         """Adds those calls of a service that its parts answer to a server of any engine."""
@@ -216,26 +202,25 @@ class CallHandlers:
         return {method.name: self._handler(method, part) for part in parts for method in methods_of(service, (part,))}
 
     def _handler(self, method: MethodDescriptor, part: object) -> grpc.RpcMethodHandler[Any, Any]:
-        gate = self._gate_of(method)
+        gate = self.gate_of(method)
         is_inline = method.name in getattr(part, "inline_calls", ())
         most_bytes: float = MAX_STREAM_REQUEST_BYTES
-        if not method.server_streaming or method.full_name in self._large_streams:
-            most_bytes = self._max_request_bytes(method)
+        if not method.server_streaming or method.full_name in self.large_streams:
+            most_bytes = self.max_request_bytes(method)
         name = f"{method.containing_service.full_name}/{method.name}"
-        observers = [observer.of(name, streams=method.server_streaming) for observer in self._observers]
+        observers = [observer.of(name, streams=method.server_streaming) for observer in self.observers]
         answering = _Answering(
+            self,
             method,
             GetMessageClass(method.input_type),
             most_bytes,
             is_inline,
-            self._parse_large,
             getattr(part, method.name),
             gate,
-            self._failures,
             [observer for observer in observers if observer is not None],
         )
         if method.server_streaming:
-            stream = _stream(answering, self._slow_reader_seconds)
+            stream = _stream(answering)
             if method.client_streaming:
                 return grpc.stream_stream_rpc_method_handler(stream)
             return grpc.unary_stream_rpc_method_handler(stream)
@@ -244,14 +229,13 @@ class CallHandlers:
 
 
 class _Answering(NamedTuple):
+    handlers: CallHandlers
     method: MethodDescriptor
     message: type[Message]
     most_bytes: float
     is_inline: bool
-    parse_large: ParseLarge | None
     behaviour: Behaviour
     gate: Gate
-    failures: Failures
     observers: Sequence[BeginOfCall]
 
 
@@ -286,12 +270,13 @@ class _Call:
     async def parsed(self, request: bytes) -> Any:
         """Returns a request as a message."""
         of, caller, context = self._answering, self._caller, self._context
+        parse_large = None if of.is_inline else of.handlers.parse_large
         if len(request) > of.most_bytes:
             raise limit_exceeded("bytes of the request", len(request), int(of.most_bytes))
         self._taken = of.gate.take(caller, len(request))
         # No name for the parsed request: if this fails, it must not be held until the answer has left.
-        if self._taken and of.parse_large is not None and not of.is_inline:
-            return of.gate.checked(caller, await of.parse_large(of.message, request, context), context)
+        if self._taken and parse_large is not None:
+            return of.gate.checked(caller, await parse_large(of.message, request, context), context)
         return of.gate.checked(caller, of.message.FromString(request), context)
 
     async def all_parsed(self) -> AsyncIterator[Any]:
@@ -323,8 +308,8 @@ class _Call:
                 finally:
                     # Both lead to this frame by the traceback, and would wait for the garbage collector.
                     del error, task
-            error = self._answering.failures.shutting_down()
-        rich = self._answering.failures.answer(error, self._answering.method.full_name)
+            error = self._answering.handlers.failures.shutting_down()
+        rich = self._answering.handlers.failures.answer(error, self._answering.method.full_name)
         self.code = rich.code
         await self._context.abort(rich.code, rich.message, rich.status().trailing_metadata)
 
@@ -354,15 +339,15 @@ def _unary(answering: _Answering) -> Any:
     return handle
 
 
-def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
-    method, failures = answering.method, answering.failures
+def _stream(answering: _Answering) -> Any:
+    method, slow_reader_seconds = answering.method, answering.handlers.slow_reader_seconds
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:
             async with asyncio.timeout(slow_reader_seconds):
                 await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
         except TimeoutError:
-            raise failures.slow_reader(slow_reader_seconds) from None
+            raise answering.handlers.failures.slow_reader(slow_reader_seconds) from None
         except grpc.aio.InternalError:  # grpcio raises it if the connection ended before this call was cancelled
             raise _CallerGone from None
 
