@@ -9,7 +9,7 @@ from typing import cast
 import grpc
 
 from namesrv_common.errors import Refused
-from namesrv_common.grpc_errors import ErrorTable, FailedCall, RichError
+from namesrv_common.grpc_errors import FailedCall, RichError
 from namesrv_common.server.rpc_handlers import Failures
 
 
@@ -113,7 +113,9 @@ RETRY_AFTER_SECONDS: Mapping[Reason, float] = {Reason.NOT_DURABLE: 1.0, Reason.S
 """After which time a retry helps, for the reasons where one does."""
 
 FAILURES = Failures(
-    ErrorTable(DOMAIN, CODES, RETRY_AFTER_SECONDS),
+    DOMAIN,
+    CODES,
+    RETRY_AFTER_SECONDS,
     defect_event="defect",
     shutting_down=shutting_down,
     slow_reader=lambda _seconds: slow_reader(),

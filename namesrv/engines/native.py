@@ -786,7 +786,7 @@ class NativeServer(EngineServer):
             if call.code is _OK:
                 call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
         except DecodeError:  # of health and reflection, which parse requests themselves
-            rich = FAILURES.table.rich(malformed_request("message of this call's type"))
+            rich = FAILURES.rich(malformed_request("message of this call's type"))
             call.refuse(rich.code, rich.message, rich.status().trailing_metadata)
         except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out
             self._failed_in_handler(call)
@@ -902,7 +902,7 @@ def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[li
 
 def _refusal(error: Refused) -> _Refusal:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
-    rich = FAILURES.table.rich(error)
+    rich = FAILURES.rich(error)
     details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis
 

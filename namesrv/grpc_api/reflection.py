@@ -34,7 +34,7 @@ def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: Share
         try:
             entered = gate.enter(context)
         except Refused as refusal:
-            rich = FAILURES.table.rich(refusal)
+            rich = FAILURES.rich(refusal)
             await context.abort(rich.code, rich.message, rich.status().trailing_metadata)
         try:
             async for response in servicer.ServerReflectionInfo(requests, context):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
-from namesrv_common.grpc_errors import ErrorTable, RichError
+from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import BeginOfCall, CallObserver
 
 # The admission of a call before it is answered, and of the memory for its requests. By default both are open.
@@ -89,10 +89,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The words of a program for what goes wrong with its calls."""
+    """The errors that a program answers calls with, and its words for what goes wrong."""
 
-    table: ErrorTable
-    """All errors that the program answers calls with."""
+    domain: str
+    """Domain of all reasons."""
+    codes: Mapping[Any, grpc.StatusCode]
+    """The code of each reason, a text."""
+    retry_after_seconds: Mapping[Any, float]
+    """After which time a retry helps, for the reasons where one does."""
     defect_event: str
     """The log event of a defect."""
     shutting_down: Callable[[], Refused]
@@ -100,14 +104,27 @@ class Failures:
     slow_reader: Callable[[float], Refused]
     """Makes the error of a reader that has taken nothing for so many seconds."""
 
+    def rich(self, error: Refused) -> RichError:
+        """The error in the form in which it travels."""
+        retry_after = error.retry_after_seconds
+        return RichError(
+            self.codes[error.reason],
+            error.text,
+            reason=str(error.reason),
+            domain=self.domain,
+            metadata=error.metadata,
+            violations=error.violations,
+            retry_after_seconds=self.retry_after_seconds.get(error.reason) if retry_after is None else retry_after,
+        )
+
     def answer(self, error: BaseException, call: str) -> RichError:
         """What a call ends with because of an error. The text of an unexpected one goes only to the log."""
         if isinstance(error, Refused):
             # Its traceback would hold the parsed request, up to 16 MiB, until the response is sent.
-            return self.table.rich(error.with_traceback(None))
+            return self.rich(error.with_traceback(None))
         defect = internal_defect(uuid.uuid4().hex[:12])
         _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
-        return self.table.rich(defect)
+        return self.rich(defect)
 
 
 # Inline calls: answered without waiting for anything, which spares an engine a task for each of them.

@@ -186,7 +186,7 @@ def test_an_error_travels_as_the_table_of_the_program_says(
     failures: Failures, work: Work, request_bytes: bytes, code: grpc.StatusCode, reason: str
 ) -> None:
     error = World(failures, work).refused(request_bytes)
-    assert (error.code, error.reason, error.domain) == (code, reason, failures.table.domain)
+    assert (error.code, error.reason, error.domain) == (code, reason, failures.domain)
 
 
 @both
