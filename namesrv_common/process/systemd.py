@@ -64,13 +64,12 @@ def listeners_handed_over(
     if not (count_text.isascii() and count_text.isdigit()):
         raise ValueError(f"LISTEN_FDS is {count_text!r:.40}, not the number of sockets that are handed over")
     names = names_text.split(":") if names_text else []
-    meant = {setting: _addresses(setting, listen) for setting, listen in listens.items()}
     sockets: list[socket.socket] = []
     try:
         for index in range(int(count_text)):
             name = names[index] if index < len(names) else "unknown"
             sockets.append(_listener(first + index, name))
-            taken[_setting_of(sockets[-1], name, listens, meant)].append(sockets[-1])
+            taken[_setting_of(sockets[-1], name, listens)].append(sockets[-1])
     except ValueError:
         for one in sockets:
             one.close()
@@ -132,16 +131,14 @@ def _listener(number: int, name: str) -> socket.socket:
     return one
 
 
-def _setting_of(
-    one: socket.socket, name: str, listens: Mapping[str, Endpoint], meant: Mapping[str, set[tuple[str, int]]]
-) -> str:
+def _setting_of(one: socket.socket, name: str, listens: Mapping[str, Endpoint]) -> str:
     """Returns the setting that has the address of a socket. Raises ValueError."""
     settings = " and ".join(f"{setting} is {listen}" for setting, listen in listens.items())
     if one.family not in {socket.AF_INET, socket.AF_INET6}:
         raise ValueError(f"{name} is not of TCP, but {settings}: write such an address after ListenStream=")
     host, port = one.getsockname()[:2]
     for setting, listen in listens.items():
-        if (host, port if listen.port else 0) in meant[setting]:
+        if (host, port if listen.port else 0) in _addresses(setting, listen):
             return setting
     raise ValueError(f"{name} listens at {Endpoint(host, port)}, but {settings}")
 
