@@ -14,8 +14,7 @@ from broker_agent_api.v1 import client_service_pb2 as clients_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
-from broker_agent.listener import SERVICE_NAME
-from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
+from namesrv_common.client.channels import ClientFiles
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
@@ -115,15 +114,6 @@ def test_without_permits_all_on_this_machine_may_do_everything(
 ) -> None:
     with secured_agent(namesrv, place, tmp_path, *listener_flags(place, "mTLS")) as agent:
         assert set(outcomes(agent, place.files("mTLS", "client")).values()) <= LET_IN
-
-
-def test_health_stays_open_to_everybody_who_can_connect(namesrv: NamesrvProcess, place: Place, tmp_path: Path) -> None:
-    flags = (*listener_flags(place, "TLS"), "--permits-file", str(place.permits))
-    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
-        files = place.files("TLS", None)
-        assert files is not None
-        assert check_health(ordinary(agent), "", TIMEOUT, ClientSecurity(files)) is None
-        assert check_health(agent.endpoint, SERVICE_NAME, TIMEOUT, ClientSecurity(files)) is None
 
 
 def test_a_clients_channel_ends_when_it_may_not_be_a_client(

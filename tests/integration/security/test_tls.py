@@ -178,9 +178,10 @@ def test_an_agent_registers_over_mutual_tls_and_with_a_new_certificate(place: Pl
         assert client.addrs() == {}, "it could still unregister"
 
 
-def test_the_agents_own_listeners_have_tls_and_its_health_check_speaks_it(place: Place) -> None:
+def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Place) -> None:
     place.give_agent_its_address()
-    with NamesrvProcess() as server, Agent(str(server.endpoint), *place.agent_flags("broker")[2:]) as agent:
+    flags = (*place.agent_flags("broker")[2:], "--permits-file", str(place.permits))
+    with NamesrvProcess() as server, Agent(str(server.endpoint), *flags) as agent:
         files = ClientFiles(place.authority.path)
         ordinary = Endpoint.parse(str(agent.wait_for("agent_started")["listening_on"]))
         for endpoint, service in ((agent.endpoint, SERVICE_NAME), (ordinary, "")):
