@@ -66,7 +66,7 @@ def read_at_most(path: Path, max_bytes: int) -> bytes:
 ATTRIBUTE = "user.namesrv.sha256"
 
 
-def seal(stream: IO[bytes], content: bytes) -> None:
+def _seal(stream: IO[bytes], content: bytes) -> None:
     """Gives a file that will not be written again the checksum of its content, where the file system can keep it."""
     stream.flush()
     modified = os.fstat(stream.fileno()).st_mtime_ns
@@ -103,7 +103,7 @@ def replace_durably(file: Path, content: bytes, *, copy: Path) -> None:
     temporary = file.with_name(f"{file.name}.tmp")
     with disk.open_new(temporary) as stream:
         disk.write(stream, content)
-        seal(stream, content)
+        _seal(stream, content)
         disk.sync(stream)
     if file.exists():
         shutil.copymode(file, temporary)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from namesrv_common.files.regular_files import ATTRIBUTE, is_damaged, read_at_most, seal
+from namesrv_common.files.regular_files import ATTRIBUTE, is_damaged, read_at_most, replace_durably
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile, request_reload
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock
@@ -70,9 +70,7 @@ def rot(file: Path, content: bytes) -> None:
 def sealed(tmp_path: Path) -> Path:
     """A file with a checksum."""
     file = tmp_path / "file"
-    with file.open("wb") as stream:
-        stream.write(b"content")
-        seal(stream, b"content")
+    replace_durably(file, b"content", copy=tmp_path / "kept")
     if ATTRIBUTE not in os.listxattr(file):
         pytest.skip("the file system of the temporary folder takes no extended attributes")
     return file
@@ -112,9 +110,7 @@ def test_where_a_disk_takes_no_attributes_a_file_has_no_checksum(
 
     monkeypatch.setattr(os, "setxattr", refuse)
     file = tmp_path / "file"
-    with file.open("wb") as stream:
-        stream.write(b"content")
-        seal(stream, b"content")
+    replace_durably(file, b"content", copy=tmp_path / "kept")
     rot(file, b"bontent")
     assert not is_damaged(file, b"bontent")
 
