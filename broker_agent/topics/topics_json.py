@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -250,61 +249,34 @@ def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, A
 
 def encode_topics(table: TopicConfigTable) -> bytes:
     """A table as RocketMQ's fastjson prints it: fields by name, tabs, no space after a colon, no line at the end."""
-    unknown = table.unknown
-    # The rule for names leaves nothing in them to escape.
-    topics = {f'"{topic.topic_name}"': _encoded_topic(topic) for topic in table.topics}
-    for name, value in (unknown.skipped_topics or {}).items():
-        topics.setdefault(_quoted(name), _json(value, 2))
-    root = _members(unknown.root, 1) | {
-        '"dataVersion"': _object(_version(table.data_version, unknown.data_version), 1),
-        '"topicConfigTable"': _object(topics, 1),
-    }
-    # Half of a surrogate pair is legal in JSON but not in UTF-8, so it is written as JSON's escape.
-    return _object(_by_name(root), 0).encode("utf-8", errors="backslashreplace")
-
-
-def _version(version: DataVersion, unknown: Mapping[str, Any] | None) -> dict[str, str]:
-    members = _members(unknown, 2) | {'"counter"': str(version.counter), '"timestamp"': str(version.timestamp_millis)}
+    unknown, version = table.unknown, table.data_version
+    of_version = {"counter": version.counter, "timestamp": version.timestamp_millis}
     if version.state_version is not None:
-        members['"stateVersion"'] = str(version.state_version)
-    return _by_name(members)
+        of_version["stateVersion"] = version.state_version
+    topics = {topic.topic_name: _encoded_topic(topic) for topic in table.topics}
+    for name, value in (unknown.skipped_topics or {}).items():
+        topics.setdefault(name, value)
+    root = {"dataVersion": _by_name(of_version, unknown.data_version), "topicConfigTable": topics}
+    text = json.dumps(_by_name(root, unknown.root), ensure_ascii=False, indent="\t", separators=(",", ":"))
+    # Half of a surrogate pair is legal in JSON but not in UTF-8, so it is written as JSON's escape.
+    return text.encode("utf-8", errors="backslashreplace")
 
 
-def _encoded_topic(topic: TopicConfig) -> str:
-    members: dict[str, str] = {}
+def _encoded_topic(topic: TopicConfig) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.topic_filter_type,
+        "topicName": topic.topic_name,
+        "topicSysFlag": topic.topic_sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
     if topic.attributes is not None:
-        texts = {_quoted(name): _quoted(value) for name, value in topic.attributes.items()}
-        members['"attributes"'] = _object(texts, 3)
-    members['"order"'] = "true" if topic.order else "false"
-    members['"perm"'] = str(topic.perm)
-    members['"readQueueNums"'] = str(topic.read_queue_nums)
-    members['"topicFilterType"'] = _quoted(topic.topic_filter_type)
-    members['"topicName"'] = f'"{topic.topic_name}"'
-    members['"topicSysFlag"'] = str(topic.topic_sys_flag)
-    members['"writeQueueNums"'] = str(topic.write_queue_nums)
-    if topic.unknown:
-        members = _by_name(members | _members(topic.unknown, 3))
-    return _object(members, 2)
+        members["attributes"] = topic.attributes
+    return _by_name(members, topic.unknown)
 
 
-def _members(values: Mapping[str, Any] | None, depth: int) -> dict[str, str]:
-    return {_quoted(name): _json(value, depth) for name, value in (values or {}).items()}
-
-
-def _by_name(members: Mapping[str, str]) -> dict[str, str]:
-    return dict(sorted(members.items()))
-
-
-def _object(members: Mapping[str, str], depth: int) -> str:
-    """A JSON object at a depth of tabs; names and values are JSON already."""
-    if not members:
-        return "{}"
-    tabs = "\t" * (depth + 1)
-    lines = f",\n{tabs}".join([f"{name}:{value}" for name, value in members.items()])
-    return f"{{\n{tabs}{lines}\n{tabs[1:]}}}"
-
-
-def _json(value: Any, depth: int) -> str:
-    """Any JSON value at a depth of tabs. Line breaks inside texts are escaped, so all others are layout."""
-    text = json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
-    return text.replace("\n", "\n" + "\t" * depth)
+def _by_name(members: Mapping[str, Any], unknown: Mapping[str, Any] | None) -> dict[str, Any]:
+    """All members in the order of their names."""
+    return dict(sorted({**members, **(unknown or {})}.items()))
