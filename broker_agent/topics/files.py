@@ -11,17 +11,20 @@ import structlog
 
 from broker_agent.errors import Reason, StartError
 from broker_agent.timing import PeriodicThread, Timing, Wait
-from broker_agent.topics.mappings_json import TopicQueueMappings, decode_mappings, log_skipped_mappings, mappings_path
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_json import (
     BrokenTopics,
     ContentT,
+    TopicQueueMappings,
     UnreadableTopics,
+    decode_mappings,
     decode_topics,
     encode_topics,
     load_file,
     load_topic_config_table,
+    log_skipped_mappings,
     log_skipped_topics,
+    mappings_path,
 )
 from namesrv_common.errors import Refused, not_durable
 from namesrv_common.files import disk

@@ -21,9 +21,8 @@ from broker_agent.topics.files import (
     copy_of,
     replace_keeping_copy,
 )
-from broker_agent.topics.mappings_json import mappings_path
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from broker_agent.topics.topics_json import encode_topics
+from broker_agent.topics.topics_json import encode_topics, mappings_path
 from tests.support.static_topics import mappings_json
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

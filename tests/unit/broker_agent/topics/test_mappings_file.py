@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker_agent.topics.mappings_json import TopicQueueMappings, decode_mappings
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
-from broker_agent.topics.topics_json import BrokenTopics
+from broker_agent.topics.topics_json import BrokenTopics, TopicQueueMappings, decode_mappings
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 STATIC = TopicQueueMapping("__global__", 4, 1_795_395_001_105, is_dirty=False, queue_ids=((0, 0), (1, 1)))

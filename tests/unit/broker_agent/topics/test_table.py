@@ -16,7 +16,7 @@ from broker_agent.topics.table import (
     changed_topics,
     is_system_topic,
 )
-from broker_agent.topics.topics_json import BrokenTopics, decode_topics, load_topic_config_table, log_skipped_topics
+from broker_agent.topics.topics_json import BrokenTopics, load_topic_config_table, log_skipped_topics
 from tests.support.programs.processes import TOPICS
 
 GOOD = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
@@ -150,11 +150,12 @@ def test_skipped_topics_are_one_line_of_the_log_with_at_most_20_names(tmp_path: 
 
 
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = TOPICS.read_bytes()
-    monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", len(content))
-    assert len(decode_topics(content).topics) == 11
-    with pytest.raises(BrokenTopics, match=f"the file is larger than {len(content)} bytes"):
-        decode_topics(content + b" ")
+    size = TOPICS.stat().st_size
+    monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", size)
+    assert len(load_topic_config_table(TOPICS).topics) == 11
+    monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", size - 1)
+    with pytest.raises(BrokenTopics, match=f"is larger than {size - 1} bytes"):
+        load_topic_config_table(TOPICS)
 
 
 @pytest.mark.parametrize(("now", "timestamp"), [(2_000, 2_000), (999, 1_000), (0, 1_000), (1_000, 1_000)])
