@@ -92,7 +92,6 @@ class NamesrvTarget:
             self.state,
             lambda: on_wanted(self),
             reopening=Reopening(options.longest_wait_seconds, timing),
-            timing=timing,
             observers=observers,
         )
         self._log = _log.bind(endpoint=str(endpoint))
@@ -173,7 +172,7 @@ class NamesrvTarget:
                 generation=response.generation,
                 channel_is_open=self._channel.id == channel_id,
             )
-        self._channel.confirmed()
+        self._channel.reopening.succeeded()
         self._on_accepted()
         return RegisterBrokerResult(
             self.endpoint,
