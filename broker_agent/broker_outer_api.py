@@ -14,10 +14,9 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.errors import NameServerError
 from broker_agent.fan_out import Lane, call_all
-from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
+from broker_agent.name_server import CallRetries, NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
-from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused

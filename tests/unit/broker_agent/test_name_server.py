@@ -16,9 +16,9 @@ from namesrv_api.v1 import registration_service_pb2 as channel_pb
 
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
+from broker_agent.name_server import CallRetries
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
 from broker_agent.registration import Registration
-from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint

@@ -14,10 +14,9 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from broker_agent.errors import NameServerError
-from broker_agent.name_server import NamesrvTarget
+from broker_agent.name_server import CallRetries, NamesrvTarget
 from broker_agent.name_server_status import FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
 from broker_agent.registration import Registration
-from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
