@@ -347,7 +347,7 @@ class NamesrvTarget:
         with self.state.changed:
             self.state.changed.wait_for(lambda: self._channel.id is not None or self._channel.closed, max(0.0, seconds))
             if self._channel.id is None:
-                cause = f": {error}" if (error := self.state.last_error) else ""
+                cause = f": {error}" if (error := self.state.report().last_error) else ""
                 raise NameServerError.deadline_exceeded(f"no channel is open{cause}")
             self.state.registering()
             return self._channel.id
