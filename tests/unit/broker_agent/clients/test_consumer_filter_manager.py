@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients import consumer_filter_manager
-from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
+from broker_agent.clients import limits
+from broker_agent.clients.groups import ConsumerFilterManager
 from tests.support.fakes.agent_clients import GROUP, Agent, consumer, sql, tags
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
@@ -92,7 +92,7 @@ def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(filters: Fixture
 
 
 def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_filter_manager, "MAX_DEAD_FILTERS", 2)
+    monkeypatch.setattr(limits, "MAX_DEAD_FILTERS", 2)
     for group in ("one", "two", "three"):
         filters.register(sql("T"), group=group)
     for group in ("two", "one", "three"):
