@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 import structlog
 
 
+JITTER = 0.1
+"""Share of a period that may be added to it or taken off, so that a fleet that started at once spreads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """The agent's clocks and source of randomness."""
@@ -22,11 +26,13 @@ class Timing:
     rng: random.Random = field(default_factory=random.Random)
     """Source of jitter."""
 
+    def jittered(self, seconds: float, share: float = JITTER) -> float:
+        """A period, longer or shorter by up to a share of it."""
+        return seconds * self.rng.uniform(1 - share, 1 + share)
+
 
 FIRST_DELAY_SECONDS = 10.0
 """Time from the registration at start to the first periodic one, if no period is shorter (RocketMQ: the same)."""
-JITTER = 0.1
-"""Share of the period that a registration may come earlier or later, so that a fleet started at once spreads."""
 
 
 class RegistrationSchedule:
@@ -48,7 +54,7 @@ class RegistrationSchedule:
         else:
             # Counted from now if a whole period was missed (a suspended machine): rounds are not made up for.
             start = self._due if now < self._due + self._period else now
-            self._due = start + self._period * self._timing.rng.uniform(1 - JITTER, 1 + JITTER)
+            self._due = start + self._timing.jittered(self._period)
         return max(0.0, self._due - now)
 
 

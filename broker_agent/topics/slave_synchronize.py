@@ -29,8 +29,6 @@ FIRST_DELAY_SECONDS, PERIOD_SECONDS = 3.0, 10.0
 """When the first copy is made, and the time from one to the next (BrokerController.handleSlaveSynchronize)."""
 LONGEST_BACKOFF_SECONDS = 60.0
 """Longest time to the next attempt while the master is away."""
-JITTER = 0.1
-"""Share of the period that a copy may come earlier or later."""
 COPY_SECONDS = 60.0
 """Time for the master's whole table."""
 TABLE_LIMITS = ResponseLimits(bytes=256 << 20, rows=1_000_000)
@@ -88,8 +86,8 @@ class SlaveSynchronize(PeriodicThread):
         self._manager = manager
         self._master = master
         self._connect = connect
-        self._rng = (timing or Timing()).rng
-        self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=self._rng)
+        self._timing = timing = timing or Timing()
+        self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=timing.rng)
         self._connected_to: Endpoint | None = None
         self._connection: MasterAgent | None = None
         self._failures = 0
@@ -135,7 +133,7 @@ class SlaveSynchronize(PeriodicThread):
         if self._failures:
             _log.info("topics_copied_again", master=str(self._connected_to))
         self._failures = 0
-        return PERIOD_SECONDS * self._rng.uniform(1 - JITTER, 1 + JITTER)
+        return self._timing.jittered(PERIOD_SECONDS)
 
     def _connection_to(self, endpoint: Endpoint | None) -> MasterAgent | None:
         if endpoint != self._connected_to:
