@@ -24,10 +24,10 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
 from broker_agent.registration import BrokerState, CurrentBroker
-from broker_agent.settings import AgentSettings, default_listen, fast_endpoint
+from broker_agent.settings import AgentSettings
 from broker_agent.timing import ChangeThread, PeriodicThread, RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
+from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from namesrv_common.endpoints import Endpoint
@@ -278,13 +278,7 @@ class BrokerController:
 
     def _master_agent(self) -> Endpoint | None:
         """The agent that a slave copies its topics from; None where the broker itself copies them."""
-        settings, master = self._settings, self._results.master
-        if self._topic_configs.follows:
+        master = self._results.master
+        if master is None or self._topic_configs.follows:
             return None
-        configured = Endpoint.parse(settings.master_agent) if settings.master_agent else None
-
-        def agent_port(broker: Endpoint) -> int:
-            by_default = fast_endpoint(default_listen(broker)).port
-            return by_default if settings.listens_by_default else self.fast_listening_on.port
-
-        return master_agent_endpoint(configured, master.addr if master else None, settings.broker_addr, agent_port)
+        return self._settings.agent_of_master(master.addr, self.fast_listening_on.port)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import chain
 from typing import cast
 
@@ -146,27 +146,6 @@ class SlaveSynchronize(PeriodicThread):
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
-
-
-def master_agent_endpoint(
-    configured: Endpoint | None, master_addr: str | None, own_addr: str, agent_port: Callable[[Endpoint], int]
-) -> Endpoint | None:
-    """Where the agent of a slave's master is.
-
-    Args:
-        configured: The setting, which wins.
-        master_addr: Where clients reach the master, as the name servers say; None if it is not known.
-        own_addr: Where clients reach this broker: a broker is not its own master.
-        agent_port: The port that the agent of a broker at an address probably listens on.
-    """
-    if master_addr is None or master_addr == own_addr:
-        return None
-    if configured is not None:
-        return configured
-    with suppress(ValueError):
-        master = Endpoint.parse(master_addr)
-        return Endpoint(master.host, agent_port(master))
-    return None
 
 
 def _read_table(

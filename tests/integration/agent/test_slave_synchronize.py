@@ -13,12 +13,13 @@ from broker_agent.errors import Reason
 from broker_agent.topics import slave_synchronize, topic_service
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
+from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
+from tests.support.agents.fixtures import MakeSettings
 from tests.support.agents.topic_agents import topic_agent
 from tests.support.refusals import refuses
 from tests.support.timing import agent_timing
@@ -262,18 +263,18 @@ def test_topics_come_over_a_real_connection(tmp_path: Path, master_topics: Topic
 
 
 @pytest.mark.parametrize(
-    ("configured", "master_addr", "expected"),
+    ("given", "master_addr", "expected"),
     [
-        (None, "10.0.0.1:10911", Endpoint("10.0.0.1", 10918)),
-        (None, "[::1]:10911", Endpoint("::1", 10918)),
-        (ELSEWHERE, "10.0.0.1:10911", ELSEWHERE),
-        (None, None, None),
-        (ELSEWHERE, None, None),
-        (ELSEWHERE, "10.0.0.9:10911", None),
-        (None, "no address", None),
+        ({}, "10.0.0.2:10911", Endpoint("10.0.0.2", 7)),
+        ({}, "[::1]:10911", Endpoint("::1", 7)),
+        ({"listen": None}, "10.0.0.2:20911", Endpoint("10.0.0.2", 20918)),
+        ({"listen": None, "fast_listen": "0.0.0.0:7"}, "10.0.0.2:20911", Endpoint("10.0.0.2", 7)),
+        ({"master_agent": str(ELSEWHERE)}, "10.0.0.3:10911", ELSEWHERE),
+        ({"master_agent": str(ELSEWHERE)}, "10.0.0.1:10911", None),
+        ({}, "no address", None),
     ],
 )
 def test_the_masters_agent_is_where_the_setting_says_or_beside_the_master(
-    configured: Endpoint | None, master_addr: str | None, expected: Endpoint | None
+    settings: MakeSettings, given: dict[str, Any], master_addr: str, expected: Endpoint | None
 ) -> None:
-    assert master_agent_endpoint(configured, master_addr, "10.0.0.9:10911", lambda _master: 10918) == expected
+    assert settings(**given).agent_of_master(master_addr, own_port=7) == expected
