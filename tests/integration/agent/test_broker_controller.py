@@ -73,19 +73,6 @@ def test_a_step_of_the_stop_that_fails_stops_no_other(
     assert lines[-1]["event"] == "agent_stopped"
 
 
-def test_a_slave_learns_its_master_at_a_period(name_server: StartNameServer, agent: StartAgent) -> None:
-    without, knowing = name_server("without"), name_server("knowing")
-    with agent(without, knowing, broker_id=1) as running:
-        before = running.status()
-        knowing.master_addr, knowing.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
-        running.rounds.due(2)
-        knowing.wait_until(lambda: len(knowing.registrations) == 3)
-        # The second round has begun, so the first one's results have been taken.
-        after = running.status()
-    assert (before.HasField("master_addr"), before.HasField("master_ha_server_addr")) == (False, False)
-    assert (after.master_addr, after.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
-
-
 def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
     with agent(server) as running:

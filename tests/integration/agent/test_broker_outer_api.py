@@ -73,16 +73,6 @@ def test_a_name_server_with_a_call_in_flight_is_not_given_another(name_server: S
     assert [entry["event"] for entry in logs].count("call_still_in_flight") == 5
 
 
-def test_many_hanging_name_servers_do_not_starve_the_one_that_answers(name_server: StartNameServer) -> None:
-    hanging = [name_server(f"hanging-{number}") for number in range(6)]
-    healthy = name_server("healthy")
-    for server in hanging:
-        server.hang()
-    with FanOut(*hanging, healthy) as fan_out:
-        results = fan_out.register(force=True, timeout_seconds=2.0)
-    assert [result.endpoint for result in results] == [healthy.endpoint]
-
-
 def test_a_registration_after_one_in_flight_is_left_out_if_done(name_server: StartNameServer) -> None:
     server = name_server()
     server.hang()
@@ -189,7 +179,7 @@ def test_scenario_64_three_healthy_name_servers_are_three_results(name_server: S
 
 def test_scenario_65_a_late_name_server_never_joins_the_two_results(name_server: StartNameServer) -> None:
     one, two, late = (name_server(name) for name in ("one", "two", "late"))
-    with FanOut(one, two, late) as fan_out:
+    with FanOut(late, one, two) as fan_out:
         fan_out.register(force=True, counter=1)
         late.hang()
         results = fan_out.register(force=True, counter=2, timeout_seconds=ROUND_SECONDS)

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.topics.table import TopicConfig
-from tests.support.agents.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
+from tests.support.agents.fan_out_harness import OPTIONS, FanOut, registration, topic
 from tests.support.agents.fixtures import StartNameServer
 from tests.support.fakes.registering_name_server import FakeNameServer
 
@@ -31,27 +31,6 @@ def sent(request: pb.RegisterBrokerRequest) -> tuple[int | None, list[str]]:
 
 def kinds(target: NamesrvTarget) -> list[agent_pb.NamesrvEvent.Kind]:
     return [event.kind for event in target.status().events]
-
-
-def test_other_filter_servers_alone_travel_without_topics(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        fan_out.register(topic("A"), counter=1, state=replace(STATE, filter_servers=("10.0.0.7:30911",)))
-    assert sent(server.registrations[-1]) == (1, [])
-    assert list(server.registrations[-1].filter_servers.filter_servers) == ["10.0.0.7:30911"]
-
-
-def test_a_name_server_without_the_base_gets_the_whole_table(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        server.version_held = None
-        assert len(fan_out.register(topic("A"), topic("B"), counter=2)) == 1
-        target = fan_out.targets[0]
-    assert [sent(request) for request in server.registrations[1:]] == [(1, ["B"]), (None, ["A", "B"])]
-    assert agent_pb.NamesrvEvent.KIND_NEED_FULL_REGISTRATION in kinds(target)
-    assert target.status().registered
 
 
 def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_server: StartNameServer) -> None:
@@ -102,7 +81,7 @@ def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: Sta
     for compressed in (False, True):
         server = name_server()
         with FanOut(server, options=replace(OPTIONS, compressed_register=compressed)) as fan_out:
-            assert len(fan_out.register_all(content)) == 1
+            assert len(fan_out.register(*topics, counter=1)) == 1
         (received,) = server.registrations
         assert received.data_version == content.query().data_version
         assert received.topic_configs == content.full().topic_configs

@@ -294,10 +294,11 @@ def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
         assert ("grpc.enable_retries", 0) in options
 
 
-def test_who_holds_the_id_is_asked_after_a_refused_increment() -> None:
+def test_who_holds_the_id_is_asked_after_a_refused_increment(status: NameServerStatus) -> None:
     """The name server may have lost the broker to another agent, which must not lose the id again at once."""
-    status = NameServerStatus(Endpoint("127.0.0.1", 9876), agent_timing(VirtualClock()))
-    status.accepted(OLD, pb.REGISTRATION_KIND_FULL, namesrv_name="ns", topics=1, generation=1, channel_is_open=True)
+    accept(status, pb.REGISTRATION_KIND_FULL)
     error = NameServerError(RichError(grpc.StatusCode.FAILED_PRECONDITION, "holds none", "NEED_FULL_REGISTRATION"))
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     assert next_call(status.known, NEW, 0.0) is Call.FIND_HOLDER
+    assert [event.kind for event in status.report().events] == [pb.NamesrvEvent.KIND_NEED_FULL_REGISTRATION]
+    assert status.registered, "the whole table follows at once"
