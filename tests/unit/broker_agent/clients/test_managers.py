@@ -209,16 +209,6 @@ def test_groups_take_bytes_up_to_the_limit_of_which_one_address_has_half(monkeyp
     assert agent.managers.producers.membership_count == 4
 
 
-def test_a_group_has_clients_up_to_the_limit(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
-    channel = agent.open()
-    agent.beat(channel, producers=[GROUP])
-    agent.beat(channel, producers=[GROUP])
-    with refuses(Reason.LIMIT_EXCEEDED, match="clients of one producer group: 2 is over the limit of 1"):
-        agent.beat(agent.open(), producers=["other", GROUP])
-    assert agent.groups() == ({GROUP}, set())
-
-
 def subscriptions(agent: Agent) -> dict[str, str]:
     info = agent.managers.consumers.group(GROUP)
     assert info is not None

@@ -142,16 +142,6 @@ def test_the_copy_stands_in_for_a_missing_or_broken_file(tmp_path: Path, content
         assert (tmp_path / "topics.json.broken").read_bytes() == content
 
 
-def test_the_good_copy_survives_the_first_save_after_a_broken_file(tmp_path: Path) -> None:
-    path = tmp_path / "topics.json"
-    copy_of(path).write_bytes(encode_topics(table(1, a=1)))
-    path.write_bytes(b"{")
-    file = TopicsFile(path)
-    file.load()
-    file.save(table(2, a=2))
-    assert decode_topics(copy_of(path).read_bytes()) == table(1, a=1)
-
-
 @pytest.mark.parametrize(("copy", "problem"), [(None, "No such file or directory"), (b"[]", "the file is [], must be")])
 def test_a_broken_file_without_a_good_copy_stays_as_it_is(tmp_path: Path, copy: bytes | None, problem: str) -> None:
     path = tmp_path / "topics.json"
