@@ -56,20 +56,6 @@ def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent
         server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
 
 
-def test_a_promoted_slave_registers_at_once_as_master(name_server: StartNameServer, agent: StartAgent) -> None:
-    servers = name_server("one"), name_server("two")
-    with agent(*servers, broker_id=1) as running:
-        answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
-        status = running.status()
-    assert (answer.state_version, answer.accepted_count, answer.target_count) == (1, 2, 2)
-    assert (status.broker_id, status.data_version.state_version) == (0, 1)
-    for server in servers:
-        slave, master = server.registrations[:2]
-        assert (slave.broker.broker_id, master.broker.broker_id) == (1, 0)
-        assert master.data_version.state_version > slave.data_version.state_version
-        assert not master.HasField("base_version")
-
-
 @pytest.mark.parametrize(
     ("call", "request_", "field"),
     [
@@ -92,20 +78,6 @@ def test_a_bad_change_names_its_field_and_changes_nothing(
     assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
     assert len(server.registrations) == 1
-
-
-def test_a_read_only_broker_registers_at_once_with_masked_topics(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    server = name_server()
-    with agent(server) as running:
-        answer = running.calls().UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT
-        )
-    before, after = server.registrations[:2]
-    assert (answer.accepted_count, answer.target_count) == (1, 1)
-    assert max(config.perm for config in after.topic_configs) == 4
-    assert after.data_version.timestamp_millis > before.data_version.timestamp_millis
 
 
 def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameServer, agent: StartAgent) -> None:
@@ -202,15 +174,6 @@ def test_the_fast_listener_is_two_ports_below_the_ordinary_one(settings: MakeSet
     assert settings(listen=None, broker_addr="10.0.0.1:65530").listen_endpoint == Endpoint("127.0.0.1", 10920)
     assert settings(listen="127.0.0.1:0").fast_listen_endpoint == Endpoint("127.0.0.1", 0)
     assert settings(fast_listen="127.0.0.1:7").fast_listen_endpoint == Endpoint("127.0.0.1", 7)
-
-
-def test_agents_of_brokers_on_one_host_have_their_own_ports_by_default(settings: MakeSettings) -> None:
-    ports: list[int] = []
-    for port in (10911, 10921, 10931, 20911):
-        one = settings(listen=None, broker_addr=f"10.0.0.1:{port}")
-        # A broker of RocketMQ also takes the port for its slaves, and its own fast one.
-        ports += [port, port + 1, port - 2, one.listen_endpoint.port, one.fast_listen_endpoint.port]
-    assert len(set(ports)) == len(ports)
 
 
 def test_the_status_has_calls_and_events_of_each_name_server(name_server: StartNameServer, agent: StartAgent) -> None:
