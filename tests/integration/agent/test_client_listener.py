@@ -1,13 +1,12 @@
-"""The agent's listener for clients, over real sockets: a thousand channels, killed clients, readers that never read."""
+"""The agent's listener for clients, over real sockets: members, peers without an answer, readers that never read."""
 
 from __future__ import annotations
 
-import signal
-import sys
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -20,10 +19,10 @@ from broker_agent.clients.managers import ClientManagers
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.integration.agent.client_process import Channel
 from tests.support.fakes.agent_clients import consumer
+from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Process, eventually
+from tests.support.programs.processes import eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 BROKER = BrokerState("C", "broker-a", 1, "127.0.0.1:10911", None, 6)
@@ -33,15 +32,9 @@ GROUP = "consumers"
 class Listener:
     """The listener with its managers, in this process."""
 
-    def __init__(self, keepalive_seconds: float, slow_reader_seconds: float) -> None:
+    def __init__(self, **options: Any) -> None:
         self.managers = ClientManagers()
-        self.server = ClientServer(
-            ANY_PORT,
-            self.managers,
-            lambda: BROKER,
-            keepalive_seconds=keepalive_seconds,
-            slow_reader_seconds=slow_reader_seconds,
-        )
+        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER, **options)
         self.server.start()
 
     @contextmanager
@@ -57,10 +50,8 @@ class Listener:
 
 
 @contextmanager
-def listening(
-    *, keepalive_seconds: float = limits.KEEPALIVE_SECONDS, slow_reader_seconds: float = limits.SLOW_READER_SECONDS
-) -> Iterator[Listener]:
-    listener = Listener(keepalive_seconds, slow_reader_seconds)
+def listening(**options: Any) -> Iterator[Listener]:
+    listener = Listener(**options)
     try:
         yield listener
     finally:
@@ -80,11 +71,27 @@ def stub(listener: Listener) -> Iterator[ClientServiceStub]:
         yield connected
 
 
-CLIENT_PROCESS = Path(__file__).with_name("client_process.py")
+class Channel:
+    """A client channel that a test holds."""
 
+    def __init__(self, stub: ClientServiceStub, client_id: str) -> None:
+        self.stub = stub
+        self.client_id = client_id
+        self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest())
+        self.id = str(self.next().opened.channel_id)
 
-def client_process(listener: Listener, client_id: str) -> Process:
-    return Process([sys.executable, str(CLIENT_PROCESS), str(listener.server.endpoint), client_id, GROUP])
+    def next(self) -> pb.OpenClientChannelResponse:
+        event: pb.OpenClientChannelResponse = next(self.events)
+        return event
+
+    def beat(self, *groups: str) -> pb.HeartbeatResponse:
+        consumers = [consumer(group) for group in groups]
+        request = pb.HeartbeatRequest(client_id=self.client_id, channel_id=self.id, consumer_groups=consumers)
+        response: pb.HeartbeatResponse = self.stub.Heartbeat(request, timeout=TIMEOUT)
+        return response
+
+    def told(self) -> str:
+        return str(self.next().consumer_ids_changed.consumer_group)
 
 
 def test_members_are_told_when_one_joins_or_leaves(listener: Listener, stub: ClientServiceStub) -> None:
@@ -108,12 +115,11 @@ def test_members_are_told_when_one_joins_or_leaves(listener: Listener, stub: Cli
     assert listener.ids() == ["first"]
 
 
-def test_a_stopped_client_leaves_when_its_pings_go_unanswered() -> None:
-    with listening(keepalive_seconds=0.5) as listener, client_process(listener, "stopped") as process:
-        process.wait_for("client_ready")
-        assert listener.ids() == ["stopped"]
-        process.signal(signal.SIGSTOP)
-        eventually(listener.ids, lambda ids: ids == [])
+def test_a_client_that_answers_no_ping_leaves() -> None:
+    with listening(keepalive_seconds=0.5) as listener, socket.create_connection(listener.server.endpoint) as peer:
+        peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
+        eventually(lambda: len(listener.managers.channels) == 1)
+        eventually(lambda: len(listener.managers.channels) == 0)
 
 
 def test_a_client_that_never_reads_is_cut_with_slow_reader() -> None:
