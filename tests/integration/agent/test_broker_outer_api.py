@@ -11,8 +11,6 @@ import threading
 import grpc
 from structlog.testing import capture_logs
 
-from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
-from broker_agent.registration import Registration
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import BROKER, FanOut, registration
 from tests.support.agents.fixtures import StartNameServer
@@ -30,32 +28,6 @@ def test_a_query_without_an_answer_leaves_time_to_register(name_server: StartNam
         server.wait_until(lambda: len(server.registrations) == 2)
         server.answer_again()
         round_done.join(TIMEOUT)
-
-
-class _Stubborn(NamesrvTarget):
-    """Answers long after its deadline: a thread that the machine did not let run."""
-
-    let_go = threading.Event()
-
-    def register(
-        self, registration: Registration, deadline: float, since: Registration | None = None
-    ) -> RegisterBrokerResult:
-        assert self.let_go.wait(TIMEOUT)
-        return super().register(registration, self._timing.clock() + TIMEOUT, since)
-
-
-def test_a_late_answer_is_logged_and_not_applied(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server, target_class=_Stubborn) as fan_out, capture_logs() as logs:
-        results = fan_out.register(force=True, timeout_seconds=0.05)
-        assert results == ()
-        _Stubborn.let_go.set()
-        following = threading.Event()
-        fan_out.api._lanes[fan_out.targets[0]].submit(following.set)
-        assert following.wait(TIMEOUT)
-    late = [entry for entry in logs if entry["event"] == "late_answer_not_applied"]
-    assert [entry["endpoint"] for entry in late] == [str(server.endpoint)]
-    assert results == ()
 
 
 def test_a_name_server_with_a_call_in_flight_is_not_given_another(name_server: StartNameServer) -> None:

@@ -1,4 +1,4 @@
-"""The agent's listener for clients, over real sockets: members, peers without an answer, readers that never read."""
+"""The agent's listener for clients, over real sockets: members, and peers without an answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.agent_clients import consumer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
@@ -32,26 +31,24 @@ GROUP = "consumers"
 class Listener:
     """The listener with its managers, in this process."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self) -> None:
         self.managers = ClientManagers()
-        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER, **options)
+        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER)
         self.server.start()
 
     @contextmanager
-    def connect(self, *more: tuple[str, int]) -> Iterator[ClientServiceStub]:
-        # Otherwise all clients of this process would share one connection, and its flow control.
-        options = [("grpc.use_local_subchannel_pool", 1), *more]
-        with grpc.insecure_channel(str(self.server.endpoint), options) as connection:
+    def connect(self) -> Iterator[ClientServiceStub]:
+        with grpc.insecure_channel(str(self.server.endpoint)) as connection:
             yield ClientServiceStub(connection)
 
-    def ids(self, group: str = GROUP) -> list[str]:
+    def ids(self) -> list[str]:
         with self.managers.lock:
-            return self.managers.consumers.client_ids(group)
+            return self.managers.consumers.client_ids(GROUP)
 
 
 @contextmanager
-def listening(**options: Any) -> Iterator[Listener]:
-    listener = Listener(**options)
+def listening() -> Iterator[Listener]:
+    listener = Listener()
     try:
         yield listener
     finally:
@@ -115,38 +112,12 @@ def test_members_are_told_when_one_joins_or_leaves(listener: Listener, stub: Cli
     assert listener.ids() == ["first"]
 
 
-def test_a_client_that_answers_no_ping_leaves() -> None:
-    with listening(keepalive_seconds=0.5) as listener, socket.create_connection(listener.server.endpoint) as peer:
+def test_a_client_that_answers_no_ping_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
+    with listening() as listener, socket.create_connection(listener.server.endpoint) as peer:
         peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
         eventually(lambda: len(listener.managers.channels) == 1)
         eventually(lambda: len(listener.managers.channels) == 0)
-
-
-def test_a_client_that_never_reads_is_cut_with_slow_reader() -> None:
-    with (
-        listening(slow_reader_seconds=0.3) as listener,
-        listener.connect(("grpc.http2.bdp_probe", 0)) as slow,  # gRPC would buffer some MB otherwise
-        listener.connect() as lively,
-    ):
-        groups = [f"{number:03}-".ljust(limits.MAX_GROUP_NAME_LENGTH, "x") for number in range(300)]
-        reader = Channel(slow, "slow")
-        for start in range(0, len(groups), 100):
-            reader.beat(*groups[start : start + 100])
-
-        def toggle() -> bool:
-            """Changes all groups of the reader; says whether it has left them."""
-            for start in range(0, len(groups), 100):
-                consumers = [consumer(group) for group in groups[start : start + 100]]
-                lively.Heartbeat(pb.HeartbeatRequest(client_id="plain", consumer_groups=consumers), timeout=TIMEOUT)
-            leave = pb.UnregisterClientRequest(client_id="plain")
-            assert lively.UnregisterClient(leave, timeout=TIMEOUT).removed
-            return listener.ids(groups[0]) == []
-
-        eventually(toggle)
-        with pytest.raises(grpc.RpcError) as cut:
-            list(reader.events)
-        error = RichError.of(cut.value)
-        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
 
 
 def test_every_channel_is_told_of_the_shutdown() -> None:

@@ -10,9 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.broker_outer_api import Master, RegistrationResults
-from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane
+from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane, call_all
 from broker_agent.name_server import RegisterBrokerResult
 from namesrv_common.endpoints import Endpoint
+from tests.support.agents.fan_out_harness import target_of
 from tests.support.patience import TIMEOUT
 
 
@@ -126,7 +127,16 @@ def test_work_that_raises_is_logged_and_the_lane_goes_on(lane: Lane) -> None:
     assert [entry["event"] for entry in logs] == ["registration_task_failed"]
 
 
-PATIENCE_SECONDS = 20
+def test_a_late_answer_is_logged_and_not_applied(lane: Lane) -> None:
+    let_go, over, target = threading.Event(), threading.Event(), target_of(Endpoint("127.0.0.1", 1))
+    with capture_logs() as logs:
+        assert call_all({target: lane}, lambda _: let_go.wait(TIMEOUT), timeout_seconds=0) == ()
+        let_go.set()
+        lane.submit(over.set)
+        assert over.wait(TIMEOUT)
+    assert [(entry["event"], entry["endpoint"]) for entry in logs] == [("late_answer_not_applied", "127.0.0.1:1")]
+    assert target.status().late_answer_count == 1
+    target.close()
 
 
 def ordered(topic: str) -> tuple[RegisterBrokerResult, ...]:
@@ -154,17 +164,17 @@ def test_order_topics_on_a_hanging_disk_delay_no_answers() -> None:
 
     def write(topics: Collection[str]) -> None:
         writing.set()
-        assert works_again.wait(PATIENCE_SECONDS)
+        assert works_again.wait(TIMEOUT)
         written.append(list(topics))
         if len(written) == 2:
             both_written.set()
 
     results = RegistrationResults(lambda: False, write)
     results.take(ordered("First"))
-    assert writing.wait(PATIENCE_SECONDS)
+    assert writing.wait(TIMEOUT)
     for topic in ("Second", "Third"):  # come back while the first write hangs; the last answer is the one to keep
         results.take(ordered(topic))
     works_again.set()
-    assert both_written.wait(PATIENCE_SECONDS)
+    assert both_written.wait(TIMEOUT)
     results.stop()
     assert written == [["First"], ["Third"]]
