@@ -259,20 +259,6 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 
 
-def test_a_hanging_name_server_that_left_the_list_delays_nobody(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    hanging, healthy = name_server("hanging"), name_server("healthy")
-    with agent(hanging, healthy, register_name_server_period_millis=1_000) as running:
-        hanging.hang()
-        running.rounds.due()
-        hanging.wait_until(lambda: len(hanging.queries) == 1)
-        running.list.change(healthy)
-        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        healthy.wait_until(lambda: len(healthy.registrations) == 2)
-    assert len(healthy.unregistrations) == 1
-
-
 def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
     with agent(server) as running, grpc.insecure_channel(str(running.controller.listening_on)) as connection:

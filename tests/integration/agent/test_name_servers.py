@@ -310,21 +310,6 @@ def test_a_query_without_an_answer_leaves_time_to_register(name_server: StartNam
         round_done.join(TIMEOUT)
 
 
-def test_a_name_server_with_a_call_in_flight_is_not_given_another(name_server: StartNameServer) -> None:
-    server = name_server()
-    server.hang()
-    with FanOut(server) as fan_out, capture_logs() as logs:
-        first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
-        first_round.start()
-        server.wait_until(lambda: len(server.registrations) == 1)
-        for _ in range(5):
-            assert fan_out.register(force=True) == ()
-        assert len(server.registrations) == 1
-        server.answer_again()
-        first_round.join(TIMEOUT)
-    assert [entry["event"] for entry in logs].count("call_still_in_flight") == 5
-
-
 def test_a_registration_after_one_in_flight_is_left_out_if_done(name_server: StartNameServer) -> None:
     server = name_server()
     server.hang()

@@ -56,6 +56,10 @@ def test_no_item_is_lost_when_many_threads_append() -> None:
     assert sorted(items.close()) == list(range(1600))
 
 
+TARGET = target_of(Endpoint("127.0.0.1", 1))
+"""A name server that is never called."""
+
+
 @pytest.fixture
 def lane() -> Iterator[Lane]:
     with ThreadPoolExecutor(2) as pool:
@@ -88,6 +92,9 @@ class Held:
 def test_a_busy_lane_takes_no_work_that_does_not_wait(lane: Lane) -> None:
     held = Held(lane)
     assert not lane.submit(pytest.fail, pytest.fail, after_others=False)
+    with capture_logs() as logs:
+        assert call_all({TARGET: lane}, lambda _: pytest.fail("a second call"), TIMEOUT) == ()
+    assert [entry["event"] for entry in logs] == ["call_still_in_flight"]
     held.wait_for_end()
     assert held.was_free_at_end
 
@@ -128,15 +135,14 @@ def test_work_that_raises_is_logged_and_the_lane_goes_on(lane: Lane) -> None:
 
 
 def test_a_late_answer_is_logged_and_not_applied(lane: Lane) -> None:
-    let_go, over, target = threading.Event(), threading.Event(), target_of(Endpoint("127.0.0.1", 1))
+    let_go, over = threading.Event(), threading.Event()
     with capture_logs() as logs:
-        assert call_all({target: lane}, lambda _: let_go.wait(TIMEOUT), timeout_seconds=0) == ()
+        assert call_all({TARGET: lane}, lambda _: let_go.wait(TIMEOUT), timeout_seconds=0) == ()
         let_go.set()
         lane.submit(over.set)
         assert over.wait(TIMEOUT)
     assert [(entry["event"], entry["endpoint"]) for entry in logs] == [("late_answer_not_applied", "127.0.0.1:1")]
-    assert target.status().late_answer_count == 1
-    target.close()
+    assert TARGET.status().late_answer_count == 1
 
 
 def ordered(topic: str) -> tuple[RegisterBrokerResult, ...]:

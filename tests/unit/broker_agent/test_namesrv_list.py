@@ -293,19 +293,16 @@ def test_a_name_without_an_address_is_an_os_error(host: str) -> None:
 class Following:
     """A list on virtual time, what its listener was told, and its source, which has what the test says."""
 
-    def __init__(self, names: str, system: NameSystem) -> None:
+    def __init__(self, system: NameSystem) -> None:
         self.time = VirtualClock()
         self.source = ListSource("told", lambda: (), (), lambda: 3_600.0)
         self.told: list[tuple[Endpoint, ...]] = []
-        self.list = NamesrvList(endpoints(names), self.source, agent_timing(self.time), system.resolve, self.time.wait)
+        self.list = NamesrvList(endpoints("ns:1"), self.source, agent_timing(self.time), system.resolve, self.time.wait)
         self.list.start()
         self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
     def say(self, text: str) -> None:
         self.source.on_names(endpoints(text))
-
-
-Follow = Callable[[str], Following]
 
 
 @pytest.fixture
@@ -314,33 +311,25 @@ def system() -> NameSystem:
 
 
 @pytest.fixture
-def follow(system: NameSystem) -> Iterator[Follow]:
-    started: list[Following] = []
-
-    def start(names: str) -> Following:
-        started.append(Following(names, system))
-        return started[-1]
-
-    yield start
+def following(system: NameSystem) -> Iterator[Following]:
+    started = Following(system)
+    yield started
     system.answer_all()
-    for following in started:
-        following.list.stop()
+    started.list.stop()
 
 
-def test_names_and_addresses_mix_and_each_counts_once(follow: Follow, system: NameSystem) -> None:
-    following = follow("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
+def test_names_and_addresses_mix_and_each_counts_once(following: Following, system: NameSystem) -> None:
+    following.say("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
     assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
     assert sorted(system.asked) == ["ns", "other"]
 
 
-def test_a_new_list_is_told_once_its_names_have_been_looked_up(follow: Follow) -> None:
-    following = follow("ns:1")
+def test_a_new_list_is_told_once_its_names_have_been_looked_up(following: Following) -> None:
     following.say("other:1 10.0.9.9:1")
     assert following.told == [endpoints("10.0.1.1:1 10.0.9.9:1")]
 
 
-def test_names_that_left_the_list_are_not_looked_up(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
+def test_names_that_left_the_list_are_not_looked_up(following: Following, system: NameSystem) -> None:
     following.say("other:1")
     asked = system.asked.count("ns")
     following.time.run(10 * RESOLVE_PERIOD_SECONDS)
@@ -348,14 +337,12 @@ def test_names_that_left_the_list_are_not_looked_up(follow: Follow, system: Name
     assert system.asked.count("other") > 5
 
 
-def test_a_name_that_stays_is_not_looked_up_anew(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
+def test_a_name_that_stays_is_not_looked_up_anew(following: Following, system: NameSystem) -> None:
     following.say("ns:1 other:1")
     assert system.asked == ["ns", "other"]
 
 
-def test_a_list_of_unknown_names_replaces_nothing(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
+def test_a_list_of_unknown_names_replaces_nothing(following: Following, system: NameSystem) -> None:
     following.say("unknown:1")
     assert following.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
     assert following.told == []
@@ -386,8 +373,7 @@ def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameS
     namesrv.stop()
 
 
-def test_too_many_addresses_are_cut_and_logged_once(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
+def test_too_many_addresses_are_cut_and_logged_once(following: Following, system: NameSystem) -> None:
     for host in range(3):
         system.set("ns", " ".join(f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)))
         with capture_logs() as logs:
@@ -396,8 +382,7 @@ def test_too_many_addresses_are_cut_and_logged_once(follow: Follow, system: Name
         assert [entry["event"] for entry in logs].count("namesrv_list_cut") == (1 if host == 0 else 0)
 
 
-def test_after_stop_nobody_is_told_anything(follow: Follow) -> None:
-    following = follow("ns:1")
+def test_after_stop_nobody_is_told_anything(following: Following) -> None:
     following.list.stop()
     following.say("other:1")
     assert following.told == []
