@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.broker_outer_api import Master, RegistrationResults
 from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane, call_all
-from broker_agent.name_server import RegisterBrokerResult
+from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from namesrv_common.endpoints import Endpoint
 from tests.support.agents.fan_out_harness import target_of
 from tests.support.patience import TIMEOUT
@@ -56,8 +56,12 @@ def test_no_item_is_lost_when_many_threads_append() -> None:
     assert sorted(items.close()) == list(range(1600))
 
 
-TARGET = target_of(Endpoint("127.0.0.1", 1))
-"""A name server that is never called."""
+@pytest.fixture
+def target() -> Iterator[NamesrvTarget]:
+    """A name server that is never called."""
+    made = target_of(Endpoint("127.0.0.1", 1))
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -89,11 +93,11 @@ class Held:
         self._ended.set()
 
 
-def test_a_busy_lane_takes_no_work_that_does_not_wait(lane: Lane) -> None:
+def test_a_busy_lane_takes_no_work_that_does_not_wait(lane: Lane, target: NamesrvTarget) -> None:
     held = Held(lane)
     assert not lane.submit(pytest.fail, pytest.fail, after_others=False)
     with capture_logs() as logs:
-        assert call_all({TARGET: lane}, lambda _: pytest.fail("a second call"), TIMEOUT) == ()
+        assert call_all({target: lane}, lambda _: pytest.fail("a second call"), TIMEOUT) == ()
     assert [entry["event"] for entry in logs] == ["call_still_in_flight"]
     held.wait_for_end()
     assert held.was_free_at_end
@@ -134,15 +138,15 @@ def test_work_that_raises_is_logged_and_the_lane_goes_on(lane: Lane) -> None:
     assert [entry["event"] for entry in logs] == ["registration_task_failed"]
 
 
-def test_a_late_answer_is_logged_and_not_applied(lane: Lane) -> None:
+def test_a_late_answer_is_logged_and_not_applied(lane: Lane, target: NamesrvTarget) -> None:
     let_go, over = threading.Event(), threading.Event()
     with capture_logs() as logs:
-        assert call_all({TARGET: lane}, lambda _: let_go.wait(TIMEOUT), timeout_seconds=0) == ()
+        assert call_all({target: lane}, lambda _: let_go.wait(TIMEOUT), timeout_seconds=0) == ()
         let_go.set()
         lane.submit(over.set)
         assert over.wait(TIMEOUT)
     assert [(entry["event"], entry["endpoint"]) for entry in logs] == [("late_answer_not_applied", "127.0.0.1:1")]
-    assert TARGET.status().late_answer_count == 1
+    assert target.status().late_answer_count == 1
 
 
 def ordered(topic: str) -> tuple[RegisterBrokerResult, ...]:
