@@ -500,40 +500,17 @@ def test_heartbeats_and_the_end_of_a_group_drive_its_filters() -> None:
 
 # The rules on the fields of requests.
 
-Change = Callable[[pb.HeartbeatRequest], Any]
 
-
-def request() -> pb.HeartbeatRequest:
-    return pb.HeartbeatRequest(
-        client_id="10.0.0.1@one",
-        language="GO",
-        version="5.3.0",
-        producer_groups=[pb.ProducerData(group_name="producers")],
-        consumer_groups=[
-            pb.ConsumerData(
-                group_name="consumers",
-                consume_type=pb.CONSUME_TYPE_POP,
-                message_model=pb.MESSAGE_MODEL_CLUSTERING,
-                consume_from_where=pb.CONSUME_FROM_WHERE_TIMESTAMP,
-                subscriptions=[
-                    pb.SubscriptionData(topic="A", expression="*", sub_version=3),
-                    pb.SubscriptionData(topic="B", expression="a > 5", expression_type=pb.EXPRESSION_TYPE_SQL92),
-                ],
-            )
-        ],
-    )
-
-
-def _set(path: str, value: object) -> Change:
-    """Sets a field such as ``consumer_groups[0].group_name``."""
-
-    def change(message: Any) -> None:
-        *parents, name = path.replace("[0]", ".0").replace("[1]", ".1").split(".")
-        for part in parents:
-            message = message[int(part)] if part.isdigit() else getattr(message, part)
-        setattr(message, name, value)
-
-    return change
+def heartbeat(path: str = "client_id", value: object = "one") -> pb.HeartbeatRequest:
+    """A good heartbeat but for a field such as ``consumer_groups[0].group_name``."""
+    producers, consumers = [pb.ProducerData(group_name="producers")], [consumer("consumers", tags("A"), sql("B"))]
+    request = pb.HeartbeatRequest(client_id="one", producer_groups=producers, consumer_groups=consumers)
+    message: Any = request
+    *parents, name = path.replace("[", ".").replace("]", "").split(".")
+    for part in parents:
+        message = message[int(part)] if part.isdigit() else getattr(message, part)
+    setattr(message, name, value)
+    return request
 
 
 CONSUMER = "consumer_groups[0]"
@@ -557,10 +534,8 @@ CONSUMER = "consumer_groups[0]"
     ],
 )
 def test_a_field_that_breaks_its_rule_is_named_with_the_problem(field: str, value: object, problem: str) -> None:
-    message = request()
-    _set(field, value)(message)
     with refuses(Reason.INVALID_FIELD) as refused:
-        client_service.check_heartbeat(message)
+        client_service.check_heartbeat(heartbeat(field, value))
     assert refused.value.violations[0].field == field
     assert problem in refused.value.violations[0].description
 
@@ -573,16 +548,15 @@ def test_a_field_that_breaks_its_rule_is_named_with_the_problem(field: str, valu
         (f"{CONSUMER}.group_name", "x" * 255),
         (f"{CONSUMER}.subscriptions[0].expression", "x" * 4096),
         (f"{CONSUMER}.subscriptions[0].topic", "%RETRY%" + "x" * 248),
+        (f"{CONSUMER}.subscriptions[0].expression_type", 0),
     ],
 )
-def test_a_field_at_its_limit_is_taken(field: str, value: str) -> None:
-    message = request()
-    _set(field, value)(message)
-    client_service.check_heartbeat(message)
+def test_a_field_at_its_limit_is_taken(field: str, value: object) -> None:
+    client_service.check_heartbeat(heartbeat(field, value))
 
 
 def test_groups_and_subscriptions_are_taken_up_to_the_limit_and_not_beyond() -> None:
-    message = request()
+    message = heartbeat()
     for number in range(limits.MAX_GROUPS_PER_HEARTBEAT - 1):
         message.producer_groups.add(group_name=f"p{number}")
     for number in range(limits.MAX_SUBSCRIPTIONS - 2):
