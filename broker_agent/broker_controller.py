@@ -25,7 +25,7 @@ from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
 from broker_agent.registration import BrokerState, CurrentBroker
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import ChangeThread, PeriodicThread, RegistrationSchedule, Timing
+from broker_agent.timing import JOIN_SECONDS, ChangeThread, PeriodicThread, RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
@@ -39,8 +39,6 @@ from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
 
 REGISTER_BROKER_TIMEOUT_SECONDS = 6.0
 """Longest time of one round of registrations (RocketMQ: registerBrokerTimeoutMills); a round ends within its period."""
-JOIN_SECONDS = 2.0
-"""Time for the periodic threads to end once nothing holds them up."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -170,7 +168,7 @@ class BrokerController:
 
     def _stop_periodic(self) -> None:
         self._files.stop()
-        self._files.join(JOIN_SECONDS)
+        self._files.join()
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
 

@@ -21,8 +21,6 @@ FAILURES = 3
 
 CONNECT_TIMEOUT_SECONDS = 1.0
 """Time for one attempt to connect; the broker is on this machine or next to it."""
-JOIN_SECONDS = 2.0
-"""Time for the thread to end."""
 
 Check = Callable[[], None]
 """Looks at the broker once; raises OSError, with what is wrong, if it is not there."""
@@ -96,7 +94,7 @@ class BrokerProbe:
     def stop(self) -> None:
         """Calls nothing further and ends the thread, in 2 s at most."""
         self._thread.stop()
-        self._thread.join(JOIN_SECONDS)
+        self._thread.join()
 
     def _look(self) -> float:
         """Looks once. Returns the seconds to the next time, counted from the beginning of this one."""

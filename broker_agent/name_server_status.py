@@ -140,7 +140,7 @@ class NameServerStatus:
 
     def event(self, kind: pb.NamesrvEvent.Kind, detail: str = "") -> None:
         """Keeps something that happened."""
-        at_millis = int(self._timing.wall_clock() * 1000)
+        at_millis = self._timing.wall_millis()
         with self.changed:
             self._events.append(pb.NamesrvEvent(kind=kind, at_millis=at_millis, detail=detail))
 
@@ -220,7 +220,7 @@ class NameServerStatus:
             report = self._report
             report.namesrv_name, report.generation, report.broker_id_held_by = namesrv_name, generation, ""
             report.last_kind, report.last_topic_count = kind, topics
-            report.last_registered_at_millis = int(self._timing.wall_clock() * 1000)
+            report.last_registered_at_millis = self._timing.wall_millis()
             newly = channel_is_open and not self.registered
             self._registered = self._registered or newly
         if newly:

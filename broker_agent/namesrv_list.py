@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import structlog
 
-from broker_agent.timing import PeriodicThread, Timing, Wait
+from broker_agent.timing import JOIN_SECONDS, PeriodicThread, Timing, Wait
 from namesrv_common.backoff import Backoff
 from namesrv_common.endpoints import Endpoint, is_ip_address, parse_endpoints, preferred_addresses
 from namesrv_common.files.regular_files import open_regular
@@ -322,8 +322,6 @@ class ResolvedName(PeriodicThread):
 
 FIRST_LOOKUP_SECONDS = 5.0
 """Time for the first lookups of new names, all at once, before the list continues without those that hang."""
-JOIN_SECONDS = 2.0
-"""Time for all threads together to end."""
 
 
 def namesrv_list_of(namesrv: Sequence[str], *, timing: Timing) -> NamesrvList:

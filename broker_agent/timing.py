@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import structlog
 
 
+JOIN_SECONDS = 2.0
+"""Time for threads to end."""
 JITTER = 0.1
 """Share of a period that may be added to it or taken off, so that a fleet that started at once spreads."""
 
@@ -25,6 +27,10 @@ class Timing:
     """Seconds since the Unix epoch: only ever reported."""
     rng: random.Random = field(default_factory=random.Random)
     """Source of jitter."""
+
+    def wall_millis(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return int(self.wall_clock() * 1000)
 
     def jittered(self, seconds: float, share: float = JITTER) -> float:
         """A period, longer or shorter by up to a share of it."""
@@ -65,8 +71,6 @@ LONGEST_SECONDS = 1.5
 """Longest time from the first change to the registration, however many changes follow."""
 BETWEEN_SECONDS = 1.0
 """Time from one such registration to the next one."""
-JOIN_SECONDS = 2.0
-"""Time for the thread to end."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -177,7 +181,7 @@ class PeriodicThread:
         """Tells the thread to end after the work that it may be at; does not wait for that."""
         self._stopping.set()
 
-    def join(self, seconds: float) -> None:
+    def join(self, seconds: float = JOIN_SECONDS) -> None:
         """Waits until the thread has ended, at most so long; returns at once in the thread itself."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(max(0.0, seconds))

@@ -169,7 +169,7 @@ class ConsumerFilterManager:
         }
         for topic, data in filters.items():
             if topic not in wanted and not data.HasField("dead_time_millis"):
-                data.dead_time_millis = self._wall_millis()
+                data.dead_time_millis = self._timing.wall_millis()
                 self._died[group, topic] = self._timing.clock()
         for topic, subscription in wanted.items():
             old = filters.get(topic)
@@ -201,7 +201,7 @@ class ConsumerFilterManager:
             expression=new.expression,
             expression_type=new.expression_type,
             client_version=new.sub_version,
-            born_time_millis=old.born_time_millis if old is not None and same else self._wall_millis(),
+            born_time_millis=old.born_time_millis if old is not None and same else self._timing.wall_millis(),
         )
 
     def _drop_longest_dead(self) -> None:
@@ -210,9 +210,6 @@ class ConsumerFilterManager:
         del self._by_group[group][topic]
         if not self._by_group[group]:
             del self._by_group[group]
-
-    def _wall_millis(self) -> int:
-        return int(self._timing.wall_clock() * 1000)
 
 
 class ConsumerManager(GroupTable):

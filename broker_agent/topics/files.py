@@ -140,7 +140,6 @@ BROKEN_SECONDS = 3.0
 START_SECONDS = 0.5
 """How long the start waits for a file that is broken or being written: RocketMQ's broker writes one in milliseconds."""
 _RETRY_SECONDS = 0.05
-_JOIN_SECONDS = 2.0
 
 
 class FollowedTopics:
@@ -193,7 +192,7 @@ class FollowedTopics:
     def stop(self) -> None:
         """Ends watching and waits for that, for two seconds at most."""
         self._thread.stop()
-        self._thread.join(_JOIN_SECONDS)
+        self._thread.join()
 
     def look(self) -> TopicConfigTable | None:
         """Looks at both files once. Returns the table with its mappings, if a file was read again."""

@@ -34,8 +34,6 @@ COPY_SECONDS = 60.0
 TABLE_LIMITS = ResponseLimits(bytes=256 << 20, rows=1_000_000)
 """The most that a master's table may have. Name servers accept 200,000 topics of a broker, which have at most 110
 MB."""
-JOIN_SECONDS = 2.0
-"""Time for the thread to end."""
 _CONNECTION = ConnectionSettings(first_backoff_seconds=0.1, longest_backoff_seconds=1.0)
 """Below the agent's own periods, so that each attempt really connects and does not repeat gRPC's last failure."""
 
@@ -96,7 +94,7 @@ class SlaveSynchronize(PeriodicThread):
         """Ends copying; a call under way is cut off."""
         super().stop()
         self._disconnect()
-        self.join(JOIN_SECONDS)
+        self.join()
         self._disconnect()  # the thread may just have made a new connection
 
     def synchronize(self) -> bool:

@@ -9,7 +9,6 @@ from broker_agent.clients import channels, client_service, limits
 from broker_agent.clients.groups import ConsumerFilterManager
 from broker_agent.errors import Reason
 from broker_agent_api.v1 import client_service_pb2 as pb
-from collections.abc import Callable
 from namesrv_common.server.shares import Sharer
 from tests.support.fakes.agent_clients import Agent, GROUP, SILENCE, consumer, sql, tags, told
 from tests.support.refusals import refuses
