@@ -10,7 +10,7 @@ from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
-from broker_agent.timing import QUIET_SECONDS, RegistrationSchedule
+from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb, client_service_pb2, client_service_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -118,52 +118,6 @@ def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: 
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
         Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
     assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"
-
-
-# What an agent sends while nothing happens: next to nothing, however many topics its broker has.
-
-MANY_TOPICS = 10_000
-TEN_HOURS = 36_000.0
-
-
-class TenHours(RegistrationSchedule):
-    """The usual schedule on virtual time, which passes as fast as rounds can be made, and stops after ten hours."""
-
-    def __init__(self) -> None:
-        self.time = VirtualClock()
-        super().__init__(30.0, agent_timing(self.time))
-        self._end = self.time.seconds + TEN_HOURS
-        self.over = threading.Event()
-
-    def next_delay(self) -> float:
-        self.time.advance(super().next_delay())
-        if self.time.seconds < self._end:
-            return 0.0
-        self.over.set()
-        return TEN_HOURS
-
-
-def many_topics(folder: Path) -> Path:
-    file = folder / "topics.json"
-    queues = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
-    topics = {f"Topic-{i:05}": queues for i in range(MANY_TOPICS)}
-    file.write_text(json.dumps({"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": topics}))
-    return file
-
-
-def test_an_idle_agent_sends_its_table_only_at_its_start(
-    name_server: StartNameServer, settings: MakeSettings, tmp_path: Path
-) -> None:
-    server = name_server()
-    schedule = TenHours()
-    controller = Agent(settings(server, topics=many_topics(tmp_path)), server, schedule=schedule).controller
-    controller.start()
-    try:
-        assert schedule.over.wait(100)
-    finally:
-        controller.stop()
-    assert [len(request.topic_configs) for request in server.registrations] == [MANY_TOPICS]
-    assert 1_190 <= len(server.queries) <= 1_210  # one each 30 s
 
 
 # Changes.

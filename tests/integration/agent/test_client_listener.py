@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -29,43 +28,28 @@ GROUP = "consumers"
 
 
 class Listener:
-    """The listener with its managers, in this process."""
+    """The listener with its managers, in this process, and a client of it."""
 
     def __init__(self) -> None:
         self.managers = ClientManagers()
         self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER)
         self.server.start()
-
-    @contextmanager
-    def connect(self) -> Iterator[ClientServiceStub]:
-        with grpc.insecure_channel(str(self.server.endpoint)) as connection:
-            yield ClientServiceStub(connection)
+        self._connection = grpc.insecure_channel(str(self.server.endpoint))
+        self.stub = ClientServiceStub(self._connection)
 
     def ids(self) -> list[str]:
         with self.managers.lock:
             return self.managers.consumers.client_ids(GROUP)
 
-
-@contextmanager
-def listening() -> Iterator[Listener]:
-    listener = Listener()
-    try:
-        yield listener
-    finally:
-        listener.server.stop()
-        eventually(lambda: not any(thread.name.startswith("broker-agent") for thread in threading.enumerate()))
+    def close(self) -> None:
+        self._connection.close()
+        self.server.stop()
 
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    with listening() as started:
+    with closing(Listener()) as started:
         yield started
-
-
-@pytest.fixture
-def stub(listener: Listener) -> Iterator[ClientServiceStub]:
-    with listener.connect() as connected:
-        yield connected
 
 
 class Channel:
@@ -91,7 +75,8 @@ class Channel:
         return str(self.next().consumer_ids_changed.consumer_group)
 
 
-def test_members_are_told_when_one_joins_or_leaves(listener: Listener, stub: ClientServiceStub) -> None:
+def test_members_are_told_when_one_joins_or_leaves(listener: Listener) -> None:
+    stub = listener.stub
     first = Channel(stub, "first")
     assert list(first.beat(GROUP).changed_consumer_groups) == [GROUP]
     assert first.told() == GROUP
@@ -114,22 +99,22 @@ def test_members_are_told_when_one_joins_or_leaves(listener: Listener, stub: Cli
 
 def test_a_client_that_answers_no_ping_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
-    with listening() as listener, socket.create_connection(listener.server.endpoint) as peer:
+    with closing(Listener()) as listener, socket.create_connection(listener.server.endpoint) as peer:
         peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
         eventually(lambda: len(listener.managers.channels) == 1)
         eventually(lambda: len(listener.managers.channels) == 0)
 
 
-def test_every_channel_is_told_of_the_shutdown() -> None:
-    with listening() as listener, listener.connect() as stub:
-        channel = Channel(stub, "client")
-        listener.server.stop()
-        assert channel.next().closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
-        assert list(channel.events) == []
-        listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
+def test_every_channel_is_told_of_the_shutdown(listener: Listener) -> None:
+    channel = Channel(listener.stub, "client")
+    listener.server.stop()
+    assert channel.next().closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
+    assert list(channel.events) == []
+    listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
 
 
-def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Listener, stub: ClientServiceStub) -> None:
+def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Listener) -> None:
+    stub = listener.stub
     held = [Channel(stub, f"client-{number}") for number in range(5)]
     for channel in reversed(held):
         channel.beat(GROUP)

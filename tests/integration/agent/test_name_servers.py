@@ -15,7 +15,6 @@ from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
-from collections.abc import Callable
 from dataclasses import replace
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
@@ -178,16 +177,6 @@ def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_serv
     assert [sent(request) for request in server.registrations[1:]] == [(1, [])]
 
 
-def test_a_table_of_any_size_that_name_servers_take_is_one_message(name_server: StartNameServer) -> None:
-    topics = [TopicConfig(f"%RETRY%{number:0>100}", 16, 16, 6) for number in range(100_000)]
-    server = name_server()
-    with FanOut(server) as fan_out:
-        assert len(fan_out.register(*topics, counter=1)) == 1
-        status = fan_out.targets[0].status()
-    assert [len(request.topic_configs) for request in server.registrations] == [100_000]
-    assert status.last_topic_count == 100_000
-
-
 def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
     topics = [TopicConfig(f"%RETRY%{number:0>110}", 16, 16, 6) for number in range(150_000)]
     server = name_server()
@@ -236,23 +225,6 @@ class Compressions(NamesrvTarget):
     def _call(self, method: Any, request: Any, deadline: float, compression: grpc.Compression | None = None) -> Any:
         self.seen[type(request).__name__.removesuffix("Request")] = compression
         return super()._call(method, request, deadline, compression)
-
-
-def test_observers_see_each_call_and_its_end(name_server: StartNameServer) -> None:
-    seen: list[tuple[str, str]] = []
-
-    def observe(method: str, _metadata: dict[str, str], *, streams: bool) -> Callable[[grpc.StatusCode], None] | None:
-        name = method.removeprefix("namesrv_api.v1.")
-        return None if streams else lambda code: seen.append((name, code.name))
-
-    with FanOut(name_server(), observers=[observe]) as fan_out:
-        fan_out.register(counter=1)
-        fan_out.register(counter=1)
-    assert seen == [
-        ("RouteService/GetBrokerMemberGroup", "OK"),
-        ("RegistrationService/RegisterBroker", "OK"),
-        ("RegistrationService/QueryDataVersion", "OK"),
-    ]
 
 
 # Two agents that claim one broker id: both are told, and they do not take it from each other forever.

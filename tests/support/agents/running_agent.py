@@ -81,13 +81,7 @@ class ToldList(NamesrvList):
 class Agent:
     """A controller, and the parts of it that a test drives."""
 
-    def __init__(
-        self,
-        settings: AgentSettings,
-        *servers: FakeNameServer,
-        timing: Timing | None = None,
-        schedule: RegistrationSchedule | None = None,
-    ) -> None:
+    def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
         self.rounds = RoundsOnDemand()
         self.probe, self.list = ToldProbe(), ToldList(*servers)
         if settings.topics_mode == "own":
@@ -96,7 +90,7 @@ class Agent:
         else:
             self.topics = TopicConfigManager.follow(settings.topics)
         self.controller = BrokerController(
-            settings, self.topics, self.list, self.probe, timing=timing, schedule=schedule or self.rounds
+            settings, self.topics, self.list, self.probe, timing=timing, schedule=self.rounds
         )
 
     def wait_until_idle(self) -> None:
