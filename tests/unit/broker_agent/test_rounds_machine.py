@@ -5,6 +5,7 @@ The agent leaves out what it knows to be useless: a table that was refused for g
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import grpc
@@ -124,7 +125,7 @@ class RoundsAgainstANameServer(Machine):
         self.timing = Timing(clock=self.clock)
         self.server = NameServer()
         self.target = Target(self.server, self.timing)
-        self.retries = CallRetries(self.timing, stopping=NEVER, sleep=self.clock.advance)
+        self.retries = CallRetries(self.timing, threading.Event(), self.clock.advance)
         self.channels = 1
         self.topics = {"A": 4}
         self.counter = 0
@@ -248,12 +249,5 @@ class RoundsAgainstANameServer(Machine):
     def teardown(self) -> None:
         self.target._connection.close()
 
-
-class _Never:
-    def is_set(self) -> bool:
-        return False
-
-
-NEVER: Any = _Never()
 
 TestRoundsAgainstANameServer = machine_test(RoundsAgainstANameServer, 100, steps=30)
