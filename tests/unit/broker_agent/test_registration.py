@@ -153,18 +153,14 @@ def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
 
 
 def test_a_static_topic_is_registered_with_its_mapping(settings: MakeSettings) -> None:
-    static, ordinary = registration_of(settings(), mapped_table(5, ((0, 1), (3, 0)))).topic_configs
+    mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=((0, 1), (3, 0)))
+    topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
+    static, ordinary = registration_of(settings(), TopicConfigTable(DataVersion(1_000, 5), topics)).topic_configs
     assert (static.mapping.scope, static.mapping.total_queue_nums, static.mapping.epoch) == ("__global__", 4, 9)
     assert list(static.mapping.topic_queue_ids) == [0, 3]
     assert list(static.mapping.broker_queue_ids) == [1, 0]
     assert static.mapping.dirty
     assert not ordinary.HasField("mapping")
-
-
-def mapped_table(counter: int, queue_ids: tuple[tuple[int, int], ...]) -> TopicConfigTable:
-    mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=queue_ids)
-    topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
-    return TopicConfigTable(DataVersion(1_000, counter), topics)
 
 
 LABELS = ["row=7", "rack=r1"]
