@@ -115,7 +115,7 @@ def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
         (content({}, {"counter": 1}), "dataVersion: timestamp is missing, must be an integer"),
         (content({"a b": 3}, {"timestamp": 1}), "dataVersion: counter is missing"),
         (content({}, {"counter": -1, "timestamp": 1}), "dataVersion: counter is -1, must be an integer"),
-        (content({}, VERSION | {"stateVersion": 2**62 + 1}), "dataVersion: stateVersion is 4611686018427387905, must be"),
+        (content({}, VERSION | {"stateVersion": 2**62 + 1}), "dataVersion: stateVersion is 4611686018427387905"),
         (content({}, {"counter": 2**63 - 1, "timestamp": 1}), "dataVersion: counter is 9223372036854775807, must be"),
         (content({"T": TOPIC | {"new": float("nan")}}), "NaN is no number that JSON has room for"),
         (b"", "the file is empty"),
