@@ -142,7 +142,7 @@ START_SECONDS = 0.5
 _RETRY_SECONDS = 0.05
 
 
-class FollowedTopics:
+class FollowedTopics(PeriodicThread):
     """Polls topics.json and the file of static topics' mappings, and forwards each new table of both.
 
     The last good content stays in force while a file is broken.
@@ -150,14 +150,14 @@ class FollowedTopics:
 
     def __init__(self, path: Path, timing: Timing, wait: Wait = threading.Event.wait) -> None:
         """Touches nothing yet."""
+        super().__init__("broker-agent-topics", self._look_and_tell, wait=wait)
+        self.on_table: Callable[[TopicConfigTable], None] = lambda _table: None
+        """Called in the thread with each new table."""
         self._path = path
         self._timing = timing
-        self._wait = wait
         self._generations = (1, 1)
         self._skipped: frozenset[str] = frozenset()
         self._skipped_mappings: frozenset[str] = frozenset()
-        self._on_table: Callable[[TopicConfigTable], None] = lambda _table: None
-        self._thread = PeriodicThread("broker-agent-topics", self._look_and_tell, wait=wait)
 
     @property
     def problem(self) -> str | None:
@@ -183,16 +183,6 @@ class FollowedTopics:
             _log.warning("topics_file_awaited", file=str(self._path), topics_until_then=len(table.topics))
         self._mappings = self._followed(mappings_path(self._path), decode_mappings, TopicQueueMappings())
         return self._taken(table, self._mappings.value)
-
-    def start(self, on_table: Callable[[TopicConfigTable], None]) -> None:
-        """Starts to watch; each new table goes to the function, in the watching thread."""
-        self._on_table = on_table
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends watching and waits for that, for two seconds at most."""
-        self._thread.stop()
-        self._thread.join()
 
     def look(self) -> TopicConfigTable | None:
         """Looks at both files once. Returns the table with its mappings, if a file was read again."""
@@ -255,7 +245,7 @@ class FollowedTopics:
     def _look_and_tell(self) -> float:
         table = self.look()
         if table is not None:
-            self._on_table(table)
+            self.on_table(table)
         return LOOK_SECONDS
 
 

@@ -138,12 +138,14 @@ class TopicConfigManager:
     def start(self) -> None:
         """Starts to watch the file, if it is followed."""
         if self._followed:
-            self._followed.start(self._follow)
+            self._followed.on_table = self._follow
+            self._followed.start()
 
     def stop(self) -> None:
         """Ends watching, and waits for that for a few seconds at most."""
         if self._followed:
             self._followed.stop()
+            self._followed.join()
 
     def edit(
         self, name: str, make: Callable[[TopicConfig | None], TopicConfig], *, validate_only: bool = False
