@@ -127,7 +127,8 @@ class BrokerController:
         self._periodic.start()
         self._files.start()
         self._changes.start()
-        self._probe.start(self._broker_down, self._broker_up)
+        self._probe.on_down, self._probe.on_up = self._broker_down, self._broker_up
+        self._probe.start()
         _log.info(
             "agent_started",
             broker_name=self._settings.broker_name,

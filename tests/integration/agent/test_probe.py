@@ -26,17 +26,14 @@ class Broker:
         self.told: list[tuple[str, float]] = []
         self.time = time
         self.probe = BrokerProbe(self._check, agent_timing(time), failures, time.wait)
+        self.probe.on_down = lambda: self.told.append(("down", time.seconds))
+        self.probe.on_up = lambda: self.told.append(("up", time.seconds))
 
     def _check(self) -> None:
         self.looks.append(self.time.seconds)
         self.time.advance(self.seconds_to_answer)
         if not self.alive:
             raise ConnectionRefusedError("nobody there")
-
-    def start(self) -> None:
-        self.probe.start(
-            lambda: self.told.append(("down", self.time.seconds)), lambda: self.told.append(("up", self.time.seconds))
-        )
 
 
 @pytest.fixture
@@ -47,7 +44,7 @@ def time() -> VirtualClock:
 @pytest.fixture
 def broker(time: VirtualClock) -> Iterator[Broker]:
     watched = Broker(time)
-    watched.start()
+    watched.probe.start()
     yield watched
     watched.probe.stop()
 
@@ -55,7 +52,7 @@ def broker(time: VirtualClock) -> Iterator[Broker]:
 def test_the_third_failure_in_a_row_is_a_dead_broker_and_one_success_a_living_one(time: VirtualClock) -> None:
     broker = Broker(time)
     with capture_logs() as logs:
-        broker.start()
+        broker.probe.start()
         time.run(5.0)
         broker.alive = False
         time.run(2.0)
@@ -78,7 +75,7 @@ def test_a_broker_that_is_not_there_at_first_is_up_when_it_comes(time: VirtualCl
     broker.alive = False
     assert not broker.probe.first_look()
     assert not broker.probe.is_up
-    broker.start()
+    broker.probe.start()
     time.run(10.0)
     assert broker.told == []
     broker.alive = True
@@ -116,11 +113,10 @@ def test_after_stop_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
 
 def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualClock) -> None:
     probe = BrokerProbe(None, agent_timing(time), wait=time.wait)
-    told: list[str] = []
-    probe.start(lambda: told.append("down"), lambda: told.append("up"))
+    probe.on_down = probe.on_up = pytest.fail
+    probe.start()
     time.run(60.0, waiters=0)
     probe.stop()
-    assert told == []
     assert probe.is_up
     assert probe.first_look()
 

@@ -56,16 +56,13 @@ class ToldProbe(BrokerProbe):
     def __init__(self) -> None:
         super().__init__(None, Timing())
 
-    def start(self, on_down: Callable[[], None], on_up: Callable[[], None]) -> None:
-        self._on_down, self._on_up = on_down, on_up
-
     def die(self) -> None:
         self.is_up = False
-        self._on_down()
+        self.on_down()
 
     def come_back(self) -> None:
         self.is_up = True
-        self._on_up()
+        self.on_up()
 
 
 class ToldList(NamesrvList):
