@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-
 JOIN_SECONDS = 2.0
 """Time for threads to end."""
 JITTER = 0.1

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import grpc
 import json
-import pytest
 import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+from structlog.testing import capture_logs
+
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
-from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb, client_service_pb2, client_service_pb2_grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import registration_service_pb2 as pb, route_data_pb2
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from pathlib import Path
-from structlog.testing import capture_logs
 from tests.support.agents.fixtures import MakeSettings, StartNameServer
 from tests.support.agents.running_agent import Agent, StartAgent
 from tests.support.patience import TIMEOUT
@@ -26,7 +31,6 @@ from tests.support.programs.processes import TOPICS, eventually
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
-from typing import Any
 
 # The start and the end, health and status.
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-import grpc
-import pytest
 import random
 import threading
 import zlib
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
+from opentelemetry.trace import NoOpTracer
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
 from broker_agent import channel
 from broker_agent.channel import ConnectionOptions
 from broker_agent.errors import NameServerError
@@ -14,23 +24,15 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
-from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
-from dataclasses import replace
-from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
-from opentelemetry.trace import NoOpTracer
-from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
-from tests.support.agents.fan_out_harness import BROKER, FanOut, IMPATIENT, OPTIONS, registration, target_of, topic
+from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, OPTIONS, FanOut, registration, target_of, topic
 from tests.support.agents.fixtures import StartNameServer
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
-from typing import Any, ClassVar
 
 CLOSING = pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClosing.REASON_IDLE))
 OPENED = pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other"))
@@ -269,6 +271,7 @@ def test_a_slave_with_another_id_in_the_group_takes_nothing(name_server: StartNa
 
 
 # Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.
+
 
 def test_a_query_without_an_answer_leaves_time_to_register(name_server: StartNameServer) -> None:
     server = name_server()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
 import pytest
 import structlog
+from broker_agent_api.v1 import client_service_pb2 as pb
+
 from broker_agent.clients import channels, client_service, limits
 from broker_agent.clients.groups import ConsumerFilterManager
 from broker_agent.errors import Reason
-from broker_agent_api.v1 import client_service_pb2 as pb
 from namesrv_common.server.shares import Sharer
-from tests.support.fakes.agent_clients import Agent, GROUP, SILENCE, consumer, sql, tags, told
+from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, sql, tags, told
 from tests.support.refusals import refuses
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
-from typing import Any
+
 
 @pytest.fixture
 def agent() -> Agent:

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import pytest
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import table as table_module
-from broker_agent.topics.files import BROKEN_SECONDS, FollowedTopics, START_SECONDS, TopicsFile, copy_of, replace_keeping_copy
+from broker_agent.topics.files import (
+    BROKEN_SECONDS,
+    START_SECONDS,
+    FollowedTopics,
+    TopicsFile,
+    copy_of,
+    replace_keeping_copy,
+)
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from broker_agent.topics.topics_json import decode_topics, encode_topics, mappings_path
-from collections.abc import Callable
-from hypothesis import given, strategies as st
 from namesrv_common.files import disk
-from pathlib import Path
-from structlog.testing import capture_logs
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
 from tests.support.static_topics import mappings_json
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
-from typing import Any
 
 UPSTREAM = """{
 	"dataVersion":{
@@ -226,6 +236,7 @@ def test_a_file_system_without_hard_links_gets_a_copy(tmp_path: Path, monkeypatc
 
 
 # The followed files, topics.json and topicQueueMapping.json: what is seen of them, and their faults.
+
 
 def numbered(counter: int) -> TopicConfigTable:
     return TopicConfigTable(DataVersion(1_000, counter), (TopicConfig(f"topic-{counter}", 4, 4, 6),))
