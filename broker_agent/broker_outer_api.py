@@ -164,10 +164,7 @@ class BrokerOuterAPI:
             lane.submit(work)
 
     def unregister_broker_all(
-        self,
-        reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED,
-        *,
-        wait: bool = True,
+        self, reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED, *, wait: bool = True
     ) -> None:
         """Removes the broker from every name server, and registers nothing until ``resume`` (unregisterBrokerAll).
 

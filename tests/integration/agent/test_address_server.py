@@ -9,12 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_list import (
-    FETCH_PERIOD_SECONDS,
-    MAX_LIST_BYTES,
-    MAX_NAME_SERVERS,
-    address_server,
-)
+from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, MAX_NAME_SERVERS, address_server
 from broker_agent.timing import JITTER
 from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.name_system import endpoints
