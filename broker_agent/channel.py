@@ -56,7 +56,7 @@ class Reopening:
 CLOSE_SECONDS = 2.0
 """Time for the reader thread to end."""
 EVENT_PAUSE_SECONDS = 0.001
-"""Pause before an event is taken. A name server queues 64 for one channel. One that floods the channel is held up by
+"""Pause before an event is taken. A name server queues 64 for one channel. One that floods the channel is blocked by
 gRPC, because the agent reads no more."""
 OPENED_SECONDS = 10.0
 """Time for the first message of a channel. Another program at the port may accept a stream and say nothing."""

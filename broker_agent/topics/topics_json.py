@@ -1,4 +1,4 @@
-"""The JSON files of a broker, read whole and checked: topics.json, and the mappings of static topics beside it."""
+"""The JSON files of a broker, read whole and checked: topics.json, and the mappings of static topics next to it."""
 
 from __future__ import annotations
 
