@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -63,16 +61,6 @@ def test_a_bad_setting_is_one_line_and_exit_code_2(flag: str, value: str | None,
     assert result.stderr.startswith(f"broker-agent: {expected}")
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
-
-
-@pytest.mark.parametrize("content", ["", TOPICS.read_text()[:300], '{"dataVersion": {}}'])
-def test_a_bad_topics_json_is_one_line_and_exit_code_2(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "topics.json"
-    file.write_text(content)
-    result = serve(topics=str(file))
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"broker-agent: {file}: ")
-    assert result.stderr.count("\n") == 1
 
 
 def test_the_name_server_list_takes_every_separator_and_repeats() -> None:

@@ -59,30 +59,25 @@ class Channel:
         self.stub = stub
         self.client_id = client_id
         self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest())
-        self.id = str(self.next().opened.channel_id)
+        self.id = str(next(self.events).opened.channel_id)
 
-    def next(self) -> pb.OpenClientChannelResponse:
-        event: pb.OpenClientChannelResponse = next(self.events)
-        return event
-
-    def beat(self, *groups: str) -> pb.HeartbeatResponse:
-        consumers = [consumer(group) for group in groups]
-        request = pb.HeartbeatRequest(client_id=self.client_id, channel_id=self.id, consumer_groups=consumers)
-        response: pb.HeartbeatResponse = self.stub.Heartbeat(request, timeout=TIMEOUT)
-        return response
+    def beat(self) -> list[str]:
+        """Sends a heartbeat in the group. Returns the groups that it changed."""
+        request = pb.HeartbeatRequest(client_id=self.client_id, channel_id=self.id, consumer_groups=[consumer(GROUP)])
+        return list(self.stub.Heartbeat(request, timeout=TIMEOUT).changed_consumer_groups)
 
     def told(self) -> str:
-        return str(self.next().consumer_ids_changed.consumer_group)
+        return str(next(self.events).consumer_ids_changed.consumer_group)
 
 
 def test_members_are_told_when_one_joins_or_leaves(listener: Listener) -> None:
     stub = listener.stub
     first = Channel(stub, "first")
-    assert list(first.beat(GROUP).changed_consumer_groups) == [GROUP]
+    assert first.beat() == [GROUP]
     assert first.told() == GROUP
-    assert list(first.beat(GROUP).changed_consumer_groups) == []
+    assert first.beat() == []
     second = Channel(stub, "second")
-    second.beat(GROUP)
+    second.beat()
     assert first.told() == GROUP
     answer = stub.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group=GROUP), timeout=TIMEOUT)
     assert list(answer.client_ids) == ["first", "second"]
@@ -90,7 +85,7 @@ def test_members_are_told_when_one_joins_or_leaves(listener: Listener) -> None:
     assert stub.UnregisterClient(leave, timeout=TIMEOUT).removed
     assert first.told() == GROUP
     assert listener.ids() == ["first"]
-    second.beat(GROUP)
+    second.beat()
     assert first.told() == GROUP
     second.events.cancel()
     assert first.told() == GROUP
@@ -108,7 +103,7 @@ def test_a_client_that_answers_no_ping_leaves(monkeypatch: pytest.MonkeyPatch) -
 def test_every_channel_is_told_of_the_shutdown(listener: Listener) -> None:
     channel = Channel(listener.stub, "client")
     listener.server.stop()
-    assert channel.next().closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
+    assert next(channel.events).closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
     assert list(channel.events) == []
     listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
 
@@ -117,7 +112,7 @@ def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Lis
     stub = listener.stub
     held = [Channel(stub, f"client-{number}") for number in range(5)]
     for channel in reversed(held):
-        channel.beat(GROUP)
+        channel.beat()
     stub.Heartbeat(pb.HeartbeatRequest(client_id="plain", producer_groups=[pb.ProducerData(group_name="p")]))
     (plain,) = stub.ListProducerConnections(pb.ListProducerConnectionsRequest(producer_group="p")).connections
     assert (plain.client_id, plain.has_channel) == ("plain", False)

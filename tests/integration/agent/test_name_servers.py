@@ -254,20 +254,15 @@ def test_a_broker_whose_id_was_taken_says_so_and_leaves_it_to_the_other(name_ser
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["broker_id_taken"]
 
 
-def test_whoever_starts_takes_the_id_and_says_from_whom(name_server: StartNameServer) -> None:
+@pytest.mark.parametrize(("broker_id", "replaced"), [(0, [Event.KIND_BROKER_ID_REPLACED]), (1, [])])
+def test_whoever_starts_takes_its_id_alone_and_says_from_whom(
+    name_server: StartNameServer, broker_id: int, replaced: list[Event.Kind]
+) -> None:
     server = name_server()
-    server.members = {0: OTHER}
+    server.members = {broker_id: OTHER}
     with FanOut(server) as fan_out:
         assert len(fan_out.register(counter=1)) == 1
-        assert Event.KIND_BROKER_ID_REPLACED in kinds(fan_out.targets[0])
-
-
-def test_a_slave_with_another_id_in_the_group_takes_nothing(name_server: StartNameServer) -> None:
-    server = name_server()
-    server.members = {1: OTHER}
-    with FanOut(server) as fan_out:
-        fan_out.register(counter=1)
-        assert kinds(fan_out.targets[0]) == [Event.KIND_CHANNEL_OPENED]
+        assert kinds(fan_out.targets[0]) == [Event.KIND_CHANNEL_OPENED, *replaced]
 
 
 # Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.

@@ -33,7 +33,7 @@ VERSION = DataVersion(999_000, 5)
 
 
 class Agent:
-    """An topic_owner with ten topics, and a client of it."""
+    """The manager of ten topics, and a client of its service."""
 
     def __init__(self, manager: TopicConfigManager, stub: TopicConfigServiceStub) -> None:
         self.manager = manager
@@ -134,7 +134,7 @@ def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, mo
 
 @contextmanager
 def large_table(path: Path) -> Iterator[Endpoint]:
-    """An topic_owner with more topics than gRPC buffers."""
+    """The service of more topics than gRPC buffers."""
     attributes = {"a": "x" * 100_000}
     topics = tuple(TopicConfig(f"topic-{number}", 1, 1, 6, attributes=attributes) for number in range(100))
     path.write_bytes(encode_topics(TopicConfigTable(VERSION, topics)))

@@ -65,10 +65,6 @@ def test_a_file_of_rocketmq_5_with_more_fields_is_read(tmp_path: Path) -> None:
     assert table.unknown.data_version == {"new": []}
 
 
-def test_a_table_without_topics_is_a_table(tmp_path: Path) -> None:
-    assert load_topic_config_table(written(tmp_path, {})).topics == ()
-
-
 @pytest.mark.parametrize(
     ("name", "topic", "problem"),
     [
