@@ -41,21 +41,6 @@ def test_a_closed_list_takes_nothing_more_and_says_so() -> None:
     assert items.close() == (1,)
 
 
-def test_no_item_is_lost_when_many_threads_append() -> None:
-    items: CopyOnWriteList[int] = CopyOnWriteList()
-
-    def append_all(start: int) -> None:
-        for item in range(start, start + 200):
-            items.append(item)
-
-    writers = [threading.Thread(target=append_all, args=(start,)) for start in range(0, 1600, 200)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(TIMEOUT)
-    assert sorted(items.close()) == list(range(1600))
-
-
 @pytest.fixture
 def target() -> Iterator[NamesrvTarget]:
     """A name server that is never called."""
