@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvTargetStatus
 from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.errors import NameServerError
@@ -83,10 +84,12 @@ class BrokerOuterAPI:
         """The name servers on the list."""
         return tuple(self._lanes)
 
-    def in_flight(self, target: NamesrvTarget) -> bool:
-        """Whether something runs for that name server."""
-        lane = self._lanes.get(target)
-        return lane is not None and lane.busy
+    def statuses(self) -> Iterator[NamesrvTargetStatus]:
+        """How each name server on the list is, and whether something runs for it."""
+        for target, lane in self._lanes.items():
+            status = target.status()
+            status.in_flight = lane.busy
+            yield status
 
     def follow_list(self, *, open_now: bool = True) -> None:
         """Calls exactly the name servers of the list from now on. Does not wait for any of them.

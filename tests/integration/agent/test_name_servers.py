@@ -28,7 +28,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
-from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, OPTIONS, FanOut, registration, target_of, topic
+from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of, topic
 from tests.support.agents.fixtures import StartNameServer
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
@@ -92,7 +92,7 @@ def test_a_channel_that_is_gone_is_replaced_in_the_same_round(name_server: Start
 
 
 def test_without_a_channel_a_registration_waits_the_connect_timeout() -> None:
-    nobody = target_of(Endpoint("127.0.0.1", 1), IMPATIENT)
+    nobody = target_of(Endpoint("127.0.0.1", 1), replace(OPTIONS, connect_timeout_millis=500))
     try:
         with pytest.raises(NameServerError, match="no channel is open: UNAVAILABLE: "):
             nobody.register(registration(), Timing().clock() + 60)

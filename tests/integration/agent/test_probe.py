@@ -8,24 +8,22 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.broker_probe import FAILURES, BrokerProbe, connects_to
+from broker_agent.broker_probe import BrokerProbe, connects_to
 from namesrv_common.endpoints import Endpoint
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
-
-NOWHERE = Endpoint("127.0.0.1", 1)
 
 
 class Broker:
     """A broker that is there or not, as the test says, and a probe that watches it on virtual time."""
 
-    def __init__(self, time: VirtualClock, failures: int = FAILURES) -> None:
+    def __init__(self, time: VirtualClock) -> None:
         self.alive = True
         self.seconds_to_answer = 0.0
         self.looks: list[float] = []
         self.told: list[tuple[str, float]] = []
         self.time = time
-        self.probe = BrokerProbe(self._check, agent_timing(time), failures, time.wait)
+        self.probe = BrokerProbe(self._check, agent_timing(time), wait=time.wait)
         self.probe.on_down = lambda: self.told.append(("down", time.seconds))
         self.probe.on_up = lambda: self.told.append(("up", time.seconds))
 
@@ -136,4 +134,4 @@ def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("broker_agent.broker_probe.socket.create_connection", lambda *_: ours)
         with pytest.raises(ConnectionRefusedError, match="nobody listens"):
-            connects_to(NOWHERE)()
+            connects_to(Endpoint("127.0.0.1", 1))()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, Self
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, Results
@@ -18,8 +17,6 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 OPTIONS = ConnectionOptions(connect_timeout_millis=5_000, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
-IMPATIENT = replace(OPTIONS, connect_timeout_millis=500)
-"""For those that wait for a name server which is not there."""
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
 BROKER = STATE.identity()
 
