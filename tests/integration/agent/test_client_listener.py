@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -58,7 +58,7 @@ class Channel:
     def __init__(self, stub: ClientServiceStub, client_id: str) -> None:
         self.stub = stub
         self.client_id = client_id
-        self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest())
+        self.events = cast(Any, stub.OpenClientChannel(pb.OpenClientChannelRequest()))
         self.id = str(next(self.events).opened.channel_id)
 
     def beat(self) -> list[str]:
