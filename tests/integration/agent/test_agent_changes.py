@@ -32,8 +32,6 @@ from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 
-# The start and the end, health and status.
-
 IMPATIENT = {"register_name_server_period_millis": 1_000}
 """For those that wait for a name server which is not there."""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -123,8 +121,6 @@ def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: 
         Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
     assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"
 
-
-# Changes.
 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
