@@ -121,8 +121,7 @@ class BrokerController:
         self._clients.on_filter_servers_change = self._take_filter_servers
         self._current.change_filter_servers(self._clients.filter_servers.addresses)
         self._slave_synchronize.start()
-        if not self._probe.first_look():
-            self._outer_api.suspend()
+        self._outer_api.is_suspended = not self._probe.first_look()
         self._outer_api.register_broker_all(force=True)
         self._periodic.start()
         self._files.start()
@@ -268,7 +267,7 @@ class BrokerController:
         self._outer_api.unregister_broker_all(route_data_pb2.REMOVAL_REASON_BROKER_DOWN, wait=False)
 
     def _broker_up(self) -> None:
-        self._outer_api.resume()
+        self._outer_api.is_suspended = False
         self._register_changes()
 
     def _look_at_files(self) -> float:

@@ -71,13 +71,15 @@ class BrokerOuterAPI:
         self._timing = timing
         self._on_results = on_results
         self._forget = forget
+        self.is_suspended = False
+        """Whether nothing is registered, because the broker is not there."""
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="broker-agent-outer")
         self._lock = threading.Lock()  # guards all below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, Lane] = {}
         self._leaving: dict[NamesrvTarget, Lane] = {}
-        self._suspended = self._disconnected = False
+        self._disconnected = False
 
     @property
     def targets(self) -> tuple[NamesrvTarget, ...]:
@@ -169,7 +171,7 @@ class BrokerOuterAPI:
     def unregister_broker_all(
         self, reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED, *, wait: bool = True
     ) -> None:
-        """Removes the broker from every name server, and registers nothing until ``resume`` (unregisterBrokerAll).
+        """Removes the broker from every name server, and suspends registrations (RocketMQ: unregisterBrokerAll).
 
         In parallel, where RocketMQ takes one name server after the other. Where it fails the channel is ended, which
         removes the broker as well.
@@ -178,20 +180,9 @@ class BrokerOuterAPI:
             reason: Why it leaves.
             wait: Whether to return only when it is done, or its time is over.
         """
-        with self._lock:
-            self._suspended = True
+        self.is_suspended = True
         deadline, seconds = self._leave_deadline(), self.register_seconds / 2 if wait else 0.0
         call_all(self._lanes, lambda target: self._unregister(target, reason, deadline), seconds, after_others=True)
-
-    def suspend(self) -> None:
-        """Registers nothing until ``resume``, because the broker is not there."""
-        with self._lock:
-            self._suspended = True
-
-    def resume(self) -> None:
-        """Registers again from now on."""
-        with self._lock:
-            self._suspended = False
 
     def hand_over_all(self) -> None:
         """Tells every name server that another agent will take the broker over; call it before the channels end."""
@@ -225,8 +216,7 @@ class BrokerOuterAPI:
         self._pool.shutdown(wait=not stuck, cancel_futures=True)
 
     def _may_register(self) -> bool:
-        with self._lock:
-            return not (self._suspended or self._stopping.is_set())
+        return not (self.is_suspended or self._stopping.is_set())
 
     def _leave_deadline(self) -> float:
         return self._timing.clock() + self.register_seconds / 2  # RocketMQ: 3 of 6 s
