@@ -20,8 +20,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.process.shutdown import in_daemon_thread
-from namesrv_common.process.systemd import listeners_handed_over
-from namesrv_common.server.grpcio_server import check_bindable
+from namesrv_common.process.systemd import check_bindable, listeners_handed_over
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import reloaded_permits, warn_of_permits
 from namesrv_common.tls.listener_tls import ListenerTls

@@ -258,12 +258,13 @@ class NamesrvServer:
             self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
         end_of_piece = self._grpc.end_of_piece  # an engine that cuts none has large requests parsed whole
+        pieces = None if end_of_piece is None else RequestsInPieces(self._writer, reader, end_of_piece)
         handlers = handlers_of_server(
             slow_reader_seconds,
             observers=self._observation.observers,
             authorizer=self._authorizer,
             shares=self._shares,
-            large_requests=None if end_of_piece is None else RequestsInPieces(self._writer, reader, end_of_piece),
+            parse_large=None if pieces is None else pieces.parsed,
         )
         for of, parts in services:
             self._grpc.add_handlers(of.full_name, handlers.of(of, parts))

@@ -25,11 +25,17 @@ def test_native_has_no_more_connections_than_there_are_descriptors() -> None:
     )
 
 
-@pytest.mark.parametrize(("version", "problem"), [(None, "is not installed"), ("0.0.1", "is of version 0.0.1")])
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        (None, "is not installed"),
+        (SimpleNamespace(), "cannot be loaded"),
+        (SimpleNamespace(__version__="0.0.1"), "is of version 0.0.1"),
+    ],
+)
 def test_native_that_cannot_be_used_is_refused_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, version: str | None, problem: str
+    monkeypatch: pytest.MonkeyPatch, module: object, problem: str
 ) -> None:
-    module = None if version is None else SimpleNamespace(__version__=version)
     monkeypatch.setitem(sys.modules, "namesrv_engine", module)
     with pytest.raises(EngineMissing) as refused:
         build_server(NamesrvSettings.load(None, {}))

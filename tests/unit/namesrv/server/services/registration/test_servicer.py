@@ -16,7 +16,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.app.access import Entered, NamedBrokers, sharer_of
+from namesrv.app.access import Admission, Entered, NamedBrokers, sharer_of
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.field_rules import ADDRESS, check
 from namesrv.app.quotas import FairShares
@@ -25,7 +25,6 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.removals import unregister_broker
 from namesrv.engines.api import Again
-from namesrv.grpc_api.handlers import RequestMemory
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
@@ -284,7 +283,8 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
 
 
 def test_large_requests_are_taken_up_to_a_limit_and_small_ones_always() -> None:
-    memory = RequestMemory(FairShares(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
+    method = pb.DESCRIPTOR.services_by_name["RegistrationService"].methods_by_name["RegisterBroker"]
+    memory = Admission(method, FairShares(request_bytes=3 * limits.MAX_MESSAGE_BYTES), None)
     taken = [memory.take(ENTERED, limits.MAX_MESSAGE_BYTES) for _ in range(3)]
     with refuses(Reason.OVERLOADED, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
         memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1)
