@@ -99,9 +99,13 @@ def client_files(
         ca, cert, key_file, token = (
             folder / expanded(str(values[key])) if key in values else None for key in TLS_KEYS[:-1]
         )
-        return ClientFiles.of(ca, cert, key_file, token, None if name is None else str(name))
+        if ca is not None:
+            return ClientFiles(ca, cert, key_file, token, None if name is None else str(name))
     except CertificateError as error:
         raise ContextError(f"{where}{error}") from error
+    if values:  # a token would travel readable
+        raise ContextError(f"{where}a certificate, key, token or server name is for TLS: that needs tls_ca, too")
+    return None
 
 
 def _context_values(

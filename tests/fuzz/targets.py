@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from broker_agent.namesrv_list import check_namesrv, parse_list, split_address_server
-from broker_agent.topics.mappings_json import decode_mappings
-from broker_agent.topics.topics_json import BrokenTopics, decode_topics, encode_topics
+from broker_agent.topics.topics_json import BrokenTopics, decode_mappings, decode_topics, encode_topics
 from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot_load import UnusableSnapshot
