@@ -18,7 +18,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Refused
 from namesrv.core.model import LiveKey
 from namesrv.core.state import RouteState
-from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC
+from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC, SMALL_REQUEST_BYTES
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import (
     NamedBroker,
@@ -131,6 +131,7 @@ class Admission(Gate):
         self._call = method.full_name
         self._permission = permission_of(method)
         self._shares = _shares_of(method, shares)
+        self._request_bytes = shares.request_bytes
         self._authorizer = authorizer
 
     def enter(self, context: Context) -> Entered:
@@ -184,6 +185,20 @@ class Admission(Gate):
 
     def _check_again(self, authorizer: Authorizer, entered: Entered, context: Context) -> None:
         entered.principal = self._permitted(authorizer, context, entered.needs)
+
+    def take(self, entered: Entered, size: int) -> int:
+        """Takes memory until the request is answered: a flood of maximal requests is refused and not held.
+
+        Raises:
+            OVERLOADED: Too little memory is left, in all or for the caller.
+        """
+        if size <= SMALL_REQUEST_BYTES:
+            return 0
+        self._request_bytes.take(entered.sharer, size)
+        return size
+
+    def give_back(self, entered: Entered, taken: int) -> None:
+        self._request_bytes.give_back(entered.sharer, taken)
 
     def leave(self, entered: Entered) -> None:
         self._shares.give_back(entered.sharer)

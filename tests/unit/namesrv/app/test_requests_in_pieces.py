@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -17,7 +17,6 @@ from namesrv.core.errors import Reason
 from namesrv.engines.api import EndOfPiece
 from namesrv.grpc_api.handlers import RequestsInPieces
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
-from namesrv_common.server.rpc_handlers import LargeRequests
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.engines import LEFT_OUT
 from tests.support.patience import TIMEOUT
@@ -63,7 +62,7 @@ def one_topic(_request: bytes, begin: int, _least_bytes: int, _most_fields: int,
     return begin + TOPIC_BYTES
 
 
-def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest:
+def parsed(request: bytes, end_of_piece: EndOfPiece) -> Message:
     return asyncio.run(
         RequestsInPieces(WRITER, READER, end_of_piece).parsed(pb.RegisterBrokerRequest, request, CONTEXT)
     )
@@ -118,14 +117,6 @@ def test_what_cannot_be_cut_has_the_limit_of_one_piece() -> None:
     assert parsed(field + field, cutter(1_000)) == pb.RegisterBrokerRequest.FromString(field + field)
     with refuses(Reason.LIMIT_EXCEEDED, match="bytes of one field: 4194305"):
         parsed(b"\xfa\x06\xfb\xff\xff\x01" + bytes(MAX_MESSAGE_BYTES - 5), cutter(1_000))
-
-
-def test_without_a_cut_a_large_request_is_parsed_whole() -> None:
-    topics = [route_data_pb2.TopicConfig(topic=f"topic-{number:0120}") for number in range(40_000)]
-    request = pb.RegisterBrokerRequest(topic_configs=topics)
-    assert request.ByteSize() > MAX_MESSAGE_BYTES
-    whole = LargeRequests()
-    assert asyncio.run(whole.parsed(pb.RegisterBrokerRequest, request.SerializeToString(), CONTEXT)) == request
 
 
 class Parsing:

@@ -191,7 +191,7 @@ async def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewh
             await next_of(stream)
         waiting = [asyncio.ensure_future(failure_of(stream)) for stream in streams]
         await server.watchers.close()
-        errors = [FAILURES.table.rich(error) for error in await asyncio.gather(*waiting)]
+        errors = [FAILURES.rich(error) for error in await asyncio.gather(*waiting)]
         assert {error.reason for error in errors} == {"SHUTTING_DOWN"}
         seconds = [error.retry_after_seconds or 0.0 for error in errors]
         assert len(set(seconds)) > 40

@@ -265,7 +265,6 @@ TOUCHES: dict[str, Callable[[Fleet], object]] = {
     "liveness: channel_opened": lambda fleet: fleet.state.liveness.channel_opened("c"),
     "liveness: channel_ended": lambda fleet: fleet.state.liveness.channel_ended("c"),
     "liveness: give": lambda fleet: fleet.state.liveness.give(KEY, 1.0),
-    "liveness: loaded": lambda fleet: fleet.state.liveness.loaded(KEY, 1, 1.0),
     "liveness: forget": lambda fleet: fleet.state.liveness.forget(KEY),
     "liveness: grant_more_time": lambda fleet: fleet.state.liveness.grant_more_time(1.0),
     "channels: open": lambda fleet: fleet.state.channels.open(),
