@@ -81,20 +81,3 @@ def fill(client: Client) -> None:
         broker = identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}")
         topics = [f"broker-{number}-topic-{index}" for index in range(20_000)]
         client.registration.RegisterBroker(registration(topics, broker), timeout=60)
-
-
-def register_group(
-    client: Client, *topics: str, port: int = 10911, counter: int = 1, channel_id: str | None = None
-) -> int:
-    """Registers the only broker of a group that is named for its port.
-
-    Returns:
-        The revision.
-    """
-    answer = register(client, *topics, name=f"broker-{port}", port=port, counter=counter, channel_id=channel_id)
-    return answer.header.revision
-
-
-def unregister_group(client: Client) -> None:
-    """Unregisters the broker that ``register_group`` registers by default."""
-    unregister(client, "broker-10911")
