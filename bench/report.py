@@ -59,7 +59,8 @@ def _peers(*servers: str, workloads: Sequence[str], one_round: bool = False) -> 
 
 
 def _registrations(effort: Effort) -> Iterator[Sample]:
-    for workloads in (["lookups-20k-width-16"], ["mixed"], ["register-20", "register-1"], ["register-10k"]):
+    small = ["register-20", "register-20-changed", "register-1", "register-1-changed"]
+    for workloads in (["lookups-20k-width-16"], ["mixed"], small, ["register-10k"]):
         yield from _peers(NAMESRV_REMOTING, JAVA, workloads=workloads)(effort)
 
 
@@ -214,7 +215,9 @@ def _own_protocol(figures: Figures) -> Rows:
         (wide, "capacity-100k-width-16", NAMESRV_REMOTING, _ROUTE, "capacity"),
         ("registrations of 10,000 unchanged topics", "register-10k", NAMESRV_REMOTING, _REGISTER, "remoting"),
         ("registrations of 20 unchanged topics", "register-20", NAMESRV_REMOTING, _REGISTER, "remoting"),
-        ("registrations of one changed topic", "register-1", NAMESRV_REMOTING, _REGISTER, "remoting"),
+        ("registrations of 20 changed topics", "register-20-changed", NAMESRV_REMOTING, _REGISTER, "remoting"),
+        ("registrations of one unchanged topic", "register-1", NAMESRV_REMOTING, _REGISTER, "remoting"),
+        ("registrations of one changed topic", "register-1-changed", NAMESRV_REMOTING, _REGISTER, "remoting"),
     ):
         own, java = (
             f"{figures.rate(workload, one, call)}, p99 {figures.p99(workload, one, call)}" for one in (server, JAVA)

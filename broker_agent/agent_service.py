@@ -9,7 +9,6 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, RegistrationResults
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import CurrentBroker
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.topic_service import version_message
@@ -71,7 +70,7 @@ class BrokerAgentServicer:
             broker_probe=state,
             topics_problem=self._topic_configs.problem,
             labels=dict(broker.labels),
-            targets=[self._target_status(target) for target in self._outer_api.targets],
+            targets=self._outer_api.statuses(),
         )
 
     def ChangeBrokerRole(self, request: pb.ChangeBrokerRoleRequest, _context: object) -> pb.ChangeBrokerRoleResponse:
@@ -104,8 +103,3 @@ class BrokerAgentServicer:
         _log.info("broker_permission_changed", permission=permission)
         targets = len(self._outer_api.targets)
         return pb.UpdateBrokerPermissionResponse(accepted_count=self._register_change(), target_count=targets)
-
-    def _target_status(self, target: NamesrvTarget) -> pb.NamesrvTargetStatus:
-        status = target.status()
-        status.in_flight = self._outer_api.in_flight(target)
-        return status

@@ -24,10 +24,10 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
 from broker_agent.registration import BrokerState, CurrentBroker
-from broker_agent.settings import AgentSettings, default_listen, fast_endpoint
-from broker_agent.timing import ChangeThread, PeriodicThread, RegistrationSchedule, Timing
+from broker_agent.settings import AgentSettings
+from broker_agent.timing import JOIN_SECONDS, ChangeThread, PeriodicThread, RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
+from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from namesrv_common.endpoints import Endpoint
@@ -39,8 +39,6 @@ from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
 
 REGISTER_BROKER_TIMEOUT_SECONDS = 6.0
 """Longest time of one round of registrations (RocketMQ: registerBrokerTimeoutMills); a round ends within its period."""
-JOIN_SECONDS = 2.0
-"""Time for the periodic threads to end once nothing holds them up."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -123,13 +121,13 @@ class BrokerController:
         self._clients.on_filter_servers_change = self._take_filter_servers
         self._current.change_filter_servers(self._clients.filter_servers.addresses)
         self._slave_synchronize.start()
-        if not self._probe.first_look():
-            self._outer_api.suspend()
+        self._outer_api.is_suspended = not self._probe.first_look()
         self._outer_api.register_broker_all(force=True)
         self._periodic.start()
         self._files.start()
         self._changes.start()
-        self._probe.start(self._broker_down, self._broker_up)
+        self._probe.on_down, self._probe.on_up = self._broker_down, self._broker_up
+        self._probe.start()
         _log.info(
             "agent_started",
             broker_name=self._settings.broker_name,
@@ -170,7 +168,7 @@ class BrokerController:
 
     def _stop_periodic(self) -> None:
         self._files.stop()
-        self._files.join(JOIN_SECONDS)
+        self._files.join()
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
 
@@ -269,7 +267,7 @@ class BrokerController:
         self._outer_api.unregister_broker_all(route_data_pb2.REMOVAL_REASON_BROKER_DOWN, wait=False)
 
     def _broker_up(self) -> None:
-        self._outer_api.resume()
+        self._outer_api.is_suspended = False
         self._register_changes()
 
     def _look_at_files(self) -> float:
@@ -278,13 +276,7 @@ class BrokerController:
 
     def _master_agent(self) -> Endpoint | None:
         """The agent that a slave copies its topics from; None where the broker itself copies them."""
-        settings, master = self._settings, self._results.master
-        if self._topic_configs.follows:
+        master = self._results.master
+        if master is None or self._topic_configs.follows:
             return None
-        configured = Endpoint.parse(settings.master_agent) if settings.master_agent else None
-
-        def agent_port(broker: Endpoint) -> int:
-            by_default = fast_endpoint(default_listen(broker)).port
-            return by_default if settings.listens_by_default else self.fast_listening_on.port
-
-        return master_agent_endpoint(configured, master.addr if master else None, settings.broker_addr, agent_port)
+        return self._settings.agent_of_master(master.addr, self.fast_listening_on.port)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvTargetStatus
 from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.errors import NameServerError
 from broker_agent.fan_out import Lane, call_all
-from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
+from broker_agent.name_server import CallRetries, NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
-from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
@@ -71,23 +71,27 @@ class BrokerOuterAPI:
         self._timing = timing
         self._on_results = on_results
         self._forget = forget
+        self.is_suspended = False
+        """Whether nothing is registered, because the broker is not there."""
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="broker-agent-outer")
         self._lock = threading.Lock()  # guards all below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, Lane] = {}
         self._leaving: dict[NamesrvTarget, Lane] = {}
-        self._suspended = self._disconnected = False
+        self._disconnected = False
 
     @property
     def targets(self) -> tuple[NamesrvTarget, ...]:
         """The name servers on the list."""
         return tuple(self._lanes)
 
-    def in_flight(self, target: NamesrvTarget) -> bool:
-        """Whether something runs for that name server."""
-        lane = self._lanes.get(target)
-        return lane is not None and lane.busy
+    def statuses(self) -> Iterator[NamesrvTargetStatus]:
+        """How each name server on the list is, and whether something runs for it."""
+        for target, lane in self._lanes.items():
+            status = target.status()
+            status.in_flight = lane.busy
+            yield status
 
     def follow_list(self, *, open_now: bool = True) -> None:
         """Calls exactly the name servers of the list from now on. Does not wait for any of them.
@@ -165,12 +169,9 @@ class BrokerOuterAPI:
             lane.submit(work)
 
     def unregister_broker_all(
-        self,
-        reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED,
-        *,
-        wait: bool = True,
+        self, reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED, *, wait: bool = True
     ) -> None:
-        """Removes the broker from every name server, and registers nothing until ``resume`` (unregisterBrokerAll).
+        """Removes the broker from every name server, and suspends registrations (RocketMQ: unregisterBrokerAll).
 
         In parallel, where RocketMQ takes one name server after the other. Where it fails the channel is ended, which
         removes the broker as well.
@@ -179,20 +180,9 @@ class BrokerOuterAPI:
             reason: Why it leaves.
             wait: Whether to return only when it is done, or its time is over.
         """
-        with self._lock:
-            self._suspended = True
+        self.is_suspended = True
         deadline, seconds = self._leave_deadline(), self.register_seconds / 2 if wait else 0.0
         call_all(self._lanes, lambda target: self._unregister(target, reason, deadline), seconds, after_others=True)
-
-    def suspend(self) -> None:
-        """Registers nothing until ``resume``, because the broker is not there."""
-        with self._lock:
-            self._suspended = True
-
-    def resume(self) -> None:
-        """Registers again from now on."""
-        with self._lock:
-            self._suspended = False
 
     def hand_over_all(self) -> None:
         """Tells every name server that another agent will take the broker over; call it before the channels end."""
@@ -226,8 +216,7 @@ class BrokerOuterAPI:
         self._pool.shutdown(wait=not stuck, cancel_futures=True)
 
     def _may_register(self) -> bool:
-        with self._lock:
-            return not (self._suspended or self._stopping.is_set())
+        return not (self.is_suspended or self._stopping.is_set())
 
     def _leave_deadline(self) -> float:
         return self._timing.clock() + self.register_seconds / 2  # RocketMQ: 3 of 6 s

@@ -21,8 +21,6 @@ FAILURES = 3
 
 CONNECT_TIMEOUT_SECONDS = 1.0
 """Time for one attempt to connect; the broker is on this machine or next to it."""
-JOIN_SECONDS = 2.0
-"""Time for the thread to end."""
 
 Check = Callable[[], None]
 """Looks at the broker once; raises OSError, with what is wrong, if it is not there."""
@@ -42,7 +40,7 @@ def connects_to(addr: Endpoint) -> Check:
     return check
 
 
-class BrokerProbe:
+class BrokerProbe(PeriodicThread):
     """Looks at the broker again and again, and says when it has died and when it is back.
 
     At first the broker counts as alive, unless ``first_look`` has found otherwise.
@@ -57,15 +55,17 @@ class BrokerProbe:
             check: One look; None to take the broker for alive whatever happens.
             failures: Failed looks in a row that are the broker's death.
         """
+        super().__init__("broker-agent-probe", self._look, wait=wait)
         self._check = check
         self._timing = timing
         self._failures_of_the_dead = failures
         self._failures = 0
         self.is_up = True
         """Whether the broker counts as alive."""
-        self._on_down: Callable[[], None] = lambda: None
-        self._on_up: Callable[[], None] = lambda: None
-        self._thread = PeriodicThread("broker-agent-probe", self._look, wait=wait)
+        self.on_down: Callable[[], None] = lambda: None
+        """Called in the thread when it has died; must return quickly."""
+        self.on_up: Callable[[], None] = lambda: None
+        """Called when it is back, likewise."""
 
     def first_look(self) -> bool:
         """Looks once, before ``start``, and says whether the broker is there; takes a second at most for an address.
@@ -82,21 +82,15 @@ class BrokerProbe:
             _log.warning("broker_not_there_yet", error=str(error))
         return self.is_up
 
-    def start(self, on_down: Callable[[], None], on_up: Callable[[], None]) -> None:
-        """Looks at the broker from now on.
-
-        Args:
-            on_down: Called when it has died, in the probe's thread; must return quickly.
-            on_up: Called when it is back, likewise.
-        """
+    def start(self) -> None:
+        """Looks at the broker from now on, if there is a way to look."""
         if self._check is not None:
-            self._on_down, self._on_up = on_down, on_up
-            self._thread.start()
+            super().start()
 
     def stop(self) -> None:
         """Calls nothing further and ends the thread, in 2 s at most."""
-        self._thread.stop()
-        self._thread.join(JOIN_SECONDS)
+        super().stop()
+        self.join()
 
     def _look(self) -> float:
         """Looks once. Returns the seconds to the next time, counted from the beginning of this one."""
@@ -109,11 +103,11 @@ class BrokerProbe:
             if self.is_up and self._failures >= self._failures_of_the_dead:
                 self.is_up = False
                 _log.warning("broker_down", failures=self._failures, error=str(error))
-                self._on_down()
+                self.on_down()
         else:
             self._failures = 0
             if not self.is_up:
                 self.is_up = True
                 _log.info("broker_up")
-                self._on_up()
+                self.on_up()
         return max(0.0, PERIOD_SECONDS - (self._timing.clock() - started))

@@ -55,34 +55,13 @@ class Reopening:
 
 CLOSE_SECONDS = 2.0
 """Time for the reader thread to end."""
-EVENTS_PER_SECOND = 1_000
-"""Most events that are read in a second. A name server queues 64 for one channel. Beyond the limit the agent reads no
-more, so that gRPC holds the name server up."""
+EVENT_PAUSE_SECONDS = 0.001
+"""Pause before an event is taken. A name server queues 64 for one channel. One that floods the channel is blocked by
+gRPC, because the agent reads no more."""
 OPENED_SECONDS = 10.0
 """Time for the first message of a channel. Another program at the port may accept a stream and say nothing."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-
-class Pace:
-    """The pauses of a reader that reads a limited number of events in a second."""
-
-    def __init__(self, per_second: int, clock: Callable[[], float]) -> None:
-        """Has read nothing. The clock is monotonic, in seconds."""
-        self._per_second = per_second
-        self._clock = clock
-        self._second_began = clock()
-        self._read = 0
-
-    def pause(self) -> float:
-        """Counts an event; returns the seconds to wait before it is taken, 0 if it is below the limit."""
-        now = self._clock()
-        if now - self._second_began >= 1.0:
-            self._second_began, self._read = now, 0
-        self._read += 1
-        if self._read <= self._per_second:
-            return 0.0
-        return self._second_began + 1.0 - now
 
 
 class NamesrvChannel:
@@ -97,7 +76,6 @@ class NamesrvChannel:
         on_open: Callable[[], None],
         *,
         reopening: Reopening,
-        timing: Timing,
         observers: Sequence[ClientCallObserver] = (),
     ) -> None:
         """Creates it; opens nothing yet. The reader thread calls ``on_open`` for each channel; it must not block.
@@ -108,8 +86,8 @@ class NamesrvChannel:
         self._holder = holder
         self._status = status
         self._on_open = on_open
-        self._reopening = reopening
-        self._timing = timing
+        self.reopening = reopening
+        """The pause before the next channel."""
         self._changed = status.changed
         self._observers = observers
         self._log = _log.bind(endpoint=str(endpoint))
@@ -146,10 +124,6 @@ class NamesrvChannel:
                 self.id = None
                 self._cancel()
 
-    def confirmed(self) -> None:
-        """A registration over the channel was accepted, so the next wait is a short one again."""
-        self._reopening.succeeded()
-
     def _keep_open(self) -> None:
         while not self._closed.is_set():
             shutting_down = False
@@ -160,7 +134,7 @@ class NamesrvChannel:
             except Exception:  # noqa: BLE001 - logged, and another channel is opened
                 # Without a channel this name server would drop the broker for good.
                 self._log.exception("channel_failed")
-            self._closed.wait(self._reopening.next_wait(shutting_down=shutting_down))
+            self._closed.wait(self.reopening.next_wait(shutting_down=shutting_down))
 
     def _read(self) -> tuple[str, bool, bool]:
         """Opens a channel and reads its events to the end.
@@ -170,7 +144,6 @@ class NamesrvChannel:
         request, was_open = pb.OpenChannelRequest(holder=self._holder), False
         silent = threading.Timer(OPENED_SECONDS, self._cancel)
         silent.daemon = True
-        pace = Pace(EVENTS_PER_SECOND, self._timing.clock)
         try:
             with observed_call(self._observers, request, streams=True) as metadata:
                 with self._changed:
@@ -179,7 +152,7 @@ class NamesrvChannel:
                     self._stream = stream = self._stub.OpenChannel(request, metadata=metadata)
                 silent.start()
                 for response in stream:
-                    self._closed.wait(pace.pause())
+                    self._closed.wait(EVENT_PAUSE_SECONDS)
                     event = response.WhichOneof("event")
                     if event == "closing":
                         reason = response.closing.reason

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import cast
+from typing import Self, cast
 
 import grpc
 
 from namesrv_common.errors import Refused
-from namesrv_common.grpc_errors import ErrorTable, FailedCall, RichError
+from namesrv_common.grpc_errors import FailedCall, RichError
 from namesrv_common.server.rpc_handlers import Failures
 
 
@@ -38,26 +38,36 @@ class NameServerError(AgentError):
         return cls(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
 
 
-class Reason(StrEnum):
-    """The reasons of the contract: ``broker_agent_api.v1.ErrorReason`` explains each."""
+_Code = grpc.StatusCode
 
-    MALFORMED_REQUEST = "MALFORMED_REQUEST"
-    INVALID_FIELD = "INVALID_FIELD"
-    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
-    INTERNAL_DEFECT = "INTERNAL_DEFECT"
-    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
-    SYSTEM_TOPIC = "SYSTEM_TOPIC"
-    TOPICS_FOLLOWED = "TOPICS_FOLLOWED"
-    NOT_MASTER = "NOT_MASTER"
-    TOPICS_FILE_CHANGED = "TOPICS_FILE_CHANGED"
-    NOT_DURABLE = "NOT_DURABLE"
-    CHANNEL_GONE = "CHANNEL_GONE"
-    CONSUMER_GROUP_NOT_FOUND = "CONSUMER_GROUP_NOT_FOUND"
-    PRODUCER_GROUP_NOT_FOUND = "PRODUCER_GROUP_NOT_FOUND"
-    SLOW_READER = "SLOW_READER"
-    SHUTTING_DOWN = "SHUTTING_DOWN"
-    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
-    NOT_PERMITTED = "NOT_PERMITTED"
+
+class Reason(StrEnum):
+    """The reasons of the contract, each with its gRPC code: ``broker_agent_api.v1.ErrorReason`` explains them."""
+
+    code: grpc.StatusCode
+
+    def __new__(cls, value: str, code: grpc.StatusCode) -> Self:
+        reason = str.__new__(cls, value)
+        reason._value_, reason.code = value, code
+        return reason
+
+    MALFORMED_REQUEST = "MALFORMED_REQUEST", _Code.INVALID_ARGUMENT
+    INVALID_FIELD = "INVALID_FIELD", _Code.INVALID_ARGUMENT
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED", _Code.RESOURCE_EXHAUSTED
+    INTERNAL_DEFECT = "INTERNAL_DEFECT", _Code.INTERNAL
+    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND", _Code.NOT_FOUND
+    SYSTEM_TOPIC = "SYSTEM_TOPIC", _Code.FAILED_PRECONDITION
+    TOPICS_FOLLOWED = "TOPICS_FOLLOWED", _Code.FAILED_PRECONDITION
+    NOT_MASTER = "NOT_MASTER", _Code.FAILED_PRECONDITION
+    TOPICS_FILE_CHANGED = "TOPICS_FILE_CHANGED", _Code.FAILED_PRECONDITION
+    NOT_DURABLE = "NOT_DURABLE", _Code.UNAVAILABLE
+    CHANNEL_GONE = "CHANNEL_GONE", _Code.FAILED_PRECONDITION
+    CONSUMER_GROUP_NOT_FOUND = "CONSUMER_GROUP_NOT_FOUND", _Code.NOT_FOUND
+    PRODUCER_GROUP_NOT_FOUND = "PRODUCER_GROUP_NOT_FOUND", _Code.NOT_FOUND
+    SLOW_READER = "SLOW_READER", _Code.RESOURCE_EXHAUSTED
+    SHUTTING_DOWN = "SHUTTING_DOWN", _Code.UNAVAILABLE
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED", _Code.UNAUTHENTICATED
+    NOT_PERMITTED = "NOT_PERMITTED", _Code.PERMISSION_DENIED
 
 
 def topic_not_found(topic: str) -> Refused:
@@ -82,38 +92,18 @@ def shutting_down() -> Refused:
     return Refused(Reason.SHUTTING_DOWN, "the agent is shutting down")
 
 
-# The table of errors: the gRPC code of each reason, for both listeners of the agent.
+# The table of errors, for both listeners of the agent.
 
 DOMAIN = "agent.namesrv.dev"
 """Domain of all reasons."""
-
-_Code = grpc.StatusCode
-
-CODES: Mapping[Reason, grpc.StatusCode] = {
-    Reason.MALFORMED_REQUEST: _Code.INVALID_ARGUMENT,
-    Reason.INVALID_FIELD: _Code.INVALID_ARGUMENT,
-    Reason.LIMIT_EXCEEDED: _Code.RESOURCE_EXHAUSTED,
-    Reason.INTERNAL_DEFECT: _Code.INTERNAL,
-    Reason.TOPIC_NOT_FOUND: _Code.NOT_FOUND,
-    Reason.SYSTEM_TOPIC: _Code.FAILED_PRECONDITION,
-    Reason.TOPICS_FOLLOWED: _Code.FAILED_PRECONDITION,
-    Reason.NOT_MASTER: _Code.FAILED_PRECONDITION,
-    Reason.TOPICS_FILE_CHANGED: _Code.FAILED_PRECONDITION,
-    Reason.NOT_DURABLE: _Code.UNAVAILABLE,
-    Reason.CHANNEL_GONE: _Code.FAILED_PRECONDITION,
-    Reason.CONSUMER_GROUP_NOT_FOUND: _Code.NOT_FOUND,
-    Reason.PRODUCER_GROUP_NOT_FOUND: _Code.NOT_FOUND,
-    Reason.SLOW_READER: _Code.RESOURCE_EXHAUSTED,
-    Reason.SHUTTING_DOWN: _Code.UNAVAILABLE,
-    Reason.NOT_AUTHENTICATED: _Code.UNAUTHENTICATED,
-    Reason.NOT_PERMITTED: _Code.PERMISSION_DENIED,
-}
-
+CODES: Mapping[Reason, grpc.StatusCode] = {reason: reason.code for reason in Reason}
 RETRY_AFTER_SECONDS: Mapping[Reason, float] = {Reason.NOT_DURABLE: 1.0, Reason.SHUTTING_DOWN: 1.0}
 """After which time a retry helps, for the reasons where one does."""
 
 FAILURES = Failures(
-    ErrorTable(DOMAIN, CODES, RETRY_AFTER_SECONDS),
+    DOMAIN,
+    CODES,
+    RETRY_AFTER_SECONDS,
     defect_event="defect",
     shutting_down=shutting_down,
     slow_reader=lambda _seconds: slow_reader(),

@@ -19,9 +19,9 @@ from broker_agent.errors import FAILURES, StartError
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener, return_freed_memory
 from namesrv_common.process.shutdown import DaemonExecutor
-from namesrv_common.process.systemd import feed_watchdog, watchdog_seconds
+from namesrv_common.process.systemd import check_bindable, feed_watchdog, watchdog_seconds
 from namesrv_common.server.call_metrics import CallObserver
-from namesrv_common.server.grpcio_server import check_bindable, listener_options
+from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
 from namesrv_common.server.health_service import HealthService, ShareGate
 from namesrv_common.server.loop_thread import LoopThread
 from namesrv_common.server.open_calls import OpenCalls
@@ -35,6 +35,9 @@ MAX_METADATA_BYTES = 16 * 1024
 """Largest metadata of a request: it is in memory before the call is known."""
 MAX_CONCURRENT_STREAMS = 100
 """Most calls open on one connection. More wait at the client."""
+MIN_PING_INTERVAL_MILLIS = 800
+"""Clients may ping once a second, as programs in Go and Java are set to do, and as often as they are pinged. The
+interval is a fifth shorter, for their clocks."""
 STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
 
@@ -88,19 +91,33 @@ class LoopListener:
         handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
 
         keepalive_millis = round(keepalive_seconds * 1000)
-        options = listener_options(
-            max_connections=min(max_connections, descriptors_of_listener()),
-            max_message_bytes=MAX_MESSAGE_BYTES,
-            max_metadata_bytes=MAX_METADATA_BYTES,
-            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
-            max_pending_requests=max_pending_requests,
-            keepalive_time_millis=keepalive_millis,
-            keepalive_timeout_millis=keepalive_millis,
-        )
+        ping_interval = min(keepalive_millis * 4 // 5, MIN_PING_INTERVAL_MILLIS)
+        options = [
+            # gRPC closes the others at once. Without a bound they take all descriptors.
+            ("grpc.max_allowed_incoming_connections", min(max_connections, descriptors_of_listener())),
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            # Between the two limits gRPC refuses calls at random: the same metadata is now taken and now refused.
+            ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+            ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+            ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+            # Below the number of calls that come at once after a restart, gRPC answers CANCELLED to the rest.
+            ("grpc.server.max_pending_requests", max_pending_requests),
+            ("grpc.server.max_pending_requests_hard_limit", max_pending_requests),
+            ("grpc.keepalive_time_ms", keepalive_millis),
+            ("grpc.keepalive_timeout_ms", keepalive_millis),
+            # gRPC takes a dead peer's time from here and not from keepalive_timeout_ms; its default is a minute.
+            ("grpc.http2.ping_timeout_ms", keepalive_millis),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_interval),
+            ("grpc.http2.min_ping_interval_without_data_ms", ping_interval),
+            # By default gRPC shares the port, silently, with another server of this user, which gets half of the calls.
+            ("grpc.so_reuseport", 0),
+            *more_options,
+        ]
 
         async def bind() -> int:
-            self._server = grpc.aio.server(options=[*options, *more_options], maximum_concurrent_rpcs=most_calls)
-            self._health.add_to(self._server, health_handlers)
+            self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls)
+            health_handlers.add_service(self._server, HEALTH_SERVICE, (self._health,))
             for service, part in services:
                 handlers.add_service(self._server, service, (part,))
             if tls is None:

@@ -1,7 +1,8 @@
-"""One name server as the agent calls it: a connection, a channel, and the calls over them."""
+"""One name server as the agent calls it: a connection, a channel, the calls over them, and their retries."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -12,18 +13,24 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
+from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity.nap import sleep_using_event
 
 from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
-from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
+from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ClientSecurity, open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 
+FIRST_WAIT_SECONDS = 0.1
+"""Longest wait after the first failure: a lost connection is often back at once."""
+LONGEST_WAIT_SECONDS = 2.0
+"""Longest wait between two attempts, so that several fit into a registration's 6 s."""
 HOLDER_SECONDS = 1.0
 """Time to ask who holds the broker id. It is short, because the answer only warns of two agents with one id."""
 
@@ -31,6 +38,60 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response")
+T = TypeVar("T")
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether the same call may succeed a moment later.
+
+    A lost channel counts: by then another one is open. A name server that is shutting down says so, and is not
+    asked again. Other refusals are final, too.
+    """
+    if not isinstance(error, NameServerError):
+        return False
+    rich = error.rich
+    if rich.code is grpc.StatusCode.UNAVAILABLE:
+        return rich.reason != "SHUTTING_DOWN"
+    return rich.reason in {"CHANNEL_GONE", "OVERLOADED"}
+
+
+class CallRetries:
+    """Retries with exponential backoff and jitter, inside the deadline of the whole."""
+
+    def __init__(self, timing: Timing, stopping: threading.Event, sleep: Callable[[float], None] | None = None) -> None:
+        """Creates it.
+
+        Args:
+            stopping: Once set, waits end and nothing is tried again.
+            sleep: How to wait; by default until ``stopping`` is set.
+        """
+        self._timing = timing
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, rng=timing.rng)
+        self._stopping = stopping
+        self._sleep = sleep or sleep_using_event(stopping)
+
+    def run(self, call: Callable[[], T], deadline: float) -> T:
+        """Calls until it succeeds, cannot succeed, or the next attempt would begin after the deadline.
+
+        Args:
+            deadline: By the injected clock.
+
+        Raises:
+            NameServerError: The last attempt's error.
+        """
+
+        def out_of_time(state: RetryCallState) -> bool:
+            return self._stopping.is_set() or self._timing.clock() + state.upcoming_sleep >= deadline
+
+        retrying = Retrying(
+            retry=retry_if_exception(is_retryable), wait=self._wait, stop=out_of_time, sleep=self._sleep, reraise=True
+        )
+        return retrying(call)
+
+    def _wait(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked_for = error.rich.retry_after_seconds if isinstance(error, NameServerError) else None
+        return max(self._backoff(state), asked_for or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +153,6 @@ class NamesrvTarget:
             self.state,
             lambda: on_wanted(self),
             reopening=Reopening(options.longest_wait_seconds, timing),
-            timing=timing,
             observers=observers,
         )
         self._log = _log.bind(endpoint=str(endpoint))
@@ -173,7 +233,7 @@ class NamesrvTarget:
                 generation=response.generation,
                 channel_is_open=self._channel.id == channel_id,
             )
-        self._channel.confirmed()
+        self._channel.reopening.succeeded()
         self._on_accepted()
         return RegisterBrokerResult(
             self.endpoint,
@@ -287,7 +347,7 @@ class NamesrvTarget:
         with self.state.changed:
             self.state.changed.wait_for(lambda: self._channel.id is not None or self._channel.closed, max(0.0, seconds))
             if self._channel.id is None:
-                cause = f": {error}" if (error := self.state.last_error) else ""
+                cause = f": {error}" if (error := self.state.report().last_error) else ""
                 raise NameServerError.deadline_exceeded(f"no channel is open{cause}")
             self.state.registering()
             return self._channel.id

@@ -115,12 +115,6 @@ class NameServerStatus:
         return self._registered is True
 
     @property
-    def last_error(self) -> str:
-        """The last error; empty if the last call succeeded."""
-        with self.changed:
-            return self._report.last_error
-
-    @property
     def counts(self) -> Mapping[tuple[pb.RegistrationKind, CallResult], int]:
         """Calls so far that keep the broker registered."""
         with self.changed:
@@ -138,12 +132,15 @@ class NameServerStatus:
             report = pb.NamesrvTargetStatus()
             report.CopyFrom(self._report)
             report.registered = self.registered
+            accepted = {kind: count for (kind, result), count in self._counts.items() if result == "accepted"}
+            report.full_registration_count = accepted.pop(pb.REGISTRATION_KIND_FULL, 0)
+            report.increment_count = sum(accepted.values())
             report.events.extend(self._events)
             return report
 
     def event(self, kind: pb.NamesrvEvent.Kind, detail: str = "") -> None:
         """Keeps something that happened."""
-        at_millis = int(self._timing.wall_clock() * 1000)
+        at_millis = self._timing.wall_millis()
         with self.changed:
             self._events.append(pb.NamesrvEvent(kind=kind, at_millis=at_millis, detail=detail))
 
@@ -223,11 +220,7 @@ class NameServerStatus:
             report = self._report
             report.namesrv_name, report.generation, report.broker_id_held_by = namesrv_name, generation, ""
             report.last_kind, report.last_topic_count = kind, topics
-            report.last_registered_at_millis = int(self._timing.wall_clock() * 1000)
-            if kind == pb.REGISTRATION_KIND_FULL:
-                report.full_registration_count += 1
-            else:
-                report.increment_count += 1
+            report.last_registered_at_millis = self._timing.wall_millis()
             newly = channel_is_open and not self.registered
             self._registered = self._registered or newly
         if newly:

@@ -10,13 +10,14 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 import structlog
 
-from broker_agent.timing import PeriodicThread, Timing, Wait
+from broker_agent.timing import JOIN_SECONDS, PeriodicThread, Timing, Wait
 from namesrv_common.backoff import Backoff
 from namesrv_common.endpoints import Endpoint, is_ip_address, parse_endpoints, preferred_addresses
 from namesrv_common.files.regular_files import open_regular
@@ -118,8 +119,6 @@ FIRST_FETCH_SECONDS = 10.0
 """Time from the start to the first question to the address server (RocketMQ: fetchNameServerAddr)."""
 FETCH_PERIOD_SECONDS = 120.0
 """Time between two questions to it (RocketMQ: fetchNameServerAddr)."""
-FETCH_JITTER = 0.1
-"""Share of the period that a question may come earlier or later, so that a fleet does not ask in one beat."""
 FETCH_TIMEOUT_SECONDS = 3.0
 """Time to connect to the address server, and for each read of its answer (RocketMQ: 3 s). A server that sends a byte
 now and then holds the thread that asks, and nothing else: the list stays as it is."""
@@ -198,10 +197,7 @@ def address_server(
 ) -> ListSource:
     """An HTTP server whose answer is the list (RocketMQ: fetchNameServerAddr). Raises ValueError for another URL."""
     parts = split_address_server(url)
-
-    def pause_seconds() -> float:
-        return FETCH_PERIOD_SECONDS * timing.rng.uniform(1 - FETCH_JITTER, 1 + FETCH_JITTER)
-
+    pause_seconds = partial(timing.jittered, FETCH_PERIOD_SECONDS)
     return ListSource(url, lambda: _fetched(parts), names, pause_seconds, first_delay=FIRST_FETCH_SECONDS, wait=wait)
 
 
@@ -283,7 +279,7 @@ class ResolvedName(PeriodicThread):
         """The addresses in force, sorted; none if none has been found yet."""
         self._name = name
         self._on_change = on_change
-        self._rng = timing.rng
+        self._timing = timing
         self._backoff = Backoff(FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, rng=timing.rng)
         self._resolve = resolve
         self._failures = 0
@@ -311,7 +307,7 @@ class ResolvedName(PeriodicThread):
             _log.info("namesrv_name_resolved_again", name=str(self._name), failures=self._failures)
         self._failures = 0
         self._found(found)
-        return RESOLVE_PERIOD_SECONDS * self._rng.uniform(1 - RESOLVE_JITTER, 1 + RESOLVE_JITTER)
+        return self._timing.jittered(RESOLVE_PERIOD_SECONDS, RESOLVE_JITTER)
 
     def _found(self, found: tuple[Endpoint, ...]) -> None:
         self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self.addresses} - {*found}}
@@ -326,8 +322,6 @@ class ResolvedName(PeriodicThread):
 
 FIRST_LOOKUP_SECONDS = 5.0
 """Time for the first lookups of new names, all at once, before the list continues without those that hang."""
-JOIN_SECONDS = 2.0
-"""Time for all threads together to end."""
 
 
 def namesrv_list_of(namesrv: Sequence[str], *, timing: Timing) -> NamesrvList:

@@ -259,7 +259,7 @@ class CurrentBroker:
         """Changes what the broker allows. The table gets a version with the present time."""
         with self._lock:
             version = self._state.version_of(self._topic_configs.table)
-            now = int(self._timing.wall_clock() * 1000)
+            now = self._timing.wall_millis()
             self._state = replace(
                 self._state, permission=permission, changed_at_millis=max(now, version.timestamp_millis + 1)
             )

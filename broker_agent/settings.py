@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -56,6 +57,14 @@ _Name = Annotated[str, AfterValidator(check_name)]
 _Address = Annotated[str, AfterValidator(_address)]
 
 
+SettingT = TypeVar("SettingT")
+
+
+def _advanced(default: SettingT, description: str, **rules: Any) -> SettingT:
+    """A setting that few operators change."""
+    return Field(default, description=description, json_schema_extra=ADVANCED, **rules)  # type: ignore[no-any-return]
+
+
 class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
     """Settings of ``broker-agent serve``: what it registers, where, and how often. Times are in milliseconds."""
 
@@ -66,20 +75,12 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     broker_id: int = Field(ge=0, le=2**63 - 1, description="0 for a master, above 0 for a slave (brokerId).")
     broker_addr: _Address = Field(description="Broker's address for clients, host:port.")
     ha_server_addr: _Address | None = Field(None, description="Broker's address for its slaves, host:port.")
-    broker_permission: int = Field(
-        6, ge=0, le=MAX_PERM, description="Broker's permission: read 4, write 2.", json_schema_extra=ADVANCED
+    broker_permission: int = _advanced(6, "Broker's permission: read 4, write 2.", ge=0, le=MAX_PERM)
+    zone_name: _Name | None = _advanced(None, "Zone of the broker (zoneName).")
+    label: Annotated[list[str], NoDecode, BeforeValidator(_list_of_labels), AfterValidator(_labels)] = _advanced(
+        [], "Label of the broker, key=value, by the rules of Kubernetes; repeatable, at most 16."
     )
-    zone_name: _Name | None = Field(None, description="Zone of the broker (zoneName).", json_schema_extra=ADVANCED)
-    label: Annotated[list[str], NoDecode, BeforeValidator(_list_of_labels), AfterValidator(_labels)] = Field(
-        [],
-        description="Label of the broker, key=value, by the rules of Kubernetes; repeatable, at most 16.",
-        json_schema_extra=ADVANCED,
-    )
-    enable_acting_master: bool = Field(
-        False,
-        description="A slave may stand in for a lost master (enableSlaveActingMaster).",
-        json_schema_extra=ADVANCED,
-    )
+    enable_acting_master: bool = _advanced(False, "A slave may stand in for a lost master (enableSlaveActingMaster).")
     namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(check_namesrv)] = Field(
         description="Name servers: 'host:port;host:port', file:PATH of a watched list, or the URL of an address server."
     )
@@ -88,63 +89,40 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     topics_missing: TopicsMissing = Field(
         "refuse", description="If the file to follow is missing: refuse to start, or wait for it."
     )
-    register_name_server_period_millis: int = Field(
-        30_000, ge=1_000, le=60_000, description="Milliseconds between two registrations.", json_schema_extra=ADVANCED
+    register_name_server_period_millis: int = _advanced(
+        30_000, "Milliseconds between two registrations.", ge=1_000, le=60_000
     )
-    force_register: bool = Field(
-        False,
-        description="Registrations have the whole table even if it is unchanged (forceRegister).",
-        json_schema_extra=ADVANCED,
+    force_register: bool = _advanced(
+        False, "Registrations have the whole table even if it is unchanged (forceRegister)."
     )
-    compressed_register: bool = Field(
-        False, description="Registrations are compressed with gzip.", json_schema_extra=ADVANCED
+    compressed_register: bool = _advanced(False, "Registrations are compressed with gzip.")
+    keepalive_time_millis: int = _advanced(
+        5_000, "Milliseconds of silence after which a name server is pinged.", ge=1_000
     )
-    keepalive_time_millis: int = Field(
-        5_000,
-        ge=1_000,
-        description="Milliseconds of silence after which a name server is pinged.",
-        json_schema_extra=ADVANCED,
-    )
-    master_agent: _Address | None = Field(
-        None,
-        description="Master's agent for a slave, host:port; by default on the master's host, at its default port.",
-        json_schema_extra=ADVANCED,
+    master_agent: _Address | None = _advanced(
+        None, "Master's agent for a slave, host:port; by default on the master's host, at its default port."
     )
     probe: ProbeKind = Field("tcp", description="tcp: unregister a broker that takes no connections; none: never.")
-    probe_addr: _Address | None = Field(
-        None, description="Address to probe, host:port; broker_addr by default.", json_schema_extra=ADVANCED
-    )
-    probe_failures: int = Field(
-        FAILURES,
-        ge=1,
-        le=100,
-        description="Failed probes in a row, one a second, after which a broker counts as dead.",
-        json_schema_extra=ADVANCED,
+    probe_addr: _Address | None = _advanced(None, "Address to probe, host:port; broker_addr by default.")
+    probe_failures: int = _advanced(
+        FAILURES, "Failed probes in a row, one a second, after which a broker counts as dead.", ge=1, le=100
     )
     on_stop: OnStop = Field("unregister", description="At the end: unregister the broker, or keep it for a new agent.")
-    master_token_file: Path | None = Field(
-        None,
-        description="File with a bearer token for the master's agent. Needs tls_ca and tls_cert.",
-        json_schema_extra=ADVANCED,
+    master_token_file: Path | None = _advanced(
+        None, "File with a bearer token for the master's agent. Needs tls_ca and tls_cert."
     )
     permits_file: Path | None = Field(None, description="TOML or JSON file of what each caller may do, watched.")
     listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None, description="Listener for clients, host:port; on loopback, 9 above the broker's port by default."
     )
-    fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
-        None,
-        description="Listener for operators and agents, host:port; the port of --listen minus 2 by default.",
-        json_schema_extra=ADVANCED,
+    fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = _advanced(
+        None, "Listener for operators and agents, host:port; the port of --listen minus 2 by default."
     )
     metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None, description="HTTP listener of /metrics, /healthz and /readyz, host:port; none by default."
     )
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
-
-    @property
-    def is_slave(self) -> bool:
-        return self.broker_id != 0
 
     @property
     def period_seconds(self) -> float:
@@ -169,15 +147,27 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         return default_listen(Endpoint.parse(self.broker_addr))
 
     @property
-    def listens_by_default(self) -> bool:
-        """Whether its ports follow from the broker's, as those of other agents then do."""
-        return self.listen is None and self.fast_listen is None
-
-    @property
     def fast_listen_endpoint(self) -> Endpoint:
         if self.fast_listen is not None:
             return Endpoint.parse(self.fast_listen, allow_port_zero=True)
         return fast_endpoint(self.listen_endpoint)
+
+    def agent_of_master(self, master_addr: str, own_port: int) -> Endpoint | None:
+        """Where the agent of a slave's master is; None if the master is this broker, or its address is none.
+
+        Args:
+            master_addr: Where clients reach the master, as the name servers say.
+            own_port: The port of this agent's fast listener. Agents of a fleet are alike.
+        """
+        if master_addr == self.broker_addr:
+            return None
+        if self.master_agent is not None:
+            return Endpoint.parse(self.master_agent)
+        with suppress(ValueError):
+            master = Endpoint.parse(master_addr)
+            ports_are_given = self.listen is not None or self.fast_listen is not None
+            return Endpoint(master.host, own_port if ports_are_given else fast_endpoint(default_listen(master)).port)
+        return None
 
 
 def default_listen(broker: Endpoint) -> Endpoint:

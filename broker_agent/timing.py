@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
+JOIN_SECONDS = 2.0
+"""Time for threads to end."""
+JITTER = 0.1
+"""Share of a period that may be added to it or taken off, so that a fleet that started at once spreads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -22,11 +27,17 @@ class Timing:
     rng: random.Random = field(default_factory=random.Random)
     """Source of jitter."""
 
+    def wall_millis(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return int(self.wall_clock() * 1000)
+
+    def jittered(self, seconds: float, share: float = JITTER) -> float:
+        """A period, longer or shorter by up to a share of it."""
+        return seconds * self.rng.uniform(1 - share, 1 + share)
+
 
 FIRST_DELAY_SECONDS = 10.0
 """Time from the registration at start to the first periodic one, if no period is shorter (RocketMQ: the same)."""
-JITTER = 0.1
-"""Share of the period that a registration may come earlier or later, so that a fleet started at once spreads."""
 
 
 class RegistrationSchedule:
@@ -48,7 +59,7 @@ class RegistrationSchedule:
         else:
             # Counted from now if a whole period was missed (a suspended machine): rounds are not made up for.
             start = self._due if now < self._due + self._period else now
-            self._due = start + self._period * self._timing.rng.uniform(1 - JITTER, 1 + JITTER)
+            self._due = start + self._timing.jittered(self._period)
         return max(0.0, self._due - now)
 
 
@@ -59,8 +70,6 @@ LONGEST_SECONDS = 1.5
 """Longest time from the first change to the registration, however many changes follow."""
 BETWEEN_SECONDS = 1.0
 """Time from one such registration to the next one."""
-JOIN_SECONDS = 2.0
-"""Time for the thread to end."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -171,7 +180,7 @@ class PeriodicThread:
         """Tells the thread to end after the work that it may be at; does not wait for that."""
         self._stopping.set()
 
-    def join(self, seconds: float) -> None:
+    def join(self, seconds: float = JOIN_SECONDS) -> None:
         """Waits until the thread has ended, at most so long; returns at once in the thread itself."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(max(0.0, seconds))

@@ -9,7 +9,6 @@ from enum import IntEnum
 import grpc
 
 from namesrv.core.errors import Reason, Refused, shutting_down
-from namesrv_common.grpc_errors import ErrorTable
 from namesrv_common.server.rpc_handlers import Failures
 
 DOMAIN = "namesrv.dev"
@@ -85,15 +84,13 @@ ERROR_CODES: Mapping[Reason, ErrorCodes] = {
 
 
 FAILURES = Failures(
-    ErrorTable(
-        DOMAIN,
-        codes={reason: codes.grpc for reason, codes in ERROR_CODES.items()},
-        retry_after_seconds={
-            reason: codes.retry_after_seconds
-            for reason, codes in ERROR_CODES.items()
-            if codes.retry_after_seconds is not None
-        },
-    ),
+    DOMAIN,
+    codes={reason: codes.grpc for reason, codes in ERROR_CODES.items()},
+    retry_after_seconds={
+        reason: codes.retry_after_seconds
+        for reason, codes in ERROR_CODES.items()
+        if codes.retry_after_seconds is not None
+    },
     defect_event="internal_defect",
     shutting_down=shutting_down,
     slow_reader=lambda stalled_seconds: Refused(

@@ -57,6 +57,7 @@ class Sources:
     """Counts RocketMQ's protocol; None where nobody listens for it."""
     shares: FairShares
     """What callers hold."""
+    server: EngineServer
 
 
 Values = float | None | Iterable[tuple[Sequence[str], float]]
@@ -129,7 +130,7 @@ def _families(kind: type[GaugeMetricFamily | CounterMetricFamily], rows: Rows) -
 
 
 class NamesrvMetrics(Collector):
-    """The gauges and counters of the tables, the counters of changes, and the histograms."""
+    """The gauges and counters of the tables and the engine, the counters of changes, and the histograms."""
 
     def __init__(self, registry: CollectorRegistry, sources: Sources) -> None:
         self._sources = sources
@@ -161,6 +162,7 @@ class NamesrvMetrics(Collector):
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
         if self._sources.remoting is not None:
             yield _remoting_durations(self._sources.remoting)
+        yield from _of_engine(self._sources.server)
 
     def _on_change(self, change: Change) -> None:
         self._changes.labels(change.cause.call or "start").inc()
@@ -206,21 +208,14 @@ _COUNTERS = {
 }
 
 
-class EngineMetrics(Collector):
-    """The engine's gauges and counters."""
-
-    def __init__(self, registry: CollectorRegistry, server: EngineServer) -> None:
-        self._server = server
-        registry.register(self)
-
-    def collect(self) -> Iterator[Family]:
-        if not (stats := self._server.stats()):
-            return
-        for kind, texts in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
-            yield from _families(kind, ((f"engine_{name}", text, stats[name]) for name, text in texts.items()))
-        errors = [([reason], count) for reason, count in self._server.http2_errors().items()]
-        text = "HTTP/2 errors reported to clients, by their RFC 9113 names."
-        yield from _families(CounterMetricFamily, [("engine_http2_errors", text, errors, "reason")])
+def _of_engine(server: EngineServer) -> Iterator[Family]:
+    if not (stats := server.stats()):
+        return
+    for kind, texts in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+        yield from _families(kind, ((f"engine_{name}", text, stats[name]) for name, text in texts.items()))
+    errors = [([reason], count) for reason, count in server.http2_errors().items()]
+    text = "HTTP/2 errors reported to clients, by their RFC 9113 names."
+    yield from _families(CounterMetricFamily, [("engine_http2_errors", text, errors, "reason")])
 
 
 # Exports: of metrics over HTTP, and of traces to a collector.
@@ -229,7 +224,7 @@ class EngineMetrics(Collector):
 class Observability(Exports):
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
-    def __init__(self, settings: NamesrvSettings, sources: Sources, server: EngineServer) -> None:
+    def __init__(self, settings: NamesrvSettings, sources: Sources) -> None:
         """Takes the listener's port; answers once started.
 
         Args:
@@ -246,8 +241,7 @@ class Observability(Exports):
         self.observers: tuple[CallObserver, ...] = ()
         """Watch the calls."""
         if settings.metrics_listen:
-            self.observers = (CallMetrics(registry, server.hits),)
-            EngineMetrics(registry, server)
+            self.observers = (CallMetrics(registry, sources.server.hits),)
             metrics = NamesrvMetrics(registry, sources)
             listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
             self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)

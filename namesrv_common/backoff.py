@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from random import Random
 
 from tenacity import RetryCallState
@@ -10,6 +11,7 @@ _MOST_STEPS = 100
 """Growth beyond it would overflow a float."""
 
 
+@dataclass(frozen=True, slots=True)
 class Backoff:
     """A wait for tenacity: a step that grows up to a longest one, times a random factor.
 
@@ -17,24 +19,16 @@ class Backoff:
     exceptions of one function that is called again, ``after`` gives the pause for their number.
     """
 
-    def __init__(
-        self,
-        first: float,
-        longest: float,
-        jitter: tuple[float, float] = (0.5, 1.0),
-        *,
-        rng: Random,
-        factor: float = 2.0,
-    ) -> None:
-        """Takes times in seconds.
-
-        Args:
-            jitter: Least and greatest share of its step that a pause may take.
-            factor: How much longer each step is than the one before.
-        """
-        self._first, self._longest, self._factor = first, longest, factor
-        self._jitter = jitter
-        self._rng = rng
+    first: float
+    """Seconds of the first step."""
+    longest: float
+    """Seconds of the longest step."""
+    jitter: tuple[float, float] = (0.5, 1.0)
+    """Least and greatest share of its step that a pause may take."""
+    _: KW_ONLY
+    rng: Random
+    factor: float = 2.0
+    """How much longer each step is than the one before."""
 
     def __call__(self, retry_state: RetryCallState) -> float:
         """Seconds to wait. Called by tenacity."""
@@ -42,8 +36,8 @@ class Backoff:
 
     def after(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row, at least one."""
-        return self.step_after(failures) * self._rng.uniform(*self._jitter)
+        return self.step_after(failures) * self.rng.uniform(*self.jitter)
 
     def step_after(self, failures: int) -> float:
         """The same without jitter."""
-        return min(self._longest, self._first * self._factor ** min(failures - 1, _MOST_STEPS))
+        return min(self.longest, self.first * self.factor ** min(failures - 1, _MOST_STEPS))

@@ -1,6 +1,6 @@
 """The error that callers get, and those of its reasons that more than one program has.
 
-Pure: the program's ``ErrorTable`` has the gRPC code and the retry hint of each reason. Code that raises ``Refused`` has
+Pure: the program's ``Failures`` have the gRPC code and the retry hint of each reason. Code that raises ``Refused`` has
 changed nothing. Docstrings name the reason: "Raises NOT_DURABLE" stands for ``Refused`` with that reason.
 """
 

@@ -1,4 +1,4 @@
-"""Errors of gRPC calls: status details read and written, the table of codes, and hints on failed connections."""
+"""Errors of gRPC calls: status details read and written, and hints on failed connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.errors import FieldViolation, Refused
+from namesrv_common.errors import FieldViolation
 
 # Causes of failed connections: gRPC has one code for all causes, and only its text distinguishes them.
 
@@ -167,30 +167,3 @@ class CallError(Exception):
     def unreachable(self) -> bool:
         """Whether it is worth asking another name server."""
         return self.error.code in ELSEWHERE
-
-
-# A program's table of errors: the gRPC code of each reason, and the form in which an error travels.
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorTable:
-    """The errors that a program answers calls with."""
-
-    domain: str
-    """Domain of all reasons."""
-    codes: Mapping[Any, grpc.StatusCode]
-    """The code of each reason, a text."""
-    retry_after_seconds: Mapping[Any, float]
-    """After which time a retry helps, for the reasons where one does."""
-
-    def rich(self, error: Refused) -> RichError:
-        retry_after = error.retry_after_seconds
-        return RichError(
-            self.codes[error.reason],
-            error.text,
-            reason=str(error.reason),
-            domain=self.domain,
-            metadata=error.metadata,
-            violations=error.violations,
-            retry_after_seconds=self.retry_after_seconds.get(error.reason) if retry_after is None else retry_after,
-        )

@@ -56,19 +56,19 @@ def name_servers(flag: str | None, context: str | None, environment: Mapping[str
         ContextError: Nothing names any, or what names them makes no sense.
     """
     if flag is not None:
-        return _parsed("--namesrv", flag)
+        return parsed("--namesrv", flag)
     file = contexts_file(environment)
-    if _counts(file, context, environment):
-        where, values = _context_values(file, context)
+    if (found := _context_values(file, context, environment)) is not None:
+        where, values = found
         namesrv = values.get("namesrv")
         if not isinstance(namesrv, str):
             raise ContextError(f"{where}.namesrv is missing; it must be 'host:port;host:port'")
-        return _parsed(f"{where}.namesrv", namesrv)
+        return parsed(f"{where}.namesrv", namesrv)
     if text := environment.get(NAMESRV_VARIABLE):
-        return _parsed(NAMESRV_VARIABLE, text)
+        return parsed(NAMESRV_VARIABLE, text)
     if text := environment.get(LISTENER_VARIABLE):
         # Nobody can call the address of all interfaces.
-        listeners = _parsed(LISTENER_VARIABLE, text)
+        listeners = parsed(LISTENER_VARIABLE, text)
         return tuple(Endpoint(_LOOPBACK_OF.get(one.host, one.host), one.port) for one in listeners)
     raise ContextError(
         f"which name servers? Give --namesrv 'host:port;host:port', set {NAMESRV_VARIABLE}, or write {file}"
@@ -88,10 +88,9 @@ def client_files(
     file = contexts_file(environment)
     values: Mapping[str, object] = {key: value for key, value in flags.items() if value is not None}
     where, folder = "", Path()
-    if not values and namesrv is None and _counts(file, context, environment):
-        where, found = _context_values(file, context)
-        where, folder = f"{where}: ", file.parent
-        values = {key: value for key, value in found.items() if key in TLS_KEYS}
+    if not values and namesrv is None and (found := _context_values(file, context, environment)) is not None:
+        where, folder = f"{found[0]}: ", file.parent
+        values = {key: value for key, value in found[1].items() if key in TLS_KEYS}
     for key, value in values.items():
         if not isinstance(value, str) or not value:
             raise ContextError(f"{where}{key} is {value!r:.100}; it must be a text")
@@ -100,23 +99,21 @@ def client_files(
         ca, cert, key_file, token = (
             folder / expanded(str(values[key])) if key in values else None for key in TLS_KEYS[:-1]
         )
-        return ClientFiles.of(ca, cert, key_file, token, None if name is None else str(name))
+        if ca is not None:
+            return ClientFiles(ca, cert, key_file, token, None if name is None else str(name))
     except CertificateError as error:
         raise ContextError(f"{where}{error}") from error
+    if values:  # a token would travel readable
+        raise ContextError(f"{where}a certificate, key, token or server name is for TLS: that needs tls_ca, too")
+    return None
 
 
-def agents(texts: Sequence[str]) -> tuple[Endpoint, ...]:
-    """The agents to ask. Raises ContextError if one of them is no address."""
-    return _parsed("AGENT", texts)
-
-
-def _counts(file: Path, context: str | None, environment: Mapping[str, str]) -> bool:
-    """Whether a context names the name servers, unless ``--namesrv`` does."""
-    return context is not None or (not environment.get(NAMESRV_VARIABLE) and file.exists())
-
-
-def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, object]]:
-    """Where a context is, for errors, and what it says."""
+def _context_values(
+    file: Path, wanted: str | None, environment: Mapping[str, str]
+) -> tuple[str, Mapping[str, object]] | None:
+    """Where a context is, for errors, and what it says. None if no context names the name servers."""
+    if wanted is None and (environment.get(NAMESRV_VARIABLE) or not file.exists()):
+        return None
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -133,7 +130,8 @@ def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, o
     return f"{file}: contexts.{name:.100}", contexts[name]
 
 
-def _parsed(where: str, text: str | Sequence[str]) -> tuple[Endpoint, ...]:
+def parsed(where: str, text: str | Sequence[str]) -> tuple[Endpoint, ...]:
+    """Whom a text names. Raises ContextError, which says where the text is, if one of them is no address."""
     try:
         return parse_endpoints(text)
     except ValueError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -17,7 +17,6 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 from namesrv_common.client.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
 from namesrv_common.grpc_errors import CallError
 from nsctl.output import PERMISSIONS, iso, row
-from nsctl.writable import GroupKey
 
 SHOWN_VALUE = 60
 """Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
@@ -25,6 +24,18 @@ LIVES, GROUPS, TOPICS = pb.ROUTE_TABLE_LIVE_BROKERS, pb.ROUTE_TABLE_BROKER_GROUP
 _SMALLEST = pb.ROUTE_TABLE_CLUSTERS
 
 AnswerT = TypeVar("AnswerT")
+
+
+class GroupKey(NamedTuple):
+    """One broker group."""
+
+    cluster: str
+    broker: str
+
+
+def group_of(message: Any) -> GroupKey:
+    """The group that a message of the contract is about."""
+    return GroupKey(message.cluster_name, message.broker_name)
 
 
 class BrokerKey(NamedTuple):
@@ -127,7 +138,7 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
         if message.HasField("snapshot_header"):
             theirs, ended = message.snapshot_header.taken_at_millis / 1000, time.time()
         lives += message.chunk.live_brokers
-        groups |= {GroupKey(one.cluster_name, one.broker_name): one for one in message.chunk.broker_datas}
+        groups |= {group_of(one): one for one in message.chunk.broker_datas}
         topics += message.chunk.topics
         check_count(server.endpoint, "live brokers", len(lives), MAX_BROKERS)
         check_count(server.endpoint, "broker groups", len(groups), MAX_BROKERS)
@@ -139,8 +150,7 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
 def _route(
     topic: pb.TopicQueues, groups: Mapping[GroupKey, route_data_pb2.BrokerData]
 ) -> route_data_pb2.TopicRouteData:
-    keys = [GroupKey(queues.cluster_name, queues.broker_name) for queues in topic.queue_datas]
-    of_topic = [groups[key] for key in keys if key in groups]
+    of_topic = [groups[key] for key in map(group_of, topic.queue_datas) if key in groups]
     return route_data_pb2.TopicRouteData(queue_datas=topic.queue_datas, broker_datas=of_topic)
 
 
@@ -184,6 +194,11 @@ def all_intents(server: NamesrvClient) -> list[admin_service_pb2.Intent]:
     """Reads the intents in force at a name server, oldest first."""
     pages = server.pages(server.admin.ListIntents, admin_service_pb2.ListIntentsRequest(page_size=1_000))
     return [one for page in pages for one in page.intents]
+
+
+def drains(intents: Iterable[admin_service_pb2.Intent]) -> dict[GroupKey, admin_service_pb2.Intent]:
+    """The drains among intents that are in force, by group."""
+    return {group_of(one): one for one in intents if one.kind == admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM}
 
 
 def kv_configs(server: NamesrvClient, namespace: str) -> list[admin_service_pb2.KvConfig]:
@@ -375,3 +390,36 @@ def disagreements(found: Sequence[Held | None]) -> dict[str, list[Difference]]:
     kinds = dict.fromkeys(kind for one in compared if one is not None for kind in one)
     told = {kind: differences([None if one is None else one[kind] for one in compared]) for kind in kinds}
     return {kind: differing for kind, differing in told.items() if differing}
+
+
+# Whether anybody can write a topic, with the drains of operators and without them.
+
+WRITE, READ = 2, 4
+
+
+def lacks_writable_queue(
+    route: route_data_pb2.TopicRouteData, restored: Collection[GroupKey] = (), drained: Collection[GroupKey] = ()
+) -> bool:
+    """Whether nobody can write a topic that somebody is meant to.
+
+    A topic that may be neither read nor written on any broker is none of these: RocketMQ's brokers of release 5 have
+    one each (``rmq_sys_SYNC_BROKER_MEMBER_...``, permission 1).
+
+    Args:
+        route: A topic's route.
+        restored: Groups that are taken to have the permission that they report.
+        drained: Groups that are taken to have no write permission.
+    """
+    if not any(_perm(queues, restored) & (READ | WRITE) for queues in route.queue_datas):
+        return False
+    masters = {
+        group_of(group) for group in route.broker_datas if any(broker.broker_id == 0 for broker in group.broker_addrs)
+    }.difference(drained)
+    return not any(
+        queues.write_queue_nums > 0 and _perm(queues, restored) & WRITE and group_of(queues) in masters
+        for queues in route.queue_datas
+    )
+
+
+def _perm(queues: route_data_pb2.QueueData, restored: Collection[GroupKey]) -> int:
+    return queues.reported_perm if queues.HasField("reported_perm") and group_of(queues) in restored else queues.perm

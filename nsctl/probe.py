@@ -35,16 +35,12 @@ class Silence(Enum):
     ERROR = "it answers with an error", _ERROR
     GONE = "cannot be reached", "start it, or take it off the list"
 
-    @property
-    def what(self) -> str:
-        """What is wrong, as said of the server."""
-        return self.value[0]
-
     def said(self, error: CallError, timeout_seconds: float) -> str:
         """What is wrong, with the time that was waited for or the error of the call."""
         if self is Silence.HANGS:
             return f"did not answer within {timeout_seconds:g} s"
-        return f"{self.what}: {error.error}" if self in {Silence.GONE, Silence.ERROR} else self.what
+        what, _ = self.value
+        return f"{what}: {error.error}" if self in {Silence.GONE, Silence.ERROR} else what
 
     @property
     def do(self) -> str:

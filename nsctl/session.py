@@ -7,24 +7,24 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import typer
+from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
 from typer.core import TyperCommand
 
-from namesrv_common.client.channels import ClientFiles, ClientSecurity
-from namesrv_common.client.namesrv_client import NamesrvClient
+from namesrv_common.client.channels import ClientFiles, ClientSecurity, ConnectionSettings
+from namesrv_common.client.namesrv_client import Client, NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
-from nsctl.contexts import ContextError, client_files, expanded, name_servers
-from nsctl.contexts import agents as agent_endpoints
-from nsctl.fleet import AgentClient, AnswerT, Fleet, name_servers_at
+from nsctl.contexts import ContextError, client_files, expanded, name_servers, parsed
 from nsctl.output import Format, Row, row, show
 from nsctl.probe import Silence, why_silent
 from nsctl.rocketmq import RocketmqError
@@ -44,6 +44,74 @@ WARNED = 5
 """``doctor`` found a warning and no problem: cron may tell the two apart. ``backup save`` could not write an intent."""
 
 
+# The name servers or agents of a command: asked one after the other until one answers, or all at once.
+
+AnswerT = TypeVar("AnswerT")
+ClientT = TypeVar("ClientT", bound=Client)
+
+CONNECTION = ConnectionSettings(longest_backoff_seconds=5.0)
+"""Lets commands such as ``--follow`` find a restarted name server within seconds instead of two minutes."""
+
+
+class AgentClient(Client):
+    """One agent: ``client.agent.GetAgentStatus(request)`` makes a call within the client's timeout."""
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float, security: ClientSecurity | None) -> None:
+        super().__init__(endpoint, timeout_seconds, security, settings=CONNECTION)
+        self.agent = BrokerAgentServiceStub(self.channel)
+
+
+class Fleet(Generic[ClientT]):
+    """The name servers, or agents, that a command is about."""
+
+    def __init__(self, clients: Iterable[ClientT]) -> None:
+        self.all = tuple(clients)
+
+    def first(self, ask: Callable[[ClientT], AnswerT]) -> AnswerT:
+        """The answer of the first one that gives one.
+
+        Raises:
+            CallError: One of them refused the call, or none could be reached. Then it is the last error.
+        """
+        failed: CallError | None = None
+        for server in self.all:
+            try:
+                return ask(server)
+            except CallError as error:
+                if not error.unreachable:
+                    raise
+                failed = error
+        assert failed is not None, "there is at least one name server"
+        raise failed
+
+    def each(self, ask: Callable[[ClientT], AnswerT]) -> list[tuple[Endpoint, AnswerT | CallError]]:
+        """Every one's answer or failure, asked at the same time, in the order they were named."""
+
+        def answer(server: ClientT) -> tuple[Endpoint, AnswerT | CallError]:
+            try:
+                return server.endpoint, ask(server)
+            except CallError as error:
+                return server.endpoint, error
+
+        with ThreadPoolExecutor(len(self.all)) as pool:
+            return list(pool.map(answer, self.all))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes all connections."""
+        for server in self.all:
+            server.close()
+
+
+def name_servers_at(
+    endpoints: Iterable[Endpoint], timeout_seconds: float, security: ClientSecurity | None
+) -> Fleet[NamesrvClient]:
+    """The name servers at these endpoints, connected at the first call."""
+    return Fleet(NamesrvClient(one, timeout_seconds, security, settings=CONNECTION) for one in endpoints)
+
+
 # One run of a command: which name servers, how its answer is shown, and what its exit code will be.
 
 PROGRAM = "nsctl"
@@ -54,31 +122,8 @@ Namesrv = Annotated[
     str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT;...", help="Name servers (else $NAMESRV_ADDR).")
 ]
 Context = Annotated[str | None, typer.Option("--context", help="A context of the contexts file.")]
-Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for programs.")]
-Timeout = Annotated[float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")]
-
-
-def _file(name: str, meaning: str) -> Any:
-    """Makes an option that is a file, or a variable of its name."""
-    return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar="FILE", help=meaning)
-
-
-TlsCa = Annotated[str | None, _file("--tls-ca", "Authorities of name servers; without it, no TLS.")]
-TlsCert = Annotated[str | None, _file("--tls-cert", "Certificate of this caller.")]
-TlsKey = Annotated[str | None, _file("--tls-key", "Its private key.")]
-TokenFile = Annotated[str | None, _file("--token-file", "Bearer token to send.")]
-TlsServerName = Annotated[
-    str | None,
-    typer.Option("--tls-server-name", envvar="NSCTL_TLS_SERVER_NAME", help="Name that certificates must have."),
-]
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's listener for operators, HOST:PORT.")]
 Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' listeners for operators, HOST:PORT.")]
-AgentServerName = Annotated[
-    str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
-]
-AgentTokenFile = Annotated[
-    str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
-]
 RocketmqTlsCa = Annotated[
     Path | None,
     typer.Option(
@@ -87,7 +132,6 @@ RocketmqTlsCa = Annotated[
         help="Certificates of authorities for a call over TLS; without them, no TLS.",
     ),
 ]
-Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Period of repetition.")]
 
 
 class Called(NamedTuple):
@@ -139,7 +183,7 @@ class Session(typer.Context):
     def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
         """Makes clients of agents; the caller closes them."""
         with _usage_errors():
-            endpoints = agent_endpoints(named)
+            endpoints = parsed("AGENT", named)
         return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in endpoints)
 
     def rocketmq_tls(self, authorities: Path | None) -> ssl.SSLContext | None:
@@ -226,23 +270,44 @@ def _usage_errors() -> Iterator[None]:
         raise typer.Exit(USAGE) from error
 
 
+def _tls(name: str, meaning: str, metavar: str | None = "FILE") -> Any:
+    """Makes an option that may also be a variable of its name."""
+    return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar=metavar, help=meaning)
+
+
 def _of_name_servers(
     *,
     namesrv: Namesrv = None,
     context: Context = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    token_file: TokenFile = None,
-    tls_server_name: TlsServerName = None,
-    output: Output = Format.TABLE,
-    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
-    watch: Watch = None,
+    tls_ca: Annotated[str | None, _tls("--tls-ca", "Authorities of name servers; without it, no TLS.")] = None,
+    tls_cert: Annotated[str | None, _tls("--tls-cert", "Certificate of this caller.")] = None,
+    tls_key: Annotated[str | None, _tls("--tls-key", "Its private key.")] = None,
+    token_file: Annotated[str | None, _tls("--token-file", "Bearer token to send.")] = None,
+    tls_server_name: Annotated[
+        str | None, _tls("--tls-server-name", "Name that certificates must have.", metavar=None)
+    ] = None,
+    output: Annotated[
+        Format, typer.Option("--output", "-o", help="table for people, json for programs.")
+    ] = Format.TABLE,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")
+    ] = DEFAULT_TIMEOUT_SECONDS,
+    watch: Annotated[
+        float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Period of repetition.")
+    ] = None,
 ) -> None:
     """Declares the options of every command about name servers: ``Session.prepare`` gets their values."""
 
 
-def _of_agents(*, token_file: AgentTokenFile = None, tls_server_name: AgentServerName = None) -> None:
+def _of_agents(
+    *,
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
+    ] = None,
+    tls_server_name: Annotated[
+        str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
+    ] = None,
+) -> None:
     """Declares the options that a command about agents has instead: of its environment, they get no token."""
 
 

@@ -1,13 +1,12 @@
 """Routes for producers and consumers: watched, cached, and never lost to an empty answer.
 
 ``RouteClient`` is for threads, ``AioRouteClient`` for asyncio; ``route_client.allocate`` shares queues among consumers.
-Begin reading in ``source``.
+Begin reading in ``client``.
 """
 
 from namesrv_common.client.channels import ClientFiles
-from route_client.aio_client import AioRouteClient
 from route_client.cache import Answer, Counters, FoundBroker, KnownRoute, Origin, Removal, RouteChange, Stale
-from route_client.client import RouteClient
+from route_client.client import AioRouteClient, ClientStatus, RouteClient
 from route_client.errors import (
     AllocationError,
     BadTopicNameError,
@@ -25,7 +24,6 @@ from route_client.errors import (
 from route_client.queues import PublishInfo, QueuePlace, place_of
 from route_client.route import BrokerData, GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
 from route_client.settings import ClientSettings
-from route_client.source import ClientStatus
 
 __all__ = [
     "AioRouteClient",

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from namesrv_api.v1 import route_data_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from route_client.route import MASTER_ID, BrokerData, GroupKey, TopicRoute
+from route_client.route import MASTER_ID, BrokerData, GroupKey, TopicRoute, from_wire
 
 # Safety rules: whether an answer that loses all brokers of a topic is believed at once or held back.
 #
@@ -57,11 +57,6 @@ class Removal:
         """Reads a removal."""
         broker_id = wire.broker_id if wire.HasField("broker_id") else None
         return cls(GroupKey(wire.cluster_name, wire.broker_name), broker_id, wire.broker_addr, wire.reason)
-
-
-def loses_all_brokers(old: TopicRoute | None, new: TopicRoute | None) -> bool:
-    """Whether there were brokers and now there are none."""
-    return old is not None and old.has_brokers and not (new is not None and new.has_brokers)
 
 
 def all_really_went(old: TopicRoute, removals: Iterable[Removal]) -> bool:
@@ -189,6 +184,24 @@ class Answer:
     removals: tuple[Removal, ...] = ()
     encoded_bytes: int = 0
     """Size of the route on the wire."""
+    wire: pb.TopicRouteData | None = None
+    """The route as the name server sent it, for the disk cache."""
+
+    @classmethod
+    def read(
+        cls,
+        topic: str,
+        wire: pb.TopicRouteData | None,
+        origin: Origin,
+        revision: int,
+        removals: tuple[Removal, ...] = (),
+    ) -> Self | ValueError:
+        """Reads an answer; returns an error that names the topic if its route cannot be read."""
+        try:
+            route = None if wire is None else from_wire(wire)
+        except ValueError as error:
+            return ValueError(f"the route of topic {topic!r}: {error}")
+        return cls(topic, route, origin, revision, removals, 0 if wire is None else wire.ByteSize(), wire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,10 +343,12 @@ class RouteCache:
                 f"all routes would have {encoded_bytes:,} bytes, over the limit of {MAX_ROUTE_BYTES:,}"
             )
         self.counters.answers += 1
-        if entry is not None and self._is_to_be_held(entry.known.route, answer):
-            return self._hold(entry, answer)
-        if entry is not None and entry.held is not None and not loses_all_brokers(entry.known.route, answer.route):
-            self.counters.holds_averted += 1
+        if entry is not None:
+            old, new = entry.known.route, answer.route
+            if old is None or not old.has_brokers or (new is not None and new.has_brokers):
+                self.counters.holds_averted += entry.held is not None
+            elif self._hold_seconds > 0 and not all_really_went(old, answer.removals):
+                return self._hold(entry, answer)
         return self._take(answer)
 
     def restore(self, topic: str, route: TopicRoute) -> RouteChange | None:
@@ -349,12 +364,12 @@ class RouteCache:
         """When the next hold runs out, by the clock; None if nothing is held."""
         return min((entry.held_until for entry in self._entries.values() if entry.held is not None), default=None)
 
-    def expire_holds(self) -> list[RouteChange]:
-        """Takes the losses whose time has run out."""
+    def expire_holds(self) -> list[tuple[Answer, RouteChange]]:
+        """Takes the losses whose time has run out. Returns each with what has changed."""
         now = self._clock()
         due = [e.held for e in self._entries.values() if e.held is not None and e.held_until <= now]
         self.counters.holds_expired += len(due)
-        return [change for answer in due if (change := self._take(answer)) is not None]
+        return [(answer, change) for answer in due if (change := self._take(answer)) is not None]
 
     def forget(self, topic: str) -> None:
         """Drops a topic."""
@@ -369,11 +384,6 @@ class RouteCache:
     def _told(self, known: KnownRoute) -> KnownRoute:
         """A route as readers of changes know it. They hear nothing of missing topics while no name server answers."""
         return known if known.route is None else self._shown(known)
-
-    def _is_to_be_held(self, old: TopicRoute | None, answer: Answer) -> bool:
-        if self._hold_seconds <= 0 or old is None or not loses_all_brokers(old, answer.route):
-            return False
-        return not all_really_went(old, answer.removals)
 
     def _hold(self, entry: _Entry, answer: Answer) -> RouteChange | None:
         entry.origin, entry.revision = answer.origin, answer.revision

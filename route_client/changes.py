@@ -99,44 +99,15 @@ def _is_nothing(change: RouteChange) -> bool:
     return (change.old_route, stale_before) == (change.new_route, change.after.stale)
 
 
-class CallbackThread(Changes):
-    """Calls one callback with each change, on a thread of its own: one that raises or blocks harms nobody else."""
-
-    def __init__(
-        self, callback: Callback, topics: Collection[str] | None, on_close: Callable[[Changes], object]
-    ) -> None:
-        """Starts the thread. It ends after the call that runs when this is closed."""
-        super().__init__(topics, on_close)
-        self._callback = callback
-        self.failures = 0
-        """Calls that raised."""
-        self._thread = threading.Thread(target=self._run, name="route-client-callback", daemon=True)
-        self._thread.start()
-
-    def join(self, timeout_seconds: float, caller: threading.Thread | None = None) -> bool:
-        """Waits for the thread's end; False if its callback still blocks.
-
-        A callback may close the client: then the thread itself is the caller, and is not waited for.
-        """
-        if self._thread is caller:
-            return True
-        self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        for change in self:
-            try:
-                self._callback(change)
-            except Exception:  # noqa: BLE001 - whatever it raises is its own affair
-                self.failures += 1
-                _log.exception("a callback for route changes raised; it goes on with the next change")
-
-
 class Listeners:
     """All readers of a client's changes. Changes come from the event loop; readers come and go from any thread."""
 
     def __init__(self) -> None:
-        self._all: dict[Changes, None] = {}
+        self._all: dict[Changes, threading.Thread | None] = {}
+        """With the thread of each reader that is a callback."""
+        self._lock = threading.Lock()
+        self.callback_failures = 0
+        """Calls of callbacks that raised."""
 
     def changes(self, topics: Collection[str] | None = None) -> Changes:
         """Adds a reader that iterates."""
@@ -144,35 +115,48 @@ class Listeners:
         self._all[reader] = None
         return reader
 
-    def call(self, callback: Callback, topics: Collection[str] | None = None) -> CallbackThread:
-        """Adds a callback."""
-        thread = CallbackThread(callback, topics, self._drop)
-        self._all[thread] = None
-        return thread
+    def call(self, callback: Callback, topics: Collection[str] | None = None) -> Changes:
+        """Adds a callback, on a thread of its own: one that raises or blocks harms nobody else.
+
+        The thread ends after the call that runs when the reader is closed.
+        """
+        reader = Changes(topics, self._drop)
+        thread = threading.Thread(
+            target=self._call_back, args=(reader, callback), name="route-client-callback", daemon=True
+        )
+        self._all[reader] = thread
+        thread.start()
+        return reader
 
     def put(self, change: RouteChange) -> None:
         """Tells all of them."""
         for reader in list(self._all):
             reader.put(change)
 
-    @property
-    def callback_failures(self) -> int:
-        """Calls of callbacks that raised."""
-        return sum(reader.failures for reader in list(self._all) if isinstance(reader, CallbackThread))
-
     def close(self, seconds: float = 0.0, caller: threading.Thread | None = None) -> int:
         """Closes all, and waits for the ends of callbacks' threads; returns how many of them still block.
 
         Args:
             seconds: How long to wait for all of them.
-            caller: A thread that waits for this itself, so that it cannot end before.
+            caller: A thread that waits for this itself, so that it cannot end before: a callback may close the client.
         """
-        readers = list(self._all)
+        readers = dict(self._all)
         for reader in readers:
             reader.close()
         deadline = time.monotonic() + seconds
-        threads = [reader for reader in readers if isinstance(reader, CallbackThread)]
-        return sum(not thread.join(max(0.0, deadline - time.monotonic()), caller) for thread in threads)
+        threads = [thread for thread in readers.values() if thread is not None and thread is not caller]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return sum(thread.is_alive() for thread in threads)
+
+    def _call_back(self, reader: Changes, callback: Callback) -> None:
+        for change in reader:
+            try:
+                callback(change)
+            except Exception:  # noqa: BLE001 - whatever it raises is its own affair
+                with self._lock:
+                    self.callback_failures += 1
+                _log.exception("a callback for route changes raised; it goes on with the next change")
 
     def _drop(self, reader: Changes) -> None:
         self._all.pop(reader, None)

@@ -16,7 +16,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv_common.files import disk
 from namesrv_common.files.regular_files import open_regular
-from route_client.route import TopicRoute, from_wire, to_wire
+from route_client.route import TopicRoute, from_wire
 
 # Routes on disk, for a start while no name server answers. One small file a topic. Blocking: not for an event loop.
 #
@@ -67,13 +67,17 @@ class DiskCache:
             _log.warning("the cached route of topic %s is not used: %s: %s", topic, path.name, error)
             return None
 
-    def save(self, topic: str, route: TopicRoute | None) -> None:
-        """Replaces a topic's file, or removes it if there is no route now. Failures are counted and logged."""
+    def save(self, topic: str, body: bytes | None) -> None:
+        """Replaces a topic's file, or removes it if there is no route now. Failures are counted and logged.
+
+        Args:
+            topic: Name of the topic.
+            body: Its route, an encoded TopicRouteData.
+        """
         try:
-            if route is None:
+            if body is None:
                 disk.remove(self._path(topic))
             else:
-                body = to_wire(route).SerializeToString()
                 self._replace(self._path(topic), self._head(topic, body) + b"\n" + body)
         except OSError as error:
             self.failed_writes += 1
@@ -115,12 +119,12 @@ class DiskWriter:
     def __init__(self, cache: DiskCache) -> None:
         self.cache = cache
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-disk")
-        self._waiting: dict[str, TopicRoute | None] = {}
+        self._waiting: dict[str, bytes | None] = {}
         self._wake = asyncio.Event()
 
-    def save(self, topic: str, route: TopicRoute | None) -> None:
-        """Has a route saved soon, or its file removed if there is none now."""
-        self._waiting[topic] = route
+    def save(self, topic: str, body: bytes | None) -> None:
+        """Has an encoded route saved soon, or its file removed if there is none now."""
+        self._waiting[topic] = body
         self._wake.set()
 
     async def load(self, topic: str) -> TopicRoute | None:
@@ -148,6 +152,6 @@ class DiskWriter:
         """Ends the thread after what it is at."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _save_all(self, routes: dict[str, TopicRoute | None]) -> None:
-        for topic, route in routes.items():
-            self.cache.save(topic, route)
+    def _save_all(self, routes: dict[str, bytes | None]) -> None:
+        for topic, body in routes.items():
+            self.cache.save(topic, body)

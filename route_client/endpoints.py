@@ -161,31 +161,26 @@ REFRESH_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
-class DnsRefresh:
-    """Keeps an EndpointChooser's list as the DNS has it."""
+async def resolve(endpoints: EndpointList, chooser: EndpointChooser, timeout_seconds: float) -> None:
+    """Gives a chooser the addresses of all names. A name that cannot be resolved leaves its list as it was.
 
-    def __init__(self, endpoints: EndpointList, chooser: EndpointChooser, timeout_seconds: float) -> None:
-        """Takes how long to wait for the DNS: the system's own patience may be half a minute."""
-        self._endpoints = endpoints
-        self._chooser = chooser
-        self._timeout_seconds = timeout_seconds
+    Waits no longer than the timeout for each name: the system's own patience may be half a minute.
+    """
+    resolved = list(endpoints.fixed)
+    for name in endpoints.dns_names:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                found = await asyncio.get_running_loop().getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # a timeout is an OSError, too
+            _log.warning("the name servers of %s stay as they were: %r", name, error)
+            return
+        addresses = preferred_addresses(name.port, found)
+        resolved += [address for address in addresses if address not in resolved]
+    chooser.update(resolved)
 
-    async def refresh(self) -> None:
-        """Resolves all names once. One that cannot be resolved leaves the list as it was."""
-        resolved = list(self._endpoints.fixed)
-        for name in self._endpoints.dns_names:
-            try:
-                async with asyncio.timeout(self._timeout_seconds):
-                    found = await asyncio.get_running_loop().getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
-            except (OSError, UnicodeError) as error:  # a timeout is an OSError, too
-                _log.warning("the name servers of %s stay as they were: %r", name, error)
-                return
-            addresses = preferred_addresses(name.port, found)
-            resolved += [address for address in addresses if address not in resolved]
-        self._chooser.update(resolved)
 
-    async def run(self) -> None:
-        """Resolves from time to time, until cancelled."""
-        while True:
-            await asyncio.sleep(REFRESH_SECONDS)
-            await self.refresh()
+async def keep_resolved(endpoints: EndpointList, chooser: EndpointChooser, timeout_seconds: float) -> None:
+    """Resolves from time to time, until cancelled."""
+    while True:
+        await asyncio.sleep(REFRESH_SECONDS)
+        await resolve(endpoints, chooser, timeout_seconds)

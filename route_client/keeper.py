@@ -6,19 +6,19 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
-from route_client.cache import Answer
 from route_client.endpoints import EndpointChooser
+from route_client.kept_routes import KeptRoutes
 from route_client.lookups import Lookups
-from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs, RouteSink, Watch
+from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs
 from route_client.settings import ClientSettings
-from route_client.watch_stream import KeptTopics, WatchBroken, WatchedUpTo, WatchStream
+from route_client.watch_stream import WatchBroken, WatchedUpTo, WatchStream
 
 STEADY_SECONDS = 5.0
 """A session that lasts so long counts as an answer. One that ends earlier, again and again, must lead to backoff."""
@@ -40,9 +40,9 @@ FROM_THE_BEGINNING = frozenset({"EPOCH_CHANGED", "REVISION_COMPACTED"})
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatus:
-    """The name server that keeps the client's routes up to date."""
+    """The name server that keeps the client's routes up to date, at one moment."""
 
     mode: str = "disconnected"
     """``watch``, ``poll`` or ``disconnected``."""
@@ -59,22 +59,20 @@ class RouteKeeper:
 
     def __init__(
         self,
-        *,
         settings: ClientSettings,
         namesrvs: Namesrvs,
         chooser: EndpointChooser,
-        topics: KeptTopics,
+        routes: KeptRoutes,
         lookups: Lookups,
-        sink: RouteSink,
+        *,
         rng: random.Random,
     ) -> None:
-        """Asks nobody yet. The sink gets all answers."""
+        """Asks nobody yet. The routes get all answers."""
         self._settings = settings
         self._namesrvs = namesrvs
         self._chooser = chooser
-        self._topics = topics
+        self._routes = routes
         self._lookups = lookups
-        self._sink = sink
         self._rng = rng
         self._topics_changed = asyncio.Event()
         self.status = SessionStatus()
@@ -100,13 +98,13 @@ class RouteKeeper:
                 _log.exception("a defect of the client; it continues with the next name server")
                 self._leave(endpoint, repr(defect))
             finally:
-                self.status.mode, self.status.endpoint = "disconnected", None
+                self.status = replace(self.status, mode="disconnected", endpoint=None)
 
     def _leave(self, endpoint: Endpoint, error: str, retry_after: float | None = None) -> None:
-        self.status.last_error = error
+        self.status = replace(self.status, last_error=error)
         self._chooser.failed(endpoint, retry_after)
         if self._chooser.all_failed:
-            self._sink.set_cut_off(True)
+            self._routes.set_cut_off(True)
         self._namesrvs.drop(endpoint)
 
     async def _session(self, endpoint: Endpoint) -> None:
@@ -115,7 +113,7 @@ class RouteKeeper:
         ready = await namesrv.is_serving()
         if not ready and not self._chooser.all_failed:
             raise _not_ready(endpoint)
-        self.status.sessions += 1
+        self.status = replace(self.status, sessions=self.status.sessions + 1)
         loop = asyncio.get_running_loop()
         steady = loop.call_later(STEADY_SECONDS, self._chooser.succeeded, endpoint) if ready else None
         steady_at = loop.time() + STEADY_SECONDS
@@ -129,7 +127,7 @@ class RouteKeeper:
                 self._chooser.choose_anew()
             elif failed.error.code == grpc.StatusCode.UNIMPLEMENTED or failed.error.reason == "LIMIT_EXCEEDED":
                 _log.warning("routes are polled: %s", _text(failed))
-                self.status.last_error = _text(failed)
+                self.status = replace(self.status, last_error=_text(failed))
                 await self._poll(namesrv, ready=ready)
             else:
                 raise
@@ -138,18 +136,29 @@ class RouteKeeper:
                 steady.cancel()
 
     async def _watch(self, namesrv: Namesrv) -> None:
-        """Watches until an error is raised."""
-        if not self._topics.additions:
+        """Watches until an error is raised; once more, from the beginning, if the watch cannot be resumed."""
+        topics = self._routes.topics
+        try:
+            await self._watch_once(namesrv)
+        except CallError as failed:
+            if failed.error.reason not in FROM_THE_BEGINNING or topics.resume_at(namesrv.endpoint) is None:
+                raise
+            topics.watched = None
+            await self._watch_once(namesrv)
+
+    async def _watch_once(self, namesrv: Namesrv) -> None:
+        topics = self._routes.topics
+        if not topics.additions:
             self._connected("watch", namesrv)
-        while not self._topics.additions:
+        while not topics.additions:
             self._topics_changed.clear()
             await self._topics_changed.wait()
         await self._lookups.wait()  # the watch resumes after them
-        session = WatchSession(namesrv, self._topics, self._sink, self._topics_changed, self._settings.timeout_seconds)
+        session = WatchSession(namesrv, self._routes, self._topics_changed, self._settings.timeout_seconds)
         try:
             await _first_end(session.read(lambda: self._connected("watch", namesrv)), session.send_updates())
         finally:
-            self._topics.stream = None
+            topics.stream = None
 
     async def _resync(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         while True:
@@ -170,55 +179,61 @@ class RouteKeeper:
     async def _poll_once(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         if while_ready and not await namesrv.is_serving():
             raise _not_ready(namesrv.endpoint)
-        topics = list(self._topics)
+        topics = list(self._routes.topics)
         for start in range(0, len(topics), BATCH_TOPICS):
-            (await namesrv.lookup(topics[start : start + BATCH_TOPICS])).put_into(self._sink)
+            for answer in await namesrv.lookup(topics[start : start + BATCH_TOPICS]):
+                self._routes.take(answer)
 
     def _connected(self, mode: str, namesrv: Namesrv) -> None:
-        self._sink.set_cut_off(False)
-        self.status.mode, self.status.endpoint = mode, namesrv.endpoint
+        self._routes.set_cut_off(False)
+        self.status = replace(self.status, mode=mode, endpoint=namesrv.endpoint)
 
 
 class WatchSession:
     """A watch of all kept topics at one name server: where the last one ended, if that was here."""
 
-    def __init__(
-        self, namesrv: Namesrv, topics: KeptTopics, sink: RouteSink, wake: asyncio.Event, timeout_seconds: float
-    ) -> None:
+    def __init__(self, namesrv: Namesrv, routes: KeptRoutes, wake: asyncio.Event, timeout_seconds: float) -> None:
         """Opens the watch. There must be topics.
 
         The event wakes it when topics have changed. While a request has no answer, each message must arrive in time.
         """
         self._namesrv = namesrv
-        self._topics = topics
-        self._sink = sink
+        self._routes = routes
+        self._topics = routes.topics
         self._wake = wake
         self._timeout_seconds = timeout_seconds
         self._clock = asyncio.get_running_loop().time
-        self._open(topics.resume_at(namesrv.endpoint))
-
-    def _open(self, resume: WatchedUpTo | None) -> None:
+        resume = self._topics.resume_at(namesrv.endpoint)
         self._stream = WatchStream(resume.topics, resume.point) if resume else WatchStream(self._topics.additions)
         self._topics.stream = self._stream
-        self._watch: Watch = self._namesrv.watch(self._stream.opening())
+        self._watch = namesrv.watch(self._stream.opening())
         self._asked_at = self._heard_at = self._clock()
 
     async def read(self, on_message: Callable[[], None]) -> None:
-        """Reads the watch, and once more from the beginning, until an error is raised.
+        """Reads the watch until an error is raised.
 
         Args:
             on_message: Called after each message once the name server has sent all routes.
         """
+        stream = self._stream
         try:
-            await self._read(on_message)
-        except CallError as failed:
-            resumes = self._stream.resume_point is not None and self._topics.additions
-            if failed.error.reason not in FROM_THE_BEGINNING or not resumes:
-                raise
-            self._topics.watched = None
-            self._open(None)
-            self._wake.set()
-            await self._read(on_message)
+            while True:
+                response = await self._watch.next()
+                self._heard_at = self._clock()
+                was_waiting = stream.is_waiting
+                try:
+                    answers = stream.take(response)
+                finally:
+                    point, here = stream.resume_point, self._namesrv.endpoint
+                    self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
+                for answer in answers:
+                    self._routes.take(answer)
+                if stream.stands:
+                    on_message()
+                if was_waiting and not stream.is_waiting:
+                    self._wake.set()  # the next request can be sent
+        finally:
+            self._watch.close()
 
     async def send_updates(self) -> None:
         """Asks for the topics that were added and dropped. Raises CallError if a request has no answer in time."""
@@ -247,30 +262,6 @@ class WatchSession:
         self._watch.send(request)
         self._asked_at = self._heard_at = now
         return self._timeout_seconds
-
-    async def _read(self, on_message: Callable[[], None]) -> None:
-        stream, watch = self._stream, self._watch
-        try:
-            while True:
-                response = await watch.next()
-                self._heard_at = self._clock()
-                was_waiting = stream.is_waiting
-                try:
-                    answers = stream.take(response)
-                finally:
-                    point, here = stream.resume_point, self._namesrv.endpoint
-                    self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
-                for answer in answers:
-                    if isinstance(answer, Answer):
-                        self._sink.take(answer)
-                    else:
-                        self._sink.refuse(answer)
-                if stream.stands:
-                    on_message()
-                if was_waiting and not stream.is_waiting:
-                    self._wake.set()  # the next request can be sent
-        finally:
-            watch.close()
 
 
 async def _first_end(*parts: Coroutine[Any, Any, None]) -> None:

@@ -9,10 +9,12 @@ import grpc
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import ELSEWHERE, CallError, RichError
+from route_client.cache import Answer
 from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
-from route_client.namesrv import BATCH_TOPICS, BatchAnswer, Namesrvs, RouteSink
-from route_client.watch_stream import KeptTopics, ResumePoint
+from route_client.kept_routes import KeptRoutes
+from route_client.namesrv import BATCH_TOPICS, Namesrvs
+from route_client.watch_stream import ResumePoint
 
 PATIENCE_SECONDS = 1.0
 """Silence of a name server after which the next one is asked as well."""
@@ -24,12 +26,11 @@ ASK_ELSEWHERE = ELSEWHERE | {grpc.StatusCode.RESOURCE_EXHAUSTED}
 class Lookups:
     """Asks for topics, each at most once at a time."""
 
-    def __init__(self, namesrvs: Namesrvs, chooser: EndpointChooser, topics: KeptTopics, sink: RouteSink) -> None:
-        """Asks nobody yet. The sink gets all answers."""
+    def __init__(self, namesrvs: Namesrvs, chooser: EndpointChooser, routes: KeptRoutes) -> None:
+        """Asks nobody yet. The routes get all answers."""
         self._namesrvs = namesrvs
         self._chooser = chooser
-        self._topics = topics
-        self._sink = sink
+        self._routes = routes
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._gathered: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,7 +86,7 @@ class Lookups:
         """Asks the next name server where one fails, has no answer for a topic, or is silent for too long."""
         errors: dict[Endpoint, RichError] = {}
         to_ask = self._chooser.in_order()
-        asked: dict[asyncio.Task[BatchAnswer], Endpoint] = {}
+        asked: dict[asyncio.Task[list[Answer | ValueError]], Endpoint] = {}
         try:
             while to_ask or asked:
                 if to_ask:
@@ -115,14 +116,20 @@ class Lookups:
         for topic in topics:
             self._settle(topic, NoNamesrvAnsweredError(f"topic {topic!r}", errors))
 
-    def _take(self, endpoint: Endpoint, batch: BatchAnswer) -> RichError:
+    def _take(self, endpoint: Endpoint, answers: list[Answer | ValueError]) -> RichError:
         """Hands the answers on. Returns why the other topics of the batch have none."""
-        taken, problems = batch.put_into(self._sink)
-        if taken:
-            first = batch.answers[0]
-            self._topics.looked_up(endpoint, ResumePoint(first.origin.epoch, first.revision), taken)
-        for topic in taken:
-            self._settle(topic)
+        problems: list[ValueError] = []
+        taken: list[Answer] = []
+        for answer in answers:
+            if (problem := self._routes.take(answer)) is not None:
+                problems.append(problem)
+            elif isinstance(answer, Answer):
+                taken.append(answer)
+        if taken:  # the first one has the lowest revision
+            point = ResumePoint(taken[0].origin.epoch, taken[0].revision)
+            self._routes.topics.looked_up(endpoint, point, [answer.topic for answer in taken])
+        for answer in taken:
+            self._settle(answer.topic)
         if problems:
             return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {problems[0]}")
         return RichError(grpc.StatusCode.UNAVAILABLE, "does not know the topic yet", reason="REGISTRY_WARMING")

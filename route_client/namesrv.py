@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -17,7 +16,6 @@ from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, o
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, FailedCall, RichError
 from route_client.cache import Answer, Origin
-from route_client.route import from_wire
 from route_client.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -32,49 +30,6 @@ Name servers permit a ping every second."""
 BATCH_TOPICS = 500
 """Most topics of one lookup; a name server takes 1,000."""
 _HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
-
-
-class RouteSink(Protocol):
-    """Takes what name servers say about topics."""
-
-    def take(self, answer: Answer) -> ValueError | None:
-        """Takes an answer; returns why not, if it is not taken."""
-
-    def set_cut_off(self, cut_off: bool) -> None:
-        """No name server keeps the routes up to date, or one does again."""
-
-    def refuse(self, problem: ValueError) -> None:
-        """Counts and logs an answer that cannot be read."""
-
-
-@dataclass(slots=True)
-class BatchAnswer:
-    """What a name server says about several topics. Neither list has topics that it does not know yet."""
-
-    answers: list[Answer] = field(default_factory=list)
-    """Routes, and topics that are not there."""
-    refused: list[ValueError] = field(default_factory=list)
-    """Routes that could not be read."""
-
-    def take(self, response: pb.BatchGetTopicRoutesResponse) -> None:
-        """Adds the routes of a message, and the topics that are not there."""
-        origin, revision = Origin(response.header.namesrv_name, response.header.epoch), response.header.revision
-        self.answers += [Answer(topic, None, origin, revision) for topic in response.topics_not_found]
-        for named in response.routes:
-            try:
-                route = from_wire(named.route)
-            except ValueError as error:
-                self.refused.append(ValueError(f"the route of topic {named.topic!r}: {error}"))
-            else:
-                self.answers.append(Answer(named.topic, route, origin, revision, (), named.route.ByteSize()))
-
-    def put_into(self, sink: RouteSink) -> tuple[list[str], list[ValueError]]:
-        """Hands all answers on. Returns the topics whose answer is taken, and why others are not."""
-        problems = {answer.topic: sink.take(answer) for answer in self.answers}
-        for problem in self.refused:
-            sink.refuse(problem)
-        taken = [topic for topic, problem in problems.items() if problem is None]
-        return taken, [*filter(None, problems.values()), *self.refused]
 
 
 class Watch:
@@ -145,13 +100,16 @@ class Namesrv:
             raise
         return bool(health.status == health_pb2.HealthCheckResponse.SERVING)
 
-    async def lookup(self, topics: Sequence[str]) -> BatchAnswer:
-        """The routes of topics, in as many calls as they need.
+    async def lookup(self, topics: Sequence[str]) -> list[Answer | ValueError]:
+        """The routes of topics, in as many calls as they need, with a ValueError instead of each unreadable answer.
+
+        A topic that the name server does not know yet has no answer.
 
         Raises:
             CallError: No answer, or an error.
         """
-        batch, pending = BatchAnswer(), topics
+        answers: list[Answer | ValueError] = []
+        pending = topics
         while pending:
             request = pb.BatchGetTopicRoutesRequest(topics=pending)
             try:
@@ -162,13 +120,14 @@ class Namesrv:
                 if pending is topics or failed.error.reason != "LIMIT_EXCEEDED":
                     raise
                 # The routes that are left are too large for any answer.
-                batch.refused.append(ValueError(f"the route of {pending[0]!r}: {failed.error}"))
-                return batch
+                return [*answers, ValueError(f"the route of {pending[0]!r}: {failed.error}")]
             if len(response.topics_left_out) >= len(pending):
                 raise CallError(self.endpoint, RichError(grpc.StatusCode.INTERNAL, "leaves all topics of a batch out"))
-            batch.take(response)
+            origin, revision = Origin(response.header.namesrv_name, response.header.epoch), response.header.revision
+            answers += [Answer(topic, None, origin, revision) for topic in response.topics_not_found]
+            answers += [Answer.read(named.topic, named.route, origin, revision) for named in response.routes]
             pending = response.topics_left_out
-        return batch
+        return answers
 
     def watch(self, opening: pb.WatchTopicRoutesRequest) -> Watch:
         """Opens a watch; to be closed."""

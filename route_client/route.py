@@ -165,47 +165,6 @@ def from_wire(wire: pb.TopicRouteData) -> TopicRoute:
     )
 
 
-def to_wire(route: TopicRoute) -> pb.TopicRouteData:
-    """Writes a route, for the disk cache."""
-    return pb.TopicRouteData(
-        order_topic_conf=route.order_topic_conf,
-        queue_datas=[
-            pb.QueueData(
-                broker_name=data.broker_name,
-                cluster_name=data.cluster_name,
-                read_queue_nums=data.read_queue_nums,
-                write_queue_nums=data.write_queue_nums,
-                perm=data.perm,
-                topic_sys_flag=data.topic_sys_flag,
-                mapping=None if data.mapping is None else _mapping_to_wire(data.mapping),
-            )
-            for data in route.queue_datas
-        ],
-        broker_datas=[
-            pb.BrokerData(
-                cluster_name=data.cluster_name,
-                broker_name=data.broker_name,
-                broker_addrs=[
-                    pb.BrokerAddr(
-                        broker_id=id_,
-                        broker_addr=addr,
-                        labels={key: value for owner, key, value in data.labels if owner == id_},
-                    )
-                    for id_, addr in data.broker_addrs
-                ],
-                zone_name=data.zone_name,
-                unconfirmed_broker_ids=data.unconfirmed_broker_ids,
-                enable_acting_master=data.enable_acting_master,  # type: ignore[arg-type]  # None leaves it out
-            )
-            for data in route.broker_datas
-        ],
-        filter_servers=[
-            pb.FilterServerData(cluster_name=cluster, broker_addr=addr, filter_servers=servers)
-            for cluster, addr, servers in route.filter_servers
-        ],
-    )
-
-
 def _queue_data(wire: pb.QueueData) -> QueueData:
     for field in ("read_queue_nums", "write_queue_nums"):
         if not 0 <= getattr(wire, field) <= MAX_QUEUE_NUMS:
@@ -238,17 +197,6 @@ def _mapping(wire: pb.QueueData) -> StaticMapping:
     queue_ids = zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=True)
     return StaticMapping(
         mapping.scope, mapping.total_queue_nums, mapping.epoch, mapping.dirty, tuple(sorted(queue_ids))
-    )
-
-
-def _mapping_to_wire(mapping: StaticMapping) -> pb.StaticTopicMapping:
-    return pb.StaticTopicMapping(
-        scope=mapping.scope,
-        total_queue_nums=mapping.total_queue_nums,
-        epoch=mapping.epoch,
-        dirty=mapping.dirty,
-        topic_queue_ids=[topic_queue for topic_queue, _ in mapping.queue_ids],
-        broker_queue_ids=[own for _, own in mapping.queue_ids],
     )
 
 

@@ -13,7 +13,6 @@ from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from route_client.cache import Answer, Origin, Removal
 from route_client.errors import TooManyTopicsError
-from route_client.route import from_wire
 
 Additions = dict[str, int]
 """Topics, each with the number of its addition: a topic that is dropped and added again begins anew."""
@@ -129,17 +128,13 @@ class WatchStream:
         self._answered = 0
         self._sent: set[str] = set()
         self._since_bookmark = set(topics) if resume else set[str]()
-        self._resume = resume
+        self.resume_point = resume
+        """Where another watch of the counted topics can resume; None if it must start from the beginning."""
         self._epoch = resume.epoch if resume else None
         self._origin: Origin | None = None
         self._revision = resume.revision if resume else -1
         self.counted: Additions = self._asked if resume else {}
         """The topics whose routes have been received up to the resume point."""
-
-    @property
-    def resume_point(self) -> ResumePoint | None:
-        """Where another watch of the counted topics can resume; None if it must start from the beginning."""
-        return self._resume
 
     @property
     def stands(self) -> bool:
@@ -161,9 +156,9 @@ class WatchStream:
     def opening(self) -> pb.WatchTopicRoutesRequest:
         """Returns the first request."""
         request = pb.WatchTopicRoutesRequest(topics=sorted(self._asked))
-        if self._resume is not None:
-            request.resume_after.epoch = self._resume.epoch
-            request.resume_after.revision = self._resume.revision
+        if self.resume_point is not None:
+            request.resume_after.epoch = self.resume_point.epoch
+            request.resume_after.revision = self.resume_point.revision
         return request
 
     def update(self, topics: Additions) -> pb.WatchTopicRoutesRequest | None:
@@ -199,12 +194,22 @@ class WatchStream:
             raise self._broken(str(error)) from error
         origin = self._check(response.header)
         revision = response.header.revision
-        answers = [_answer(change, origin, revision) for change in response.changes if change.topic in self._asked]
+        answers = [
+            Answer.read(
+                change.topic,
+                change.route if change.HasField("route") else None,
+                origin,
+                revision,
+                tuple(map(Removal.from_wire, change.removals)),
+            )
+            for change in response.changes
+            if change.topic in self._asked
+        ]
         self._since_bookmark.update(answer.topic for answer in answers if isinstance(answer, Answer))
         if response.bookmark:
             self._count(response.request_count)
             self._budget.begin_anew()
-            self._resume = ResumePoint(origin.epoch, revision)
+            self.resume_point = ResumePoint(origin.epoch, revision)
             self._sent |= self._since_bookmark
             self._since_bookmark.clear()
         return answers
@@ -227,14 +232,5 @@ class WatchStream:
         return origin
 
     def _broken(self, problem: str) -> WatchBroken:
-        self._resume = None
+        self.resume_point = None
         return WatchBroken(problem)
-
-
-def _answer(change: pb.TopicRouteChange, origin: Origin, revision: int) -> Answer | ValueError:
-    try:
-        route = from_wire(change.route) if change.HasField("route") else None
-    except ValueError as error:
-        return ValueError(f"the route of topic {change.topic!r}: {error}")
-    removals = tuple(map(Removal.from_wire, change.removals))
-    return Answer(change.topic, route, origin, revision, removals, change.route.ByteSize())

@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random
 
 from namesrv_common.client.channels import ConnectionSettings
-from namesrv_common.client.namesrv_client import NamesrvClient, RequestT, ResponseT, Streaming
+from namesrv_common.client.namesrv_client import NamesrvClient, RequestT, ResponseT
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_pipeline.options import Connecting
 
 logger = logging.getLogger(__name__)
 
-# Hints about a call that failed: which option to look at, by what gRPC and OpenSSL say.
+# Hints about a call that failed: which option to look at, by reason of the contract.
 
 _BY_REASON = {
     "NOT_AUTHENTICATED": "look at the option 'tokenFile' (or 'token'), or 'tlsCertFile' and 'tlsKeyFile'",
@@ -42,32 +43,16 @@ _BY_REASON = {
     "EPOCH_CHANGED": "the name server was restarted: load() again, or restart the query, which then takes a snapshot",
     "LIMIT_EXCEEDED": "start fewer reads at once",
 }
-_CERTIFICATE = (
-    "it may want a certificate of this client that it trusts: look at the options 'tlsCertFile' and 'tlsKeyFile'"
-)
-_OVER_TLS = {
-    "WRONG_VERSION_NUMBER": "no TLS is spoken there: leave the option 'tls' out, or look at the port in 'endpoints'",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not one that the option 'tlsCaFile' trusts",
-    "BAD_SIGNATURE": "its certificate is not one that the option 'tlsCaFile' trusts",
-    "Hostname Verification Check failed": "its certificate is for another host than the option 'endpoints' names",
-    "TSI_DATA_CORRUPTED": _CERTIFICATE,
-    "Socket closed": _CERTIFICATE,
+_SETTINGS = {
+    "leave tls_ca out": "leave the option 'tls' out",
+    "if it speaks TLS, set tls_ca": "if it speaks TLS, set the option 'tls' to 'true'",
+    "one of them, or set tls_server_name": "one of them in the option 'endpoints'",
+    "look at the port": "look at the port in the option 'endpoints'",
+    "tls_ca": "the option 'tlsCaFile'",
+    "tls_cert and tls_key": "the options 'tlsCertFile' and 'tlsKeyFile'",
 }
-_PLAIN = {
-    "Socket closed": "it may speak TLS: set the option 'tls' to 'true'",
-    "Failed parsing HTTP/2": "something else than a name server listens there: look at the port in option 'endpoints'",
-}
-
-
-def hint_of(cause: RichError, *, tls: bool) -> str | None:
-    """What a user can do about a failed call, by reason of the contract; None if its text says it all."""
-    if cause.code is not grpc.StatusCode.UNAVAILABLE:
-        return _BY_REASON.get(cause.reason)
-    # gRPC has one code for all of these; only its text differs.
-    return next((hint for text, hint in (_OVER_TLS if tls else _PLAIN).items() if text in cause.message), None)
-
-
-_MAX_ERROR_LENGTH = 400
+"""Options that hints on failed connections name, as they are called here."""
+_MAX_ERROR_LENGTH = 600
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
 # gRPC repeats a call only until the first message has come: rows that are out are never read again.
@@ -104,13 +89,28 @@ def cold_error(
     return ColdError(f"name server {namesrv} at {endpoint} is warming up, so brokers and topics may be missing: {hint}")
 
 
+class _Security:
+    """The certificates and the token that a reader's options name, as they were when the options were read."""
+
+    options = ()
+
+    def __init__(self, connecting: Connecting) -> None:
+        shown = connecting.authorities, connecting.key, connecting.certificate
+        self._credentials, self._token = grpc.ssl_channel_credentials(*shown), connecting.token
+
+    def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
+        return 1, self._credentials
+
+    def token(self) -> str | None:
+        return self._token
+
+
 class Connection:
     """A connection to one name server."""
 
     def __init__(self, endpoint: Endpoint, connecting: Connecting) -> None:
         """Connects at the first call."""
         self.total_seconds = connecting.total_seconds
-        self._tls = connecting.tls
         settings = ConnectionSettings(
             connect_seconds=connecting.connect_seconds,
             first_backoff_seconds=0.2,
@@ -122,11 +122,8 @@ class Connection:
             endpoint,
             # For a small call: a few attempts to connect, and the pauses between them.
             min(connecting.total_seconds, 10 + 4 * connecting.connect_seconds),
+            _Security(connecting) if connecting.tls else None,
             settings=settings,
-            credentials=grpc.ssl_channel_credentials(connecting.authorities, connecting.key, connecting.certificate)
-            if connecting.tls
-            else None,
-            metadata=(("authorization", f"Bearer {connecting.token}"),) if connecting.token else (),
         )
         self.route = self._client.route
         self.stream_snapshot: grpc.UnaryStreamMultiCallable[
@@ -143,7 +140,9 @@ class Connection:
         with self._failures(self._client.timeout_seconds):
             return method(request)
 
-    def stream(self, method: Streaming[RequestT, ResponseT], request: RequestT) -> Generator[ResponseT, None, None]:
+    def stream(
+        self, method: Callable[..., grpc.CallIterator[ResponseT]], request: Message
+    ) -> Generator[ResponseT, None, None]:
         """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError."""
         with self._failures(self.total_seconds):
             yield from self._client.stream(method, request, self.total_seconds)
@@ -167,9 +166,11 @@ class Connection:
             cause = error.error
             # Texts of gRPC can have several lines, and the text of a server anything.
             text = " ".join(str(cause).split())[:_MAX_ERROR_LENGTH]
+            for setting, option in _SETTINGS.items():
+                text = text.replace(setting, option)
             if cause.code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text += f" (it took longer than {seconds:g} s)"
-            if hint := hint_of(cause, tls=self._tls):
+            if hint := _BY_REASON.get(cause.reason):
                 text += f"; {hint}"
             raise NamesrvError(f"name server {error.endpoint}: {text}", cause) from error
 

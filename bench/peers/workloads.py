@@ -82,8 +82,10 @@ def all_workloads(scale: float = 1.0) -> dict[str, Workload]:
         Workload("heartbeats", small, _heartbeats),
         Workload("versions", small, _versions),
         Workload("register-10k", spread(10_000, 1, 1), _renewing),
-        Workload("register-20", small, _unchanged),
-        Workload("register-1", small, _changing),
+        Workload("register-20", small, _unchanged(20)),
+        Workload("register-20-changed", small, _changing(20)),
+        Workload("register-1", small, _unchanged(1)),
+        Workload("register-1-changed", small, _changing(1)),
         Workload("storm-idle", clustered, _readers),
         Workload("storm", clustered, _storming),
     )
@@ -123,12 +125,18 @@ def _renewing(table: Table, language: Language) -> list[Group]:
     return [Group("brokers", table.registrations(language), connections=1)]
 
 
-def _unchanged(table: Table, language: Language) -> list[Group]:
-    return [_each_over_its_own("renewals", table, table.fill(language).calls)]
+def _unchanged(most: int) -> Groups:
+    def groups(table: Table, language: Language) -> list[Group]:
+        calls = [language.register(broker, topics[:most], _FILLED) for broker, topics in enumerate(table.owners())]
+        return [_each_over_its_own("renewals", table, calls)]
+
+    return groups
 
 
-def _changing(table: Table, language: Language) -> list[Group]:
-    return [_each_over_its_own("changes", table, table.registrations(language, changed=True, most=1))]
+def _changing(most: int) -> Groups:
+    return lambda table, language: [
+        _each_over_its_own("changes", table, table.registrations(language, changed=True, most=most))
+    ]
 
 
 def _each_over_its_own(name: str, table: Table, calls: Sequence[Call]) -> Group:

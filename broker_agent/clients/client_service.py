@@ -254,8 +254,6 @@ class ClientServer(LoopListener):
         *,
         admission: AgentAdmission | None = None,
         observers: Sequence[CallObserver] = (),
-        keepalive_seconds: float = limits.KEEPALIVE_SECONDS,
-        slow_reader_seconds: float = limits.SLOW_READER_SECONDS,
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
         self._managers = managers
@@ -266,8 +264,8 @@ class ClientServer(LoopListener):
             thread="broker-agent-clients",
             max_connections=limits.MAX_CONNECTIONS,
             max_pending_requests=limits.MAX_PENDING_REQUESTS,
-            keepalive_seconds=keepalive_seconds,
-            slow_reader_seconds=slow_reader_seconds,
+            keepalive_seconds=limits.KEEPALIVE_SECONDS,
+            slow_reader_seconds=limits.SLOW_READER_SECONDS,
             most_health_calls=limits.MAX_HEALTH_CALLS,
             tls=tls,
             admission=admission,

@@ -13,8 +13,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients import limits
 from broker_agent.clients.channels import ClientChannel, ClientChannels, PlainClient, StreamChannel
-from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
-from broker_agent.clients.groups import ClientChannelInfo, ConsumerManager, ProducerManager
+from broker_agent.clients.groups import ClientChannelInfo, ConsumerFilterManager, ConsumerManager, ProducerManager
 from broker_agent.timing import Timing
 from namesrv_common.errors import limit_exceeded
 from namesrv_common.server.shares import MACHINE, Sharer
@@ -108,8 +107,8 @@ class ClientManagers:
                 return False  # the end of the channel has removed everything
             channel = self._channel(request.channel_id, request.client_id)
             if request.HasField("producer_group") or request.HasField("consumer_group"):
-                produced = self.producers.unregister_producer(request.producer_group, channel)
-                return self.consumers.unregister_consumer(request.consumer_group, channel) or produced
+                produced = self.producers.unregister(request.producer_group, channel)
+                return self.consumers.unregister(request.consumer_group, channel) or produced
             left = self.producers.do_channel_close_event(channel) + self.consumers.do_channel_close_event(channel)
             return bool(left)
 

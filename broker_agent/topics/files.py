@@ -11,17 +11,20 @@ import structlog
 
 from broker_agent.errors import Reason, StartError
 from broker_agent.timing import PeriodicThread, Timing, Wait
-from broker_agent.topics.mappings_json import TopicQueueMappings, decode_mappings, log_skipped_mappings, mappings_path
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_json import (
     BrokenTopics,
     ContentT,
+    TopicQueueMappings,
     UnreadableTopics,
+    decode_mappings,
     decode_topics,
     encode_topics,
     load_file,
     load_topic_config_table,
+    log_skipped_mappings,
     log_skipped_topics,
+    mappings_path,
 )
 from namesrv_common.errors import Refused, not_durable
 from namesrv_common.files import disk
@@ -137,10 +140,9 @@ BROKEN_SECONDS = 3.0
 START_SECONDS = 0.5
 """How long the start waits for a file that is broken or being written: RocketMQ's broker writes one in milliseconds."""
 _RETRY_SECONDS = 0.05
-_JOIN_SECONDS = 2.0
 
 
-class FollowedTopics:
+class FollowedTopics(PeriodicThread):
     """Polls topics.json and the file of static topics' mappings, and forwards each new table of both.
 
     The last good content stays in force while a file is broken.
@@ -148,14 +150,14 @@ class FollowedTopics:
 
     def __init__(self, path: Path, timing: Timing, wait: Wait = threading.Event.wait) -> None:
         """Touches nothing yet."""
+        super().__init__("broker-agent-topics", self._look_and_tell, wait=wait)
+        self.on_table: Callable[[TopicConfigTable], None] = lambda _table: None
+        """Called in the thread with each new table."""
         self._path = path
         self._timing = timing
-        self._wait = wait
         self._generations = (1, 1)
         self._skipped: frozenset[str] = frozenset()
         self._skipped_mappings: frozenset[str] = frozenset()
-        self._on_table: Callable[[TopicConfigTable], None] = lambda _table: None
-        self._thread = PeriodicThread("broker-agent-topics", self._look_and_tell, wait=wait)
 
     @property
     def problem(self) -> str | None:
@@ -181,16 +183,6 @@ class FollowedTopics:
             _log.warning("topics_file_awaited", file=str(self._path), topics_until_then=len(table.topics))
         self._mappings = self._followed(mappings_path(self._path), decode_mappings, TopicQueueMappings())
         return self._taken(table, self._mappings.value)
-
-    def start(self, on_table: Callable[[TopicConfigTable], None]) -> None:
-        """Starts to watch; each new table goes to the function, in the watching thread."""
-        self._on_table = on_table
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends watching and waits for that, for two seconds at most."""
-        self._thread.stop()
-        self._thread.join(_JOIN_SECONDS)
 
     def look(self) -> TopicConfigTable | None:
         """Looks at both files once. Returns the table with its mappings, if a file was read again."""
@@ -253,7 +245,7 @@ class FollowedTopics:
     def _look_and_tell(self) -> float:
         table = self.look()
         if table is not None:
-            self._on_table(table)
+            self.on_table(table)
         return LOOK_SECONDS
 
 

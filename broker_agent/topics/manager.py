@@ -84,7 +84,7 @@ class TopicConfigManager:
         timing = timing or Timing()
         file = file or TopicsFile(path)
         loaded = file.load()
-        table = loaded or TopicConfigTable(DataVersion(_millis(timing), 0), ())
+        table = loaded or TopicConfigTable(DataVersion(timing.wall_millis(), 0), ())
         if problem := table.too_many_topics:
             raise StartError(f"{path}: {problem}")
         log_skipped_topics(path, table)
@@ -92,7 +92,7 @@ class TopicConfigManager:
         if missing or loaded is None:
             # RocketMQ leaves the version as it is, and name servers that know this version never learn of the new
             # topics.
-            table = table.with_topics(missing, table.data_version.next(_millis(timing)))
+            table = table.with_topics(missing, table.data_version.next(timing.wall_millis()))
             try:
                 file.save(table)
             except Refused as error:
@@ -138,12 +138,14 @@ class TopicConfigManager:
     def start(self) -> None:
         """Starts to watch the file, if it is followed."""
         if self._followed:
-            self._followed.start(self._follow)
+            self._followed.on_table = self._follow
+            self._followed.start()
 
     def stop(self) -> None:
         """Ends watching, and waits for that for a few seconds at most."""
         if self._followed:
             self._followed.stop()
+            self._followed.join()
 
     def edit(
         self, name: str, make: Callable[[TopicConfig | None], TopicConfig], *, validate_only: bool = False
@@ -208,7 +210,7 @@ class TopicConfigManager:
         """
         with self._changing:
             old = self._table.data_version
-            version = old.next(_millis(self._timing), (old.state_version or 0) + 1)
+            version = old.next(self._timing.wall_millis(), (old.state_version or 0) + 1)
             self._state_version = version.state_version or 0
             self._save_and_publish(replace(self._table, data_version=version))
             return version
@@ -235,7 +237,7 @@ class TopicConfigManager:
                 version = before.data_version
                 if read.topics != before.topics:
                     # Edited by hand: name servers that know the version would never ask for the new topics.
-                    later = max(_millis(self._timing), version.timestamp_millis + 1)
+                    later = max(self._timing.wall_millis(), version.timestamp_millis + 1)
                     version = replace(version, timestamp_millis=later)
             elif self._state_version > (version.state_version or 0):
                 version = replace(version, state_version=self._state_version)
@@ -245,7 +247,7 @@ class TopicConfigManager:
                 self._publish(table)
 
     def _next_version(self) -> DataVersion:
-        return self._table.data_version.next(_millis(self._timing))
+        return self._table.data_version.next(self._timing.wall_millis())
 
     def _check_changeable(self, name: str) -> None:
         if self._file is None:
@@ -267,7 +269,3 @@ class TopicConfigManager:
             self.on_change(table)
         except Exception:  # noqa: BLE001 - the change is made, and its caller must not take it for refused
             _log.exception("topics_listener_failed")
-
-
-def _millis(timing: Timing) -> int:
-    return int(timing.wall_clock() * 1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import chain
 from typing import cast
 
@@ -29,15 +29,11 @@ FIRST_DELAY_SECONDS, PERIOD_SECONDS = 3.0, 10.0
 """When the first copy is made, and the time from one to the next (BrokerController.handleSlaveSynchronize)."""
 LONGEST_BACKOFF_SECONDS = 60.0
 """Longest time to the next attempt while the master is away."""
-JITTER = 0.1
-"""Share of the period that a copy may come earlier or later."""
 COPY_SECONDS = 60.0
 """Time for the master's whole table."""
 TABLE_LIMITS = ResponseLimits(bytes=256 << 20, rows=1_000_000)
 """The most that a master's table may have. Name servers accept 200,000 topics of a broker, which have at most 110
 MB."""
-JOIN_SECONDS = 2.0
-"""Time for the thread to end."""
 _CONNECTION = ConnectionSettings(first_backoff_seconds=0.1, longest_backoff_seconds=1.0)
 """Below the agent's own periods, so that each attempt really connects and does not repeat gRPC's last failure."""
 
@@ -88,8 +84,8 @@ class SlaveSynchronize(PeriodicThread):
         self._manager = manager
         self._master = master
         self._connect = connect
-        self._rng = (timing or Timing()).rng
-        self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=self._rng)
+        self._timing = timing = timing or Timing()
+        self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=timing.rng)
         self._connected_to: Endpoint | None = None
         self._connection: MasterAgent | None = None
         self._failures = 0
@@ -98,7 +94,7 @@ class SlaveSynchronize(PeriodicThread):
         """Ends copying; a call under way is cut off."""
         super().stop()
         self._disconnect()
-        self.join(JOIN_SECONDS)
+        self.join()
         self._disconnect()  # the thread may just have made a new connection
 
     def synchronize(self) -> bool:
@@ -135,7 +131,7 @@ class SlaveSynchronize(PeriodicThread):
         if self._failures:
             _log.info("topics_copied_again", master=str(self._connected_to))
         self._failures = 0
-        return PERIOD_SECONDS * self._rng.uniform(1 - JITTER, 1 + JITTER)
+        return self._timing.jittered(PERIOD_SECONDS)
 
     def _connection_to(self, endpoint: Endpoint | None) -> MasterAgent | None:
         if endpoint != self._connected_to:
@@ -148,27 +144,6 @@ class SlaveSynchronize(PeriodicThread):
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
-
-
-def master_agent_endpoint(
-    configured: Endpoint | None, master_addr: str | None, own_addr: str, agent_port: Callable[[Endpoint], int]
-) -> Endpoint | None:
-    """Where the agent of a slave's master is.
-
-    Args:
-        configured: The setting, which wins.
-        master_addr: Where clients reach the master, as the name servers say; None if it is not known.
-        own_addr: Where clients reach this broker: a broker is not its own master.
-        agent_port: The port that the agent of a broker at an address probably listens on.
-    """
-    if master_addr is None or master_addr == own_addr:
-        return None
-    if configured is not None:
-        return configured
-    with suppress(ValueError):
-        master = Endpoint.parse(master_addr)
-        return Endpoint(master.host, agent_port(master))
-    return None
 
 
 def _read_table(

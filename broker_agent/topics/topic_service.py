@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -52,25 +53,16 @@ def merged_topic(field: str, message: pb.TopicConfig, before: TopicConfig | None
     problems = FieldProblems()
     for part, highest in _HIGHEST.items():
         with problems:
-            _check_range(field, message, part, highest)
-    base = before or TopicConfig(message.topic, _DEFAULT_QUEUES, _DEFAULT_QUEUES, _READ_WRITE)
-    filter_type = base.topic_filter_type
+            if not 0 <= (value := getattr(message, part)) <= highest:
+                raise invalid_field(f"{field}.{part}", f"is {value}, must be from 0 to {highest}")
+    given: dict[str, Any] = {part: getattr(message, part) for part in (*_HIGHEST, "order") if message.HasField(part)}
     with problems:
-        if message.topic_filter_type != pb.TOPIC_FILTER_TYPE_UNSPECIFIED:
-            if message.topic_filter_type not in _FILTER_TYPES:
-                number = message.topic_filter_type
+        if (number := message.topic_filter_type) != pb.TOPIC_FILTER_TYPE_UNSPECIFIED:
+            if number not in _FILTER_TYPES:
                 raise invalid_field(f"{field}.topic_filter_type", f"is {number}, must be a value of TopicFilterType")
-            filter_type = _FILTER_TYPES[message.topic_filter_type]
+            given["topic_filter_type"] = _FILTER_TYPES[number]
     problems.raise_any()
-    return replace(
-        base,
-        read_queue_nums=_either(message, "read_queue_nums", base.read_queue_nums),
-        write_queue_nums=_either(message, "write_queue_nums", base.write_queue_nums),
-        perm=_either(message, "perm", base.perm),
-        topic_sys_flag=_either(message, "topic_sys_flag", base.topic_sys_flag),
-        order=message.order if message.HasField("order") else base.order,
-        topic_filter_type=filter_type,
-    )
+    return replace(before or TopicConfig(message.topic, _DEFAULT_QUEUES, _DEFAULT_QUEUES, _READ_WRITE), **given)
 
 
 def copied_topic(message: pb.TopicConfig) -> TopicConfig:
@@ -106,16 +98,6 @@ def version_of(message: route_data_pb2.DataVersion) -> DataVersion:
         counter=message.counter,
         state_version=message.state_version if message.HasField("state_version") else None,
     )
-
-
-def _check_range(path: str, message: pb.TopicConfig, field: str, highest: int) -> None:
-    value = getattr(message, field)
-    if not 0 <= value <= highest:
-        raise invalid_field(f"{path}.{field}", f"is {value}, must be from 0 to {highest}")
-
-
-def _either(message: pb.TopicConfig, field: str, otherwise: int) -> int:
-    return int(getattr(message, field)) if message.HasField(field) else otherwise
 
 
 # Attributes that a topic can have, and their changes (RocketMQ 5: TopicAttributes, AttributeUtil).

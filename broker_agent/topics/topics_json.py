@@ -1,20 +1,28 @@
-"""The JSON files of a broker, read whole and checked, and the topics.json of RocketMQ's TopicConfigManager."""
+"""The JSON files of a broker, read whole and checked: topics.json, and the mappings of static topics next to it."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from json.encoder import encode_basestring as _quoted
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import structlog
 
 from broker_agent.errors import AgentError
-from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, UnknownParts
-from namesrv_common.files.regular_files import is_damaged, open_regular, read_as_it_is
-from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from broker_agent.topics.table import (
+    MAX_STATE_VERSION,
+    DataVersion,
+    TopicConfig,
+    TopicConfigTable,
+    TopicQueueMapping,
+    UnknownParts,
+)
+from namesrv_common.files.regular_files import is_damaged, read_at_most
+from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_name, check_topic
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -43,8 +51,7 @@ def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool 
         BrokenTopics: Likewise.
     """
     try:
-        with open_regular(path) as stream:
-            content = read_as_it_is(stream, MAX_FILE_BYTES)
+        content = read_at_most(path, MAX_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BrokenTopics(f"{path}: {error.strerror}") from error
     except OSError as error:
@@ -61,10 +68,8 @@ def decoded(content: bytes, read: Callable[[str], ContentT]) -> ContentT:
     """What a function reads from the text of a file; its ValueErrors become errors about the file.
 
     Raises:
-        BrokenTopics: The content is too large, not UTF-8, empty, no JSON, or breaks a rule.
+        BrokenTopics: The content is not UTF-8, empty, no JSON, or breaks a rule.
     """
-    if len(content) > MAX_FILE_BYTES:
-        raise BrokenTopics(f"the file is larger than {MAX_FILE_BYTES} bytes")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -192,22 +197,15 @@ def _table(document: object) -> TopicConfigTable:
     problem: str | None = None
     for name, value in values.items():
         try:
-            topics.append(_decoded_topic(name, value))
+            topics.append(_checked_topic(name, value))
         except ValueError as error:
-            problem = problem or str(error)
+            problem = problem or f"topic {name[:MAX_NAME_LENGTH]!r}: {error}"
             skipped[name] = value
     return TopicConfigTable(
         version_of(version),
         tuple(topics),
         UnknownParts(_unknown(root, _ROOT_FIELDS), _unknown(version, _VERSION_FIELDS), skipped or None, problem),
     )
-
-
-def _decoded_topic(name: str, value: object) -> TopicConfig:
-    try:
-        return _checked_topic(name, value)
-    except ValueError as error:
-        raise ValueError(f"topic {name[:MAX_NAME_LENGTH]!r}: {error}") from error
 
 
 def _checked_topic(name: str, value: object) -> TopicConfig:
@@ -251,61 +249,146 @@ def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, A
 
 def encode_topics(table: TopicConfigTable) -> bytes:
     """A table as RocketMQ's fastjson prints it: fields by name, tabs, no space after a colon, no line at the end."""
-    unknown = table.unknown
-    # The rule for names leaves nothing in them to escape.
-    topics = {f'"{topic.topic_name}"': _encoded_topic(topic) for topic in table.topics}
-    for name, value in (unknown.skipped_topics or {}).items():
-        topics.setdefault(_quoted(name), _json(value, 2))
-    root = _members(unknown.root, 1) | {
-        '"dataVersion"': _object(_version(table.data_version, unknown.data_version), 1),
-        '"topicConfigTable"': _object(topics, 1),
-    }
-    # Half of a surrogate pair is legal in JSON but not in UTF-8, so it is written as JSON's escape.
-    return _object(_by_name(root), 0).encode("utf-8", errors="backslashreplace")
-
-
-def _version(version: DataVersion, unknown: Mapping[str, Any] | None) -> dict[str, str]:
-    members = _members(unknown, 2) | {'"counter"': str(version.counter), '"timestamp"': str(version.timestamp_millis)}
+    unknown, version = table.unknown, table.data_version
+    of_version = {"counter": version.counter, "timestamp": version.timestamp_millis}
     if version.state_version is not None:
-        members['"stateVersion"'] = str(version.state_version)
-    return _by_name(members)
+        of_version["stateVersion"] = version.state_version
+    topics = {topic.topic_name: _encoded_topic(topic) for topic in table.topics}
+    for name, value in (unknown.skipped_topics or {}).items():
+        topics.setdefault(name, value)
+    root = {"dataVersion": _by_name(of_version, unknown.data_version), "topicConfigTable": topics}
+    text = json.dumps(_by_name(root, unknown.root), ensure_ascii=False, indent="\t", separators=(",", ":"))
+    # Half of a surrogate pair is legal in JSON but not in UTF-8, so it is written as JSON's escape.
+    return text.encode("utf-8", errors="backslashreplace")
 
 
-def _encoded_topic(topic: TopicConfig) -> str:
-    members: dict[str, str] = {}
+def _encoded_topic(topic: TopicConfig) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.topic_filter_type,
+        "topicName": topic.topic_name,
+        "topicSysFlag": topic.topic_sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
     if topic.attributes is not None:
-        texts = {_quoted(name): _quoted(value) for name, value in topic.attributes.items()}
-        members['"attributes"'] = _object(texts, 3)
-    members['"order"'] = "true" if topic.order else "false"
-    members['"perm"'] = str(topic.perm)
-    members['"readQueueNums"'] = str(topic.read_queue_nums)
-    members['"topicFilterType"'] = _quoted(topic.topic_filter_type)
-    members['"topicName"'] = f'"{topic.topic_name}"'
-    members['"topicSysFlag"'] = str(topic.topic_sys_flag)
-    members['"writeQueueNums"'] = str(topic.write_queue_nums)
-    if topic.unknown:
-        members = _by_name(members | _members(topic.unknown, 3))
-    return _object(members, 2)
+        members["attributes"] = topic.attributes
+    return _by_name(members, topic.unknown)
 
 
-def _members(values: Mapping[str, Any] | None, depth: int) -> dict[str, str]:
-    return {_quoted(name): _json(value, depth) for name, value in (values or {}).items()}
+def _by_name(members: Mapping[str, Any], unknown: Mapping[str, Any] | None) -> dict[str, Any]:
+    """All members in the order of their names."""
+    return dict(sorted({**members, **(unknown or {})}.items()))
 
 
-def _by_name(members: Mapping[str, str]) -> dict[str, str]:
-    return dict(sorted(members.items()))
+# The topicQueueMapping.json that RocketMQ 5's TopicQueueMappingManager writes next to topics.json, decoded.
+
+_FILE_NAME = "topicQueueMapping.json"
+_NUMBER = re.compile(r"0|[1-9]\d{0,9}", re.ASCII)
+_TEXT_OR_NUMBER_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<before>[{,]\s*)(?P<key>-?\d+)(?=\s*:)')
 
 
-def _object(members: Mapping[str, str], depth: int) -> str:
-    """A JSON object at a depth of tabs; names and values are JSON already."""
-    if not members:
-        return "{}"
-    tabs = "\t" * (depth + 1)
-    lines = f",\n{tabs}".join([f"{name}:{value}" for name, value in members.items()])
-    return f"{{\n{tabs}{lines}\n{tabs[1:]}}}"
+@dataclass(frozen=True, slots=True)
+class TopicQueueMappings:
+    """All mappings of a broker and their version."""
+
+    data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
+    mappings: Mapping[str, TopicQueueMapping] = field(default_factory=dict)
+    """By topic."""
+    skipped: frozenset[str] = frozenset()
+    """Topics whose mapping breaks a rule."""
+    problem: str | None = None
+    """What is wrong with the first of them."""
+
+    def put_into(self, table: TopicConfigTable) -> TopicConfigTable:
+        """The table with these mappings, under a version that is another one after a change of either file.
+
+        A mapping whose topic is not in the table is left out.
+        """
+        if self == TopicQueueMappings():
+            return table
+        topics, mine = table.data_version, self.data_version
+        version = DataVersion(
+            max(topics.timestamp_millis, mine.timestamp_millis),
+            min(topics.counter + mine.counter, INT64_MAX - 1),  # there is always a next one
+            topics.state_version,
+        )
+        found = ((table.get(name), mapping) for name, mapping in self.mappings.items())
+        return table.with_topics((replace(topic, mapping=mapping) for topic, mapping in found if topic), version)
 
 
-def _json(value: Any, depth: int) -> str:
-    """Any JSON value at a depth of tabs. Line breaks inside texts are escaped, so all others are layout."""
-    text = json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
-    return text.replace("\n", "\n" + "\t" * depth)
+def mappings_path(topics: Path) -> Path:
+    """Where a broker keeps the mappings whose topics.json that is."""
+    return topics.with_name(_FILE_NAME)
+
+
+def decode_mappings(content: bytes) -> TopicQueueMappings:
+    """The mappings in the content of a topicQueueMapping.json. Raises BrokenTopics if it is malformed."""
+    return decoded(content, lambda text: _mappings(_lenient(text)))
+
+
+def log_skipped_mappings(path: Path, mappings: TopicQueueMappings) -> None:
+    """Logs which topics lack their mapping because that breaks a rule."""
+    if mappings.skipped:
+        names = [name[:MAX_NAME_LENGTH] for name in sorted(mappings.skipped)[:LOGGED_TOPICS]]
+        count, problem = len(mappings.skipped), mappings.problem
+        _log.warning("mappings_skipped", file=str(path), count=count, topics=names, problem=problem)
+
+
+def _lenient(text: str) -> object:
+    """JSON in which numbers may be keys without quotes, as fastjson writes them."""
+    try:
+        return parsed(text)
+    except json.JSONDecodeError:
+        return parsed(_TEXT_OR_NUMBER_KEY.sub(_with_quoted_key, text))
+
+
+def _with_quoted_key(match: re.Match[str]) -> str:
+    return match[0] if match["key"] is None else f'{match["before"]}"{match["key"]}"'
+
+
+def _mappings(document: object) -> TopicQueueMappings:
+    root = object_of("the file", document)
+    mappings: dict[str, TopicQueueMapping] = {}
+    skipped: set[str] = set()
+    problem: str | None = None
+    for name, value in object_of("topicQueueMappingInfoMap", root.get("topicQueueMappingInfoMap")).items():
+        try:
+            mappings[name] = _mapping(name, value)
+        except ValueError as error:
+            problem = problem or f"mapping of {name[:MAX_NAME_LENGTH]!r}: {error}"
+            skipped.add(name)
+    version = version_of(object_of("dataVersion", root.get("dataVersion")))
+    return TopicQueueMappings(version, mappings, frozenset(skipped), problem)
+
+
+def _mapping(name: str, value: object) -> TopicQueueMapping:
+    """A mapping as the broker would register it (RocketMQ: TopicQueueMappingDetail.cloneAsMappingInfo)."""
+    check_topic(name)
+    detail = object_of("its value", value)
+    scope = text_of("scope", detail.get("scope", ""))
+    if scope:
+        try:
+            check_name(scope)
+        except ValueError as error:
+            raise ValueError(f"scope {error}") from error
+    total = integer_of(detail, "totalQueues", INT32_MAX)
+    hosted = object_of("hostedQueues", detail.get("hostedQueues", {}))
+    queue_ids = tuple(sorted(_queue_ids(text_of("bname", detail.get("bname", "")), hosted, total)))
+    return TopicQueueMapping(
+        scope, total, integer_of(detail, "epoch", INT64_MAX), detail.get("dirty") is True, queue_ids
+    )
+
+
+def _queue_ids(broker_name: str, hosted: Mapping[str, Any], total: int) -> Iterator[tuple[int, int]]:
+    """The queues that are here now: the last entry of each queue's history counts (RocketMQ: buildIdMap)."""
+    for key, history in hosted.items():
+        if not (_NUMBER.fullmatch(key) and int(key) < total):
+            raise ValueError(f"hostedQueues has the queue {key[:MAX_NAME_LENGTH]!r}, must be 0 to {total - 1}")
+        if not isinstance(history, list):
+            raise ValueError(f"hostedQueues[{key}] must be a list")  # noqa: TRY004 - bad input, not a bad call
+        if history:
+            last = object_of(f"hostedQueues[{key}]", history[-1])
+            if last.get("bname") == broker_name:
+                yield int(key), integer_of(last, "queueId", MAX_QUEUE_NUMS - 1)

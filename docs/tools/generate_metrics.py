@@ -17,7 +17,7 @@ from prometheus_client import Metric
 
 from broker_agent.observability import AgentMetrics
 from docs.tools.generated_page import table, write_or_check
-from namesrv.metrics import EngineMetrics, NamesrvMetrics
+from namesrv.metrics import NamesrvMetrics
 from namesrv_common.server.call_metrics import CallMetrics, ClientCallMetrics
 from namesrv_common.server.metrics_http import metrics_registry
 
@@ -44,7 +44,6 @@ def families() -> Iterator[Metric]:
     NamesrvMetrics(registry, sources)
     (change,) = sources.state.change_log.listen.call_args.args
     change(MagicMock())
-    EngineMetrics(registry, MagicMock())
     stand_in = MagicMock()
     AgentMetrics(
         registry, outer_api=stand_in, probe=stand_in, topic_configs=stand_in, clients=stand_in, certificates=stand_in

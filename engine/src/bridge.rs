@@ -437,10 +437,6 @@ mod tests {
         }
     }
 
-    fn call(id: CallId) -> Arc<CallInfo> {
-        Arc::new(CallInfo { id, ..CallInfo::unknown() })
-    }
-
     fn is_readable(bridge: &Bridge) -> bool {
         let mut polled = [rustix::event::PollFd::new(&bridge.wakeup, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).expect("polls") > 0
@@ -452,41 +448,36 @@ mod tests {
     }
 
     fn ids(events: &[Event]) -> Vec<CallId> {
-        let of = |event: &Event| if let Event::Call(call) = event { Some(call.id) } else { None };
-        events.iter().filter_map(of).collect()
+        let of = |event: &Event| match event {
+            Event::Call(call) => call.id,
+            Event::Writable(id) => *id,
+            other => panic!("{other:?}"),
+        };
+        events.iter().map(of).collect()
     }
 
     #[test]
-    fn a_call_waits_for_a_few_of_another_address_and_not_for_all() {
-        let (bridge, ledger) = (Bridge::new(1).expect("an eventfd"), Ledger::new(&Limits::default()));
-        for id in 0..1_000 {
-            bridge.tell_call(call_of(id, &ledger, Owner::Site(1)));
+    fn an_event_waits_for_a_few_of_another_address_and_not_for_all() {
+        let ledger = Ledger::new(&Limits::default());
+        for (is_call, share) in [false, true].into_iter().zip(SHARES) {
+            let bridge = Bridge::new(1).expect("an eventfd");
+            let tell = |id, owner| {
+                let event = if is_call { Event::Call(call_of(id, &ledger, owner)) } else { Event::Writable(id) };
+                bridge.tell_of(owner, id, event);
+            };
+            (0..1_000).for_each(|id| tell(id, Owner::Site(1)));
+            tell(1_000, Owner::Site(2));
+            tell(1_001, Owner::Machine);
+            bridge.wake();
+            let taken = ids(&bridge.take(256));
+            assert_eq!(taken[..6], [0, 1, 2, 3, 1_000, 1_001]);
+            assert_eq!(taken.len(), share + 2, "one address has its share of a turn");
+            let mut rest = Vec::new();
+            while is_readable(&bridge) {
+                rest.extend(ids(&bridge.take(256)));
+            }
+            assert_eq!(rest, (share as CallId..1_000).collect::<Vec<_>>(), "in their order");
         }
-        bridge.tell_call(call_of(1_000, &ledger, Owner::Site(2)));
-        bridge.tell_call(call_of(1_001, &ledger, Owner::Machine));
-        bridge.wake();
-        let taken = ids(&bridge.take(256));
-        assert_eq!(taken[..6], [0, 1, 2, 3, 1_000, 1_001]);
-        assert_eq!(taken.len(), SHARES[1] + 2, "one address has its share of a turn");
-        let mut rest = Vec::new();
-        while is_readable(&bridge) {
-            rest.extend(ids(&bridge.take(256)));
-        }
-        assert_eq!(rest, (16..1_000).collect::<Vec<_>>(), "in their order");
-    }
-
-    #[test]
-    fn an_event_of_a_call_waits_for_a_few_of_another_address_and_not_for_all() {
-        let bridge = Bridge::new(1).expect("an eventfd");
-        for _ in 0..1_000 {
-            bridge.tell_of(Owner::Site(1), 1, Event::Writable(1));
-        }
-        bridge.tell_of(Owner::Site(2), 2, Event::Message(2, None));
-        bridge.wake();
-        let taken = bridge.take(256);
-        assert!(matches!(taken[EVENTS_IN_A_ROW], Event::Message(2, None)), "{taken:?}");
-        assert_eq!(taken.len(), SHARES[0] + 1, "one address has its share of a turn");
-        assert!(is_readable(&bridge));
     }
 
     #[test]
@@ -512,13 +503,13 @@ mod tests {
         /// Steps: a call comes (0, 1), the oldest that lives is cancelled (2), Python takes some (3 and above).
         #[test]
         fn python_hears_of_a_cancellation_exactly_if_it_heard_of_the_call(steps in proptest::collection::vec(0_u8..8, 1..200)) {
-            let bridge = Bridge::new(1).expect("an eventfd");
+            let (bridge, ledger) = (Bridge::new(1).expect("an eventfd"), Ledger::new(&Limits::default()));
             let (mut living, mut next) = (VecDeque::new(), 0_u64);
             let (mut heard, mut cancelled_before) = (Vec::new(), Vec::new());
             for step in steps {
                 match step {
                     0 | 1 => {
-                        let call = call(next);
+                        let call = call_of(next, &ledger, Owner::Machine);
                         bridge.tell_call(Arc::clone(&call));
                         living.push_back(call);
                         next += 1;

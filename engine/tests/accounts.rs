@@ -3,8 +3,10 @@
 
 mod harness;
 
-use harness::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, block, field, frame};
-use harness::{AGAIN, Certificate, HEALTH, JOINED, KEPT, NEVER, REFLECTION, SLOW, STREAM, Served, call, framed, gzip};
+use harness::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, block, field, foreign, frame};
+use harness::{
+    AGAIN, Certificate, HEALTH, JOINED, KEPT, NEVER, REFLECTION, SLOW, STREAM, Served, call, framed, greet, gzip,
+};
 use namesrv_engine::Limits;
 
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
@@ -24,12 +26,6 @@ async fn nothing(served: &Served) {
     for name in ["connections", "request_bytes", "waiting_bytes"] {
         served.until(name, 0).await;
     }
-}
-
-/// The block of a request that is not gRPC.
-fn foreign() -> Vec<u8> {
-    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("content-type", "text/plain")];
-    fields.iter().flat_map(|(name, value)| field(name, value)).collect()
 }
 
 #[tokio::test]
@@ -111,7 +107,7 @@ async fn all_that_a_peer_can_have_kept_is_counted_and_given_back() {
 async fn a_long_chain_of_certificates_is_counted_and_a_longer_one_refused() {
     let (shown, client) = (Certificate::new(), Certificate::with_names(60));
     let served = Served::with_client_certificates(&shown, &[&client]);
-    let mut long = served.connect_showing(&shown, Some(&client), 2).await;
+    let mut long = greet(served.shake_hands(&shown.connector(Some(&client), 2)).await).await;
     served.until_at_least("request_bytes", 1_000).await;
     assert_eq!(call(&mut long, KEPT, b"topic", "5S").await.1, "0");
     drop(long);

@@ -6,10 +6,10 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use harness::raw::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, PING, REFUSED_STREAM,
-    RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, block, field,
+    ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, PING,
+    REFUSED_STREAM, RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, block, field, foreign, frame,
 };
-use harness::{KEPT, NEVER, SLOW, Served, call};
+use harness::{KEPT, SLOW, Served, call};
 use namesrv_engine::Limits;
 
 /// What `Slow` is asked.
@@ -65,44 +65,41 @@ async fn a_connection_carries_so_many_calls_and_one_more_is_refused() {
 #[tokio::test]
 async fn so_many_calls_may_be_cancelled_and_one_more_ends_the_connection() {
     let served = Served::with(Limits { max_cancels: 5, ..Limits::default() });
-    let mut raw = Raw::connect(served.address).await;
-    for number in 1..=6 {
-        raw.call(2 * number - 1, SLOW, ASKED, "5S").await;
-        served.until("asked_calls", u64::from(number)).await;
-        raw.send(RST_STREAM, 0, 2 * number - 1, &[0, 0, 0, 8]).await;
-        served.until("cancelled_calls", u64::from(number)).await;
-        if number == 5 {
-            assert!(lives(&mut raw).await);
+    let (call, foreign, half) = (block(SLOW, "5S"), foreign(), &ASKED[..7]);
+    let requests = [(&call, END_STREAM, ASKED), (&call, 0, half), (&foreign, 0, half)];
+    for ((head, flags, body), closed) in requests.into_iter().zip(1..) {
+        let mut raw = Raw::connect(served.address).await;
+        for stream in (1..13).step_by(2) {
+            raw.send(HEADERS, END_HEADERS, stream, head).await;
+            raw.send(DATA, flags, stream, body).await;
+            served.until("calls_under_way", 1).await;
+            raw.send(RST_STREAM, 0, stream, &CANCEL).await;
+            served.until("calls_under_way", 0).await;
+            if stream == 9 {
+                assert!(lives(&mut raw).await);
+            }
         }
+        assert_eq!(farewell(&raw.rest().await), Some(ENHANCE_YOUR_CALM));
+        assert_eq!(served.stat("closed_for_cancels"), closed);
     }
-    assert_eq!(farewell(&raw.rest().await), Some(ENHANCE_YOUR_CALM));
-    assert_eq!((served.stat("closed_for_cancels"), served.stat("calls_under_way")), (1, 0));
 }
 
-/// So many calls that are begun and cancelled, in one write.
-async fn take_back(raw: &mut Raw, calls: u32) {
-    let mut all = Vec::new();
-    for stream in (1..2 * calls).step_by(2) {
-        all.extend(harness::raw::frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")));
-        all.extend(harness::raw::frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
-    }
+/// Begins so many calls, with a further frame of this kind for each, in one write.
+async fn begin_calls(raw: &mut Raw, calls: u32, kind: u8, payload: &[u8]) {
+    let of_call =
+        |stream| [frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")), frame(kind, 0, stream, payload)].concat();
+    let all: Vec<u8> = (1..2 * calls).step_by(2).flat_map(of_call).collect();
     raw.bytes(&all).await;
 }
 
 #[tokio::test]
-async fn a_client_may_take_back_all_its_calls_at_once() {
+async fn a_client_may_take_back_all_its_calls_at_once_and_not_again_and_again() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;
-    take_back(&mut raw, 200).await;
+    begin_calls(&mut raw, 200, RST_STREAM, &CANCEL).await;
     assert!(lives(&mut raw).await);
-    served.until("calls_under_way", 0).await;
-}
-
-#[tokio::test]
-async fn calls_that_are_taken_back_again_and_again_end_the_connection() {
-    let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;
-    take_back(&mut raw, 1_000).await;
+    begin_calls(&mut raw, 1_000, RST_STREAM, &CANCEL).await;
     assert_eq!(farewell(&raw.rest().await), Some(ENHANCE_YOUR_CALM));
     served.until("calls_under_way", 0).await;
 }
@@ -111,12 +108,7 @@ async fn calls_that_are_taken_back_again_and_again_end_the_connection() {
 async fn a_client_that_has_the_server_reset_its_calls_is_ended() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;
-    let mut all = Vec::new();
-    for stream in (1..2_001).step_by(2) {
-        all.extend(harness::raw::frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")));
-        all.extend(harness::raw::frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0, 0]));
-    }
-    raw.bytes(&all).await;
+    begin_calls(&mut raw, 1_000, WINDOW_UPDATE, &[0; 4]).await;
     assert!(farewell(&raw.rest().await).is_some_and(|code| code != 0));
     served.until("calls_under_way", 0).await;
 }
@@ -135,58 +127,49 @@ async fn a_block_of_fields_without_an_end_ends_the_connection() {
     served.until("connections", 0).await;
 }
 
+/// The block of a call with a field that goes into the table of fields, as its newest entry, 62.
+fn with_entry(name: &str, length: usize) -> Vec<u8> {
+    let mut indexed = field(name, "v".repeat(length));
+    indexed[0] = 0x40;
+    [block(KEPT, "60S"), indexed].concat()
+}
+
+/// The block of a call with so many references to entry 62.
+fn with_references(count: usize) -> Vec<u8> {
+    [block(KEPT, "60S"), vec![0xBE; count]].concat()
+}
+
 #[tokio::test]
 async fn few_bytes_that_stand_for_many_fields_are_refused_by_what_they_stand_for() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;
-    let mut indexed = field("x-large", "v".repeat(3_900));
-    indexed[0] = 0x40; // a literal that goes into the table, as its newest entry, 62
-    raw.send(HEADERS, END_HEADERS, 1, &[block(KEPT, "5S"), indexed].concat()).await;
-    let references = |count| [block(KEPT, "5S"), vec![0xBE; count]].concat(); // each stands for entry 62
-    raw.send(HEADERS, END_HEADERS, 3, &references(9)).await;
+    raw.send(HEADERS, END_HEADERS, 1, &with_entry("x-large", 3_900)).await;
+    raw.send(HEADERS, END_HEADERS, 3, &with_references(9)).await;
     let refused = raw.until(|frame| frame.stream == 3).await;
     assert_eq!(refused.kind, HEADERS, "HTTP status 431");
     assert!(lives(&mut raw).await);
-    raw.send(HEADERS, END_HEADERS, 5, &references(10_000)).await;
+    raw.send(HEADERS, END_HEADERS, 5, &with_references(10_000)).await;
     assert!(farewell(&raw.rest().await).is_some_and(|code| code != 0), "far too many end the connection");
 }
 
 #[tokio::test]
-async fn calls_that_http_2_itself_refuses_are_taken_no_faster_than_their_budget_grows() {
+async fn calls_of_many_fields_are_taken_no_faster_than_their_budget_grows() {
     let served = Served::with(Limits::default());
-    let mut raw = Raw::connect(served.address).await;
-    let mut indexed = field("x-large", "v".repeat(3_900));
-    indexed[0] = 0x40; // as above
-    raw.send(HEADERS, END_HEADERS, 1, &[block(KEPT, "5S"), indexed].concat()).await;
-    let too_large = [block(KEPT, "5S"), vec![0xBE; 9]].concat();
-    let begun = Instant::now();
-    for stream in (3..443).step_by(2) {
-        raw.send(HEADERS, END_HEADERS | END_STREAM, stream, &too_large).await;
+    // 220 calls that HTTP/2 itself refuses cost 32 frames of control each, and 19 calls have nearly 400 fields too many each.
+    // 4,000 are free, then 2,000 a second. The frames of one poll are paid later, so one more call waits.
+    for (length, references, last) in [(3_900, 9, 443), (0, 450, 43)] {
+        let mut raw = Raw::connect(served.address).await;
+        raw.send(HEADERS, END_HEADERS | END_STREAM, 1, &with_entry("x", length)).await;
+        let begun = Instant::now();
+        for stream in (3..last).step_by(2) {
+            raw.send(HEADERS, END_HEADERS | END_STREAM, stream, &with_references(references)).await;
+        }
+        raw.until(|frame| frame.stream == last - 2).await;
+        raw.send(HEADERS, END_HEADERS | END_STREAM, last, &with_references(references)).await;
+        raw.until(|frame| frame.stream == last).await;
+        assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(lives(&mut raw).await, "nothing was refused");
     }
-    raw.until(|frame| frame.stream == 441).await;
-    raw.send(HEADERS, END_HEADERS | END_STREAM, 443, &too_large).await;
-    raw.until(|frame| frame.stream == 443).await;
-    // 220 calls cost 32 frames of control each; 4,000 are free, then 2,000 a second. The frames of one poll are paid later.
-    assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
-    assert!(lives(&mut raw).await);
-}
-
-#[tokio::test]
-async fn calls_of_many_small_fields_are_taken_no_faster_than_their_budget_grows() {
-    let served = Served::with(Limits::default());
-    let mut raw = Raw::connect(served.address).await;
-    let mut indexed = field("x", "");
-    indexed[0] = 0x40; // as above
-    raw.send(HEADERS, END_HEADERS | END_STREAM, 1, &[block(KEPT, "60S"), indexed].concat()).await;
-    let begun = Instant::now();
-    let many = [block(KEPT, "60S"), vec![0xBE; 450]].concat();
-    for stream in (3..43).step_by(2) {
-        raw.send(HEADERS, END_HEADERS | END_STREAM, stream, &many).await;
-    }
-    raw.until(|frame| frame.stream == 41).await;
-    // 19 calls of nearly 400 fields too many each; 4,000 are free, then 2,000 a second. The last ones of a poll are paid later.
-    assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
-    assert!(lives(&mut raw).await, "nothing was refused");
 }
 
 #[tokio::test]
@@ -251,27 +234,4 @@ async fn a_burst_of_connections_from_one_address_may_come_and_one_more_is_closed
         }
     };
     tokio::time::timeout(Duration::from_secs(20), refused).await.expect("one is closed");
-}
-
-#[tokio::test]
-async fn answers_to_a_window_of_zero_wait_are_counted_and_are_given_back_with_the_connection() {
-    let served = Served::with(Limits::default());
-    let mut honest = served.connect().await;
-    assert_eq!(call(&mut honest, KEPT, &[7; 1_000], "5S").await.1, "0");
-    let no_window = [0, 4, 0, 0, 0, 0];
-    let mut raw = Raw::with(served.address, &no_window).await;
-    let body = [&[0, 0, 0, 3, 0xE8][..], &[7; 1_000]].concat();
-    for stream in (1..100).step_by(2) {
-        raw.call(stream, KEPT, &body, "5S").await;
-    }
-    let waiting = async {
-        while served.stat("waiting_bytes") < 50 * 1_000 {
-            assert_eq!(call(&mut honest, KEPT, &[7; 1_000], "5S").await.1, "0");
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("all of it is counted");
-    drop(raw);
-    served.until("connections", 1).await;
-    assert_eq!(call(&mut honest, SLOW, NEVER, "10m").await.1, "4", "a turn later");
-    served.until("waiting_bytes", 0).await;
 }

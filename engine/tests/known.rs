@@ -3,10 +3,10 @@
 
 mod harness;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::raw::{
-    DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, field,
+    CANCEL, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, field,
 };
 use harness::{AGAIN, Certificate, Served, call};
 use namesrv_engine::Limits;
@@ -16,8 +16,6 @@ const ASKED: &[u8] = b"\0\0\0\0\x05again";
 
 /// Most calls of a connection that wait for Python without a task.
 const MAX_PARKED: u32 = 64;
-
-const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
 async fn learned(limits: Limits) -> Served {
     let served = Served::with(limits);
@@ -71,31 +69,22 @@ async fn python_may_end_it_in_another_way() {
 }
 
 #[tokio::test]
+#[allow(clippy::await_holding_lock)] // nobody but Python's thread wants it, which is to wait
 async fn one_whose_time_is_over_when_python_comes_to_it_is_told_so() {
     let served = learned(Limits::default()).await;
     let mut client = served.connect().await;
-    let busy = served.busy.clone();
-    let (held, is_held) = std::sync::mpsc::channel();
-    let (sent, is_sent) = std::sync::mpsc::channel::<Instant>();
-    let stall = std::thread::spawn(move || {
-        let _busy = busy.lock().expect("no test panicked");
-        held.send(()).expect("awaited");
-        let since = is_sent.recv().expect("sent");
-        while since.elapsed() < Duration::from_millis(40) {
-            std::thread::yield_now();
-        }
-    });
-    is_held.recv().expect("held");
-    sent.send(Instant::now()).expect("awaited");
-    let (_, status) = call(&mut client, AGAIN, b"again", "10m").await;
-    stall.join().expect("ends");
-    assert_eq!(status, "4");
+    let busy = served.busy.lock().expect("no test panicked");
+    let asked = tokio::spawn(async move { call(&mut client, AGAIN, b"again", "10m").await.1 });
+    served.until("calls_under_way", 1).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    drop(busy);
+    assert_eq!(asked.await.expect("ends"), "4");
     served.until("calls_under_way", 0).await;
     assert_eq!(served.stat("cancelled_calls"), 1);
 }
 
 #[tokio::test]
-#[allow(clippy::await_holding_lock)] // nobody but Python's thread wants it, which is to wait
+#[allow(clippy::await_holding_lock)] // as above
 async fn those_that_the_client_cancels_meanwhile_count_as_cancelled() {
     let served = learned(Limits { max_cancels: 2, ..Limits::default() }).await;
     let busy = served.busy.lock().expect("no test panicked");

@@ -3,13 +3,14 @@
 
 mod harness;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use bytes::Bytes;
 use harness::raw::{END_HEADERS, HEADERS, PREFACE, RST_STREAM, Raw, SETTINGS, block};
 use harness::{
-    Certificate, JOINED, KEPT, LARGE, MAX_MESSAGE, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with, framed,
-    gzip,
+    Certificate, HEALTH, JOINED, KEPT, LARGE, MAX_MESSAGE, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with,
+    framed, gzip,
 };
 use namesrv_engine::Limits;
 use tokio_rustls::rustls::HandshakeKind;
@@ -25,8 +26,9 @@ async fn a_compressed_message_is_taken_in_a_call_and_in_a_stream() {
     let three = [framed(1, &gzip(b"a ")), framed(0, b"few "), framed(1, &gzip(b"messages"))].concat();
     let joined = call_with(&mut client, JOINED, three, "5S", &GZIP).await;
     assert_eq!(joined, (Bytes::from_static(b"\0\0\0\0\x0ea few messages"), "0".to_owned()));
-    let broken = call_with(&mut client, JOINED, framed(1, b"no gzip"), "5S", &GZIP).await;
-    assert_eq!(broken.1, "13");
+    for (flags, message) in [(1, b"no gzip"), (2, b"unknown")] {
+        assert_eq!(call_with(&mut client, JOINED, framed(flags, message), "5S", &GZIP).await.1, "13", "{flags}");
+    }
     served.until("request_bytes", 0).await;
 }
 
@@ -134,7 +136,7 @@ async fn silent_handshakes_leave_room_for_a_client_once_they_have_timed_out() {
         silent.push(tokio::net::TcpStream::connect(served.address).await.expect("connects"));
     }
     served.until("refused_connections", 20).await;
-    let mut client = served.connect_with_tls(&certificate).await;
+    let mut client = served.connect_as(&certificate, None).await;
     assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
     served.until("connections", 1).await;
 }
@@ -178,45 +180,28 @@ async fn http_2_errors_are_counted_by_their_reason() {
     tokio::time::timeout(Duration::from_secs(20), counted).await.expect("it is counted");
 }
 
-const ATTACKER: &str = "127.0.0.2";
+/// Another address than the honest one.
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// A connection from another address than the honest one.
 async fn attacker(served: &Served) -> Raw {
-    Raw::from(ATTACKER.parse().expect("an address"), served.address).await
+    Raw::silent_from(ATTACKER, served.address).await.greet(&[]).await
 }
 
 #[tokio::test]
-async fn calls_without_a_body_are_limited_by_address() {
-    let served = Served::with_addresses(Limits { max_calls: 10, kept_percent: 0, ..Limits::default() });
-    let mut held = Vec::new();
-    for _ in 0..5 {
-        let mut raw = attacker(&served).await;
-        raw.send(HEADERS, END_HEADERS, 1, &block(KEPT, "20S")).await;
-        held.push(raw);
+async fn open_calls_of_each_kind_are_limited_by_address_before_they_are_whole() {
+    let (max_calls, max_health_calls, max_reflection_calls) = (10, 10, 10);
+    let limits = Limits { max_calls, max_health_calls, max_reflection_calls, kept_percent: 0, ..Limits::default() };
+    let served = Served::with_addresses(limits);
+    let (mut raw, mut past) = (attacker(&served).await, attacker(&served).await);
+    for (path, first, held) in [(KEPT, 1, 5), (REFLECTION, 11, 10), (HEALTH, 21, 15)] {
+        for stream in (first..first + 10).step_by(2) {
+            raw.send(HEADERS, END_HEADERS, stream, &block(path, "20S")).await;
+        }
+        served.until("calls_under_way", held).await;
+        past.send(HEADERS, END_HEADERS, first, &block(path, "20S")).await;
+        let refused = past.until(|frame| frame.stream == first).await;
+        assert_eq!((refused.kind, refused.flags & 1), (HEADERS, 1), "it ends with a status");
     }
-    served.until("calls_under_way", 5).await;
-    let mut past = attacker(&served).await;
-    past.send(HEADERS, END_HEADERS, 1, &block(KEPT, "20S")).await;
-    let refused = past.until(|frame| frame.stream == 1).await;
-    assert_eq!((refused.kind, refused.flags & 1), (HEADERS, 1), "it ends with a status");
-    let mut honest = served.connect().await;
-    assert_eq!(call(&mut honest, STREAM, b"", "5S").await.1, "0");
-    drop(held);
-    served.until("calls_under_way", 0).await;
-}
-
-#[tokio::test]
-async fn open_calls_of_reflection_are_limited_by_address_before_python_hears_of_them() {
-    let served = Served::with_addresses(Limits { max_reflection_calls: 4, kept_percent: 0, ..Limits::default() });
-    let mut raw = attacker(&served).await;
-    for stream in [1, 3, 5] {
-        raw.call(stream, REFLECTION, &framed(0, b""), "20S").await;
-    }
-    let refused = raw.until(|frame| frame.kind == HEADERS).await;
-    assert_eq!((refused.stream, refused.flags & 1), (5, 1), "it ends with a status");
-    assert_eq!(served.stat("calls_under_way"), 2);
-    raw.call(7, STREAM, &framed(0, b""), "20S").await;
-    raw.until(|frame| frame.stream == 7 && frame.flags & 1 == 1).await;
     let mut honest = served.connect().await;
     assert_eq!(call(&mut honest, STREAM, b"", "5S").await.1, "0");
     drop(raw);
@@ -283,10 +268,10 @@ async fn silent_handshakes_are_limited_by_address() {
     let served = Served::with_tls(limits, &certificate);
     let mut silent = Vec::new();
     for _ in 0..60 {
-        silent.push(Raw::silent_from(ATTACKER.parse().expect("an address"), served.address).await);
+        silent.push(Raw::silent_from(ATTACKER, served.address).await);
     }
     served.until("refused_connections", 20).await;
-    let mut honest = served.connect_with_tls(&certificate).await;
+    let mut honest = served.connect_as(&certificate, None).await;
     assert_eq!(call(&mut honest, KEPT, b"topic", "5S").await.1, "0");
 }
 

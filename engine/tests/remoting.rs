@@ -160,20 +160,7 @@ async fn what_is_no_frame_ends_its_connection_after_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_connections_once_their_requests_are_answered() {
-    let served = Served::with(Limits::default());
-    let mut client = Client::of(&served).await;
-    client.send(&request(LIST, "a", 1, b"")).await;
-    served.until("calls_under_way", 1).await;
-    served.engine.stop(1);
-    served.engine.command(2, Command::Answer(told(&lookup(1)))); // the connection has the number 1
-    served.engine.flush();
-    assert_eq!(client.next().await, Some(told(&lookup(1))));
-    assert_eq!(client.next().await, None);
-}
-
-#[tokio::test]
-async fn requests_that_arrive_during_a_drain_are_told_to_go_away() {
+async fn a_drain_ends_connections_once_answered_and_tells_others_to_go_away() {
     let served = Served::with(Limits::default());
     let answers = [told(&lookup(0)), told(&binary_lookup(0))].map(|answer| FrameAnswer::of(answer).expect("a frame"));
     served.engine.set_go_away(GoAway { later_than: 475, answers: answers.into() });
@@ -184,7 +171,7 @@ async fn requests_that_arrive_during_a_drain_are_told_to_go_away() {
     client.send(&[&lookup(7)[..], &of_version(8, 475), &binary_lookup(9)].concat()).await;
     assert_eq!(client.next().await, Some(told(&lookup(7))));
     assert_eq!(client.next().await, Some(told(&binary_lookup(9))));
-    served.engine.command(2, Command::Answer(told(&lookup(1))));
+    served.engine.command(2, Command::Answer(told(&lookup(1)))); // the connection has the number 1
     served.engine.flush();
     assert_eq!(client.next().await, Some(told(&lookup(1))));
     assert_eq!(client.next().await, None);

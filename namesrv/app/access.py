@@ -18,7 +18,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Refused
 from namesrv.core.model import LiveKey
 from namesrv.core.state import RouteState
-from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC
+from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC, SMALL_REQUEST_BYTES
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import (
     NamedBroker,
@@ -50,12 +50,6 @@ class Entered:
     needs: list[Need] = field(default_factory=list)
     """Checks that the call passed, beyond the permission that its service needs."""
 
-    def need(self, check: Need) -> None:
-        """Checks the caller now, and again whenever permits change. Raises NOT_PERMITTED."""
-        if self.principal is not None:
-            check(self.principal)
-            self.needs.append(check)
-
 
 _entered: ContextVar[Entered | None] = ContextVar("entered", default=None)
 """The call that is being answered. Each call has a task, or at least a context, of its own. None without permits."""
@@ -81,8 +75,9 @@ def principal_name() -> str:
 def need(check: Need) -> None:
     """Checks the caller of this call, now and whenever permits change while the call is open. Raises NOT_PERMITTED."""
     entered = _entered.get()
-    if entered is not None:
-        entered.need(check)
+    if entered is not None and entered.principal is not None:
+        check(entered.principal)
+        entered.needs.append(check)
 
 
 def principal_of(context: Context, permits: Permits) -> Principal:
@@ -136,6 +131,7 @@ class Admission(Gate):
         self._call = method.full_name
         self._permission = permission_of(method)
         self._shares = _shares_of(method, shares)
+        self._request_bytes = shares.request_bytes
         self._authorizer = authorizer
 
     def enter(self, context: Context) -> Entered:
@@ -146,20 +142,24 @@ class Admission(Gate):
             NOT_PERMITTED: The caller may make no call of this service.
             OVERLOADED: All calls of its class are taken, or its caller has no share of them left.
         """
-        entered = (
-            Entered(None, sharer_of(context)) if self._authorizer is None else self._known(self._authorizer, context)
-        )
+        if self._authorizer is None:
+            entered = Entered(None, sharer_of(context))
+        else:
+            entered = call_of(self._permitted(self._authorizer, context))
         self._shares.take(entered.sharer)
         return entered
 
-    def _known(self, authorizer: Authorizer, context: Context) -> Entered:
+    def _permitted(self, authorizer: Authorizer, context: Context, needs: Iterable[Need] = ()) -> Principal:
+        """Returns the caller as the permits have it now. Logs a refusal."""
         try:
             principal = principal_of(context, authorizer.permits())
             principal.check(self._permission)
+            for check in needs:
+                check(principal)
         except Refused as error:
             authorizer.refused(self._call, context.peer(), error)
             raise
-        return call_of(principal)
+        return principal
 
     def checked(self, entered: Entered, request: RequestT, context: Context) -> RequestT:
         """The request. Raises NOT_PERMITTED if it is about a broker that the caller may not register."""
@@ -184,15 +184,21 @@ class Admission(Gate):
         return self._authorizer.open_calls.while_allowed(partial(self._check_again, self._authorizer, entered, context))
 
     def _check_again(self, authorizer: Authorizer, entered: Entered, context: Context) -> None:
-        try:
-            principal = principal_of(context, authorizer.permits())
-            principal.check(self._permission)
-            for check in entered.needs:
-                check(principal)
-        except Refused as error:
-            authorizer.refused(self._call, context.peer(), error)
-            raise
-        entered.principal = principal
+        entered.principal = self._permitted(authorizer, context, entered.needs)
+
+    def take(self, entered: Entered, size: int) -> int:
+        """Takes memory until the request is answered: a flood of maximal requests is refused and not held.
+
+        Raises:
+            OVERLOADED: Too little memory is left, in all or for the caller.
+        """
+        if size <= SMALL_REQUEST_BYTES:
+            return 0
+        self._request_bytes.take(entered.sharer, size)
+        return size
+
+    def give_back(self, entered: Entered, taken: int) -> None:
+        self._request_bytes.give_back(entered.sharer, taken)
 
     def leave(self, entered: Entered) -> None:
         self._shares.give_back(entered.sharer)

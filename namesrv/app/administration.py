@@ -11,7 +11,7 @@ import structlog
 from namesrv import limits
 from namesrv.app.event_log import log_removed, log_topic_deleted
 from namesrv.app.field_rules import ANYTHING, COMMENT, KV_NAME, NAME, PROBLEM, TOPIC, Row, check
-from namesrv.app.operators import IntentEdit, KvEdit, Operators
+from namesrv.app.operators import IntentEdit, Operators
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, broker_not_registered, invalid_field, limit_exceeded, topic_not_found
@@ -117,7 +117,8 @@ class Administration:
             _check_expected(table, namespace, key, expected)
             return table.with_value(namespace, key, value)
 
-        return (await self._change_kv(put, operation)).get(namespace, key)
+        former = await self._operators.change_kv_config(put, operation.cause, validate_only=operation.validate_only)
+        return former.get(namespace, key)
 
     async def delete_kv(self, namespace: str, key: str, operation: Operation, expected: Expected | None = None) -> bool:
         """Deletes a key and returns whether it existed. Raises as ``put_kv``."""
@@ -127,12 +128,8 @@ class Administration:
             _check_expected(table, namespace, key, expected)
             return table.without(namespace, key)
 
-        return (await self._change_kv(delete, operation)).get(namespace, key) is not None
-
-    async def _change_kv(self, change: KvEdit, operation: Operation) -> KvConfigTable:
-        if operation.validate_only:
-            return self._operators.preview_kv_config(change)
-        return await self._operators.change_kv_config(change, operation.cause)
+        former = await self._operators.change_kv_config(delete, operation.cause, validate_only=operation.validate_only)
+        return former.get(namespace, key) is not None
 
     # Settings.
 
@@ -152,9 +149,8 @@ class Administration:
         if len(values) > MAX_CONFIG_VALUES:
             raise limit_exceeded("settings of one update", len(values), MAX_CONFIG_VALUES)
         try:
-            if operation.validate_only:
-                return self._operators.preview_settings(values)
-            return await self._operators.change_settings(values, operation.cause)
+            cause, validate_only = operation.cause, operation.validate_only
+            return await self._operators.change_settings(values, cause, validate_only=validate_only)
         except Refused as error:
             if error.reason == Reason.CONFIG_KEY_DENIED:
                 _log.warning("config_key_denied", key=error.metadata["key"], caller=operation.cause.caller)
@@ -236,8 +232,7 @@ class Administration:
         removed, radius = await self._writer.apply(preview_broker_loss(self._state, is_meant), operation.owner)
         if removed and not operation.validate_only:
             removed = await self._writer.apply_each(confirm_broker_loss(self._state, is_meant, operation.cause))
-            for gone in removed:
-                log_removed(gone)
+            log_removed(removed)
         if not removed:
             raise _none_unconfirmed(broker_name)
         return len(removed), radius
@@ -250,9 +245,8 @@ class Administration:
         return GroupOutcome(outcome, self._state.topic_count(group), self.is_reported(group))
 
     async def _change(self, change: IntentEdit, operation: Operation) -> OperatorOutcome:
-        if operation.validate_only:
-            return await self._operators.preview_intents(change)
-        return await self._operators.change_intents(change, operation.cause, refuse_in_use=not operation.force)
+        cause, _, force, validate_only = operation
+        return await self._operators.change_intents(change, cause, refuse_in_use=not force, validate_only=validate_only)
 
     def _intent(
         self, kind: IntentKind, key: IntentKey, operation: Operation, ends_at_millis: int | None = None

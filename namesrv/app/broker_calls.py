@@ -72,8 +72,7 @@ class BrokerCalls:
         cause = Cause("UnregisterBroker", caller)
         change = unregister_broker(self._state, broker, addr, reason, generation=generation, cause=cause)
         removed = await self._writer.apply(change, owner)
-        for gone in removed:
-            log_removed(gone)
+        log_removed(removed)
         return bool(removed)
 
     async def register_topic(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -13,11 +14,12 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.app.event_log import log_removed
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.writer import TableWriter
+from namesrv.app.writer import TableWriter, run_cooperatively
 from namesrv.core.changes import Change, GroupChange, KvChange
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
 from namesrv.core.removals import on_channel_destroy
+from namesrv.core.slices import each_in_slices
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from namesrv_common.server.shares import MACHINE, Sharer, Shares
@@ -124,8 +126,7 @@ class ChannelStreams:
             while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
             lost = [channel_id for channel_id, channel in ended if not self._may_come_back(channel_id, channel.doubt)]
-            for gone in await self._writer.apply_each(on_channel_destroy(self._state, lost)):
-                log_removed(gone)
+            log_removed(await self._writer.apply_each(on_channel_destroy(self._state, lost)))
             for _, channel in ended:
                 self._shares.give_back(channel.sharer)
 
@@ -195,9 +196,6 @@ ORDER_NOTICE_PAUSE_SECONDS = 1.0
 each notice goes to every channel.
 """
 
-CHANNEL_SLICE = 500
-"""Channels that are notified before yielding: about a millisecond."""
-
 
 class ChannelNotices:
     """Listens to the change log and notifies the channels concerned."""
@@ -215,10 +213,8 @@ class ChannelNotices:
             self._order_config_changed.clear()
             if self._state.behaviour.return_order_topic_config_to_broker:
                 event = pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged())
-                for count, channel_id in enumerate(self._channels.open_ids(), 1):
-                    self._channels.send(channel_id, event)
-                    if count % CHANNEL_SLICE == 0:
-                        await asyncio.sleep(0)
+                send = partial(self._channels.send, event=event)
+                await run_cooperatively(each_in_slices(self._channels.open_ids(), send))
             await asyncio.sleep(ORDER_NOTICE_PAUSE_SECONDS)
 
     def _on_change(self, change: Change) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Literal, Self, get_args
 
@@ -83,21 +84,17 @@ class RemotingCounter:
             hits: Answers that the engine gave by itself.
         """
         self._hits = hits
-        self._durations: dict[tuple[int, bool], DurationCounter] = {}
+        self._durations = defaultdict[tuple[int, bool], DurationCounter](partial(DurationCounter, DURATION_BUCKETS))
         """Only known codes count, or others would fill memory."""
 
     def answered(self, code: int, seconds: float, *, is_refused: bool) -> None:
-        duration = self._durations.get((code, is_refused))
-        if duration is None:
-            duration = self._durations[code, is_refused] = DurationCounter(DURATION_BUCKETS)
-        duration.add(seconds)
+        self._durations[code, is_refused].add(seconds)
 
     def durations(self) -> dict[tuple[int, bool], DurationCounter]:
         """Seconds from a request to its answer, by request code and whether it was refused."""
         durations = self._durations.copy()
         for code, (count, seconds) in self._hits().items():
-            before = durations.get((code, False)) or DurationCounter(DURATION_BUCKETS)
-            durations[code, False] = before.with_more(count, seconds)
+            durations[code, False] = durations[code, False].with_more(count, seconds)
         return durations
 
 

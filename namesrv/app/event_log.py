@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -52,18 +52,19 @@ def log_topic_registered(topic: str, groups: int, revision: int) -> None:
     _log.info("topic_registered", topic=topic, groups=groups, revision=revision)
 
 
-def log_removed(gone: RemovedBroker) -> None:
-    _log.info(
-        "broker_removed",
-        reason=gone.reason.name,
-        cluster=gone.live.broker.cluster_name,
-        broker=gone.live.broker.broker_name,
-        id=gone.live.broker_id,
-        addr=gone.live.broker_addr,
-        generation=gone.live.generation,
-        group_gone=gone.group_gone,
-        topics_removed=gone.topics_removed,
-    )
+def log_removed(brokers: Iterable[RemovedBroker]) -> None:
+    for gone in brokers:
+        _log.info(
+            "broker_removed",
+            reason=gone.reason.name,
+            cluster=gone.live.broker.cluster_name,
+            broker=gone.live.broker.broker_name,
+            id=gone.live.broker_id,
+            addr=gone.live.broker_addr,
+            generation=gone.live.generation,
+            group_gone=gone.group_gone,
+            topics_removed=gone.topics_removed,
+        )
 
 
 def listen_for_names_in_two_clusters(state: RouteState) -> None:
@@ -106,8 +107,7 @@ class RegistrationLog:
 
     def registered(self, registration: Registration, result: RegisterBrokerResult, revision: int) -> None:
         """A registration was accepted: at level info if it changed something, else debug."""
-        for gone in result.replaced:
-            log_removed(gone)
+        log_removed(result.replaced)
         if not result.changed and not _lines.isEnabledFor(logging.DEBUG):
             return  # nearly every registration: making the line that nobody gets would be a twentieth of its cost
         emit = self._registered.log if result.changed else partial(_log.debug, "broker_registered")

@@ -13,7 +13,7 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_exception
 
 from namesrv.app.event_log import log_intents
-from namesrv.app.fair_queue import OWN
+from namesrv.app.fair_queue import OWN, FairLock
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, limit_exceeded, overloaded
@@ -93,8 +93,12 @@ def _may_pass(error: BaseException) -> bool:
 class Operators:
     """Applies changes in the order of their calls. The intents and settings in force are always those of the database.
 
-    Once begun, a change is made even if its caller disconnects, because a commit cannot be undone. Without a database
-    nothing can be changed, but a preview shows a change's effect.
+    Once begun, a change is made even if its caller disconnects, because a commit cannot be undone. With
+    ``validate_only`` a change is checked and its result returned, and nothing else happens: no database is needed.
+
+    Each change raises what its function raises. It raises NO_DATA_DIR without a database, and NOT_DURABLE if the disk
+    did not take it: then nothing has changed. It raises OVERLOADED if too many wait already, and SHUTTING_DOWN if
+    the tables are frozen.
     """
 
     def __init__(
@@ -118,16 +122,17 @@ class Operators:
         self._database = database
         self._apply_settings = apply_settings
         self.in_force = in_force
-        self._waiting = 0
         self._max_waiting = max_waiting
-        self._turn = asyncio.Lock()
+        self._turn = FairLock()
         if database is not None:
             self._state.intents = database.load(INTENTS)
             self._state.kv_config = database.load(KV_CONFIG)
 
     # Intents.
 
-    async def change_intents(self, change: IntentEdit, cause: Cause, *, refuse_in_use: bool = False) -> OperatorOutcome:
+    async def change_intents(
+        self, change: IntentEdit, cause: Cause, *, refuse_in_use: bool = False, validate_only: bool = False
+    ) -> OperatorOutcome:
         """Applies a change, and returns what it did once it is durable and in force.
 
         Args:
@@ -136,18 +141,11 @@ class Operators:
 
         Raises:
             LIMIT_EXCEEDED: There would be too many intents.
-            NO_DATA_DIR: There is nowhere to write.
-            NOT_DURABLE: The disk did not take it; nothing has changed.
-            OVERLOADED: Too many changes wait already.
-            SHUTTING_DOWN: The tables are frozen.
-            TOPICS_IN_USE: With ``refuse_in_use``.
-            Refused: What the change raises.
+            TOPICS_IN_USE: With ``refuse_in_use`` and without ``validate_only``.
         """
+        if validate_only:
+            return await self._preview(self._changed_intents(change))
         return await self._in_turn(partial(self._commit_intents, change, cause, refuse_in_use=refuse_in_use))
-
-    async def preview_intents(self, change: IntentEdit) -> OperatorOutcome:
-        """What ``change_intents`` would do. Raises the same, but for the disk and TOPICS_IN_USE."""
-        return await self._preview(self._changed_intents(change))
 
     async def _preview(self, after: IntentTable) -> OperatorOutcome:
         return await self._writer.apply(IntentsChange(self._state, after, Cause("preview"), validate_only=True), OWN)
@@ -201,22 +199,15 @@ class Operators:
 
     # KV configuration.
 
-    async def change_kv_config(self, change: KvEdit, cause: Cause) -> KvConfigTable:
+    async def change_kv_config(self, change: KvEdit, cause: Cause, *, validate_only: bool = False) -> KvConfigTable:
         """Applies a change and returns the table before it, once the one after it is durable.
 
-        Raises:
-            LIMIT_EXCEEDED: There would be too many keys or bytes.
-            NO_DATA_DIR: There is nowhere to write.
-            NOT_DURABLE: The disk did not take it; nothing has changed.
-            OVERLOADED: Too many changes wait already.
-            SHUTTING_DOWN: The tables are frozen.
+        Raises LIMIT_EXCEEDED if there would be too many keys or bytes.
         """
+        if validate_only:
+            self._changed_kv_config(change)
+            return self._state.kv_config
         return await self._in_turn(partial(self._commit_kv_config, change, cause))
-
-    def preview_kv_config(self, change: KvEdit) -> KvConfigTable:
-        """Checks a change as ``change_kv_config`` does, and returns the table that it would be applied to."""
-        self._changed_kv_config(change)
-        return self._state.kv_config
 
     async def _commit_kv_config(self, change: KvEdit, cause: Cause) -> KvConfigTable:
         before, after = self._state.kv_config, self._changed_kv_config(change)
@@ -240,7 +231,9 @@ class Operators:
 
     # Settings.
 
-    async def change_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[SettingChange, ...]:
+    async def change_settings(
+        self, values: Mapping[str, str], cause: Cause, *, validate_only: bool = False
+    ) -> tuple[SettingChange, ...]:
         """Changes settings, all or none, and returns the ones whose value changed once they are durable.
 
         A setting that gets the value that it has already is stored, too, so that it wins over a later flag, but it is
@@ -249,16 +242,10 @@ class Operators:
         Raises:
             CONFIG_KEY_DENIED: A key is not changed over the wire.
             INVALID_FIELD: A key is unknown, or a value breaks its rule.
-            NO_DATA_DIR: There is nowhere to write.
-            NOT_DURABLE: The disk did not take it; nothing has changed.
-            OVERLOADED: Too many changes wait already.
-            SHUTTING_DOWN: No more changes are taken.
         """
+        if validate_only:
+            return self._changed_settings(with_texts(self.in_force.settings, values), values)
         return await self._in_turn(partial(self._commit_settings, values, cause))
-
-    def preview_settings(self, values: Mapping[str, str]) -> tuple[SettingChange, ...]:
-        """Returns what ``change_settings`` would. Raises CONFIG_KEY_DENIED and INVALID_FIELD."""
-        return self._changed_settings(with_texts(self.in_force.settings, values), values)
 
     async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[SettingChange, ...]:
         self._state.check_not_frozen()
@@ -285,7 +272,7 @@ class Operators:
     async def close(self, deadline_seconds: float) -> None:
         """Waits for the change under way. The tables must be frozen before."""
         try:
-            async with asyncio.timeout(deadline_seconds), self._turn:
+            async with asyncio.timeout(deadline_seconds), self._turn.held_for(OWN):
                 pass
         except TimeoutError:
             _log.warning("operators_change_did_not_end")
@@ -297,13 +284,9 @@ class Operators:
         return self._database
 
     async def _in_turn(self, commit: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
-        if self._waiting >= self._max_waiting:
-            raise overloaded(f"{self._waiting} changes by operators wait for their turn already")
-        self._waiting += 1
-        try:
-            await self._turn.acquire()
-        finally:
-            self._waiting -= 1
+        if self._turn.waiting > self._max_waiting:  # one of them is being made
+            raise overloaded(f"{self._turn.waiting - 1} changes by operators wait for their turn already")
+        await self._turn.acquire(OWN)
         task = asyncio.create_task(commit())
         task.add_done_callback(lambda _: self._turn.release())
         return await asyncio.shield(task)

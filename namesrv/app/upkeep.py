@@ -59,8 +59,9 @@ class ExpiryScanner:
 
     async def _scan(self) -> None:
         self._stall_detector.check()
-        for gone in await self._writer.apply_each(scan_not_active_broker(self._state)):
-            log_removed(gone)
+        removed = await self._writer.apply_each(scan_not_active_broker(self._state))
+        log_removed(removed)
+        for gone in removed:
             channel_id = gone.live.channel_id
             if channel_id is not None and not self._state.channels.bound(channel_id):
                 self._channels.close(channel_id, _IDLE)  # so that a living agent behind it opens another and registers

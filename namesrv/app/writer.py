@@ -183,32 +183,28 @@ class TableWriter:
             change.prepare()
         else:
             await self._worker.run(change.prepare, urgency=Urgency.FIRST)
-        if state.is_half_made:
-            raise shutting_down()
-        try:
-            result = change.commit()
-        except Refused:
-            raise
-        except Exception as error:
-            raise self._failed(state, type(change).__name__, error) from error
+        result = self.commit_now(state, type(change).__name__, change.commit)
         if state.tables.topic_queue_table.is_sparse:
             topics = await self._worker.run(state.tables.topic_queue_table.compacted, urgency=Urgency.FIRST)
             state.tables = state.tables._replace(topic_queue_table=topics)
         return result
 
-    def commit_now(self, state: RouteState, change: str, commit: Callable[[], None]) -> None:
-        """Makes a change that needs no preparation.
+    def commit_now(self, state: RouteState, change: str, commit: Callable[[], ResultT]) -> ResultT:
+        """Makes a change that is prepared, or needs no preparation, and returns its result.
 
         Args:
             change: Its name in the log.
 
         Raises:
             SHUTTING_DOWN: This commit, or one before it, has failed.
+            Refused: What the commit raises.
         """
         if state.is_half_made:
             raise shutting_down()
         try:
-            commit()
+            return commit()
+        except Refused:
+            raise
         except Exception as error:
             raise self._failed(state, change, error) from error
 

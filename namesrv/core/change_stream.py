@@ -61,17 +61,11 @@ def change_messages(change: Change | None, up_to_revision: int, identity: Namesr
     An empty message stands for a pause: so much was encoded or skipped that other work should run. Callers must not
     keep the first change: every change after it would stay in memory.
     """
-    visited = 0
     while change is not None and change.revision <= up_to_revision:
-        start = b""
+        start = _header(identity, change.revision)
         for changes in route_changes(change.rows, change.applied_at_millis):
-            if not changes:
-                yield b""
-                continue
-            start = start or _header(identity, change.revision)
-            yield start + frame(_RESPONSE.CHANGES_FIELD_NUMBER, changes)
-        visited += 1
-        if visited % CHANGE_SLICE == 0:
+            yield start + frame(_RESPONSE.CHANGES_FIELD_NUMBER, changes) if changes else b""
+        if change.revision % CHANGE_SLICE == 0:
             yield b""
         change = change.next
     yield _header(identity, up_to_revision)
@@ -93,13 +87,9 @@ def route_changes(
 
     Normalised, a group that goes is one row, instead of one for each of its topics.
     """
-    applied_at = b""
+    applied_at = _CHANGES(applied_at_millis=applied_at_millis).SerializeToString()
     for chunk in chunks(_rows(rows, applied_at_millis, tables, normalised=normalised)):
-        if not chunk:
-            yield b""
-            continue
-        applied_at = applied_at or _CHANGES(applied_at_millis=applied_at_millis).SerializeToString()
-        yield applied_at + chunk
+        yield applied_at + chunk if chunk else b""
 
 
 def _rows(

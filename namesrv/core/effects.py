@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 
 from namesrv.core.model import BlastRadius, QueueData, TopicsInUse, WriteRule
 from namesrv.core.pace import paced
 from namesrv.core.transaction import Transaction
-from namesrv_common.topic_names import application_first, is_application
+from namesrv_common.topic_names import is_application, listing_order
 
 MAX_SAMPLE_TOPICS = 100
 """Most topics that are named."""
@@ -24,39 +25,27 @@ def effect_of(transaction: Transaction) -> tuple[BlastRadius, TopicsInUse]:
     is named after it.
     """
     named_after = transaction.index.names_of_groups()
-    vanishing, losing, others, in_use = (_Topics(named_after) for _ in range(4))
+    vanishing, losing, others, in_use = (list[str]() for _ in range(4))
     for topic, before, after, regrouped in _touched_topics(transaction):
         is_of_application = is_application(topic, named_after)
         if is_of_application and _is_taken(transaction, before, after):
-            in_use.add(topic)
+            in_use.append(topic)
         if not regrouped and _shown(before) == _shown(after):
             continue
         if not after:
-            vanishing.add(topic)
+            vanishing.append(topic)
         elif is_of_application and _has_writable(before) and not _has_writable(after):
-            losing.add(topic)
+            losing.append(topic)
         else:
-            others.add(topic)
-    changed = vanishing.count + losing.count + others.count
-    sample = vanishing.sample() or losing.sample() or others.sample()
-    radius = BlastRadius(changed, losing.count, vanishing.count, tuple(sample))
-    return radius, TopicsInUse(in_use.count, tuple(in_use.sample()))
+            others.append(topic)
 
+    def sample(topics: Iterable[str]) -> tuple[str, ...]:
+        first = nsmallest(MAX_SAMPLE_TOPICS, paced(topics), key=lambda topic: listing_order(topic, named_after))
+        return tuple(first)
 
-class _Topics:
-    def __init__(self, named_after: frozenset[str]) -> None:
-        self.count = 0
-        self._named_after = named_after
-        self._names: list[str] = []
-
-    def add(self, topic: str) -> None:
-        self.count += 1
-        self._names.append(topic)
-        if len(self._names) == 10 * MAX_SAMPLE_TOPICS:  # sorting all of them at the end would take long
-            self._names = self.sample()
-
-    def sample(self) -> list[str]:
-        return application_first(self._names, self._named_after)[:MAX_SAMPLE_TOPICS]
+    changed = len(vanishing) + len(losing) + len(others)
+    radius = BlastRadius(changed, len(losing), len(vanishing), sample(vanishing or losing or others))
+    return radius, TopicsInUse(len(in_use), sample(in_use))
 
 
 def _touched_topics(transaction: Transaction) -> Iterator[tuple[str, Queues, Queues, bool]]:

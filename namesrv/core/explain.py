@@ -37,7 +37,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
-from namesrv.core.tables import route_fragments
+from namesrv.core.tables import is_in_zone
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 
@@ -79,6 +79,7 @@ class CurrentState:
         topic, zone_name = question.topic, question.zone_name
         self.question = question
         self.started_at = iso(started_at_millis)
+        self.shows_acting = not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
         self.groups = state.tables.broker_addr_table
         self.intents = state.intents.intents
         self.compacted_revision = state.change_log.compacted_revision
@@ -92,11 +93,7 @@ class CurrentState:
             broker = queue_data.broker
             if question.is_about(broker):
                 group = self.groups[broker]
-                # The route of this group alone is empty where the zone leaves the group out.
-                queues = (queue_data.fragment,)
-                is_shown = zone_name is None or any(
-                    route_fragments(state.tables, index.queue_datas, topic, queues, zone_name)
-                )
+                is_shown = zone_name is None or is_in_zone(group, zone_name, acting=self.shows_acting)
                 keys = {member.broker_id: group.live_key(member) for member in group.members}
                 ends_at = state.liveness.ends_at_millis
                 doubted = {number: Doubted(doubts[key], ends_at(key)) for number, key in keys.items() if key in doubts}
@@ -112,7 +109,7 @@ class CurrentState:
 
     def acting_master(self, group: BrokerData) -> str | None:
         """The slave that readers of this route see as the master; None if there is none."""
-        if not group.acting_fragment or self.question.topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
+        if not group.acting_fragment or not self.shows_acting:
             return None
         lowest = group.members[0]
         return named_brokers({lowest.broker_id: lowest.broker_addr})

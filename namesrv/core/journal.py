@@ -5,9 +5,9 @@ A sentence says actor, action, time and reason; a summary tells a change in one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from namesrv.core.changes import (
@@ -196,24 +196,16 @@ def entry_of(epoch: str, change: Change) -> JournalEntry:
 def touched_names(change: Change, max_topics: int) -> tuple[list[str], list[str] | None]:
     """The brokers and the topics that a change is found by, each once; no topics if they are more than so many."""
     topics: dict[str, None] = {}
-    for topic in touched_topics(change):
+    for topic in chain.from_iterable(map(_topics_of, change.rows)):
         topics[topic] = None
         if len(topics) > max_topics:
             break
-    return list(dict.fromkeys(touched_brokers(change))), list(topics) if len(topics) <= max_topics else None
-
-
-def touched_brokers(change: Change) -> Iterator[str]:
-    """Names of the broker groups that a change is about; the same name may come several times."""
-    return (broker.broker_name for broker in map(_broker_of, paced(change.rows)) if broker is not None)
-
-
-def touched_topics(change: Change) -> Iterator[str]:
-    """The topics whose queues, hold or ordered-topic configuration a change is about; one may come several times."""
-    return (topic for row in change.rows for topic in _topics_of(row))
+    brokers = (broker.broker_name for broker in map(_broker_of, paced(change.rows)) if broker is not None)
+    return list(dict.fromkeys(brokers)), list(topics) if len(topics) <= max_topics else None
 
 
 def _topics_of(row: Row) -> Collection[str]:
+    """The topics whose queues, hold or ordered-topic configuration a row is about."""
     match row:
         case QueuesChange():
             return row.topics

@@ -71,12 +71,6 @@ class Liveness:
         """When a broker's time is over, milliseconds since the Unix epoch."""
         return self._clock.wall_millis() + round((self._brokers[key] - self._clock.monotonic()) * 1000)
 
-    def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
-        """A broker is known from an earlier epoch, and was last seen there. It has that much time from now."""
-        belongs_to_loop()
-        self.last_update_millis[key] = last_update_millis
-        self.give(key, seconds)
-
     def forget(self, key: LiveKey) -> None:
         belongs_to_loop()
         self._brokers.pop(key, None)

@@ -129,16 +129,10 @@ def check_not_in_use(topics: TopicsInUse) -> None:
 
 
 def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentChange, ...]:
-    rows: list[IntentChange] = []
-    for key, intent in paced(before.intents.items()):
-        if key not in after.intents:
-            rows.append(IntentChange(key, intent, None))
-    for key, intent in paced(after.intents.items()):
-        former = before.intents.get(key)
-        # Most are the same object, and comparing their fields would take five times as long.
-        if former is not intent and former != intent:
-            rows.append(IntentChange(key, former, intent))
-    return tuple(rows)
+    keys = paced({**before.intents, **after.intents})
+    intents = ((key, before.intents.get(key), after.intents.get(key)) for key in keys)
+    # Most are the same object, and comparing their fields would take five times as long.
+    return tuple(IntentChange(key, old, new) for key, old, new in intents if old is not new and old != new)
 
 
 def _apply(transaction: Transaction, intent: Intent, *, lifted: bool) -> int:

@@ -76,13 +76,6 @@ class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
         """
         if not changes:
             return self
-        if len(changes) == 1:
-            ((one, new),) = changes.items()
-            at = self._index.get(one)
-            if new is not None and at is not None and at < len(self.chunks) and one in self.chunks[at]:
-                replaced = {**self.chunks[at], one: new}  # what most registrations do
-                all_chunks = (*self.chunks[:at], replaced, *self.chunks[at + 1 :])
-                return PersistentMap(self._index, all_chunks, self._len, self.names_version)
         index, chunks, copies = self._index, list(self.chunks), dict[int, dict[KeyT, ValueT]]()
         length, has_same_names = self._len, True
         for name, value in paced(changes.items()):

@@ -189,11 +189,12 @@ class BrokerRegistration:
         transaction.prepare()
 
     def commit(self) -> RegisterBrokerResult:
-        state, before, renewed, replaced = self.state, self._before, self._renewed, self._replaced
+        state, registration = self.state, self.registration
+        before, renewed, replaced = self._before, self._renewed, self._replaced
         self._check_open()  # the channel may have ended while this was being prepared
         changed = state.commit(self._transaction)
         if self._brings_topics:
-            self._note_fingerprint()
+            state.index.table_fingerprints[registration.broker] = registration.table_fingerprint
         for gone in replaced:
             state.forget(gone.live)
         self._renew(before, renewed)
@@ -210,14 +211,6 @@ class BrokerRegistration:
             self.state.possibly_partial.add(self._key)
         else:
             self.state.possibly_partial.discard(self._key)
-
-    def _note_fingerprint(self) -> None:
-        """Remembers the fingerprint of a table that was taken whole."""
-        registration = self.registration
-        if registration.table_fingerprint is None:
-            self.state.index.table_fingerprints.pop(registration.broker, None)
-        else:
-            self.state.index.table_fingerprints[registration.broker] = registration.table_fingerprint
 
     def _check_open(self) -> None:
         self.state.check_not_frozen()

@@ -93,19 +93,15 @@ class RouteSnapshot:
             yield from self._topic_rows(end)
 
     def _topic_rows(self, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
-        """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
+        """TopicQueues, framed as the field topics of a SnapshotChunk, counted in the end marker."""
         in_force = self.in_force
         topics = queue_datas = 0
         for topic, queues in paced(self.tables.topic_queue_table.rows()):
             topics += 1
             queue_datas += len(queues)
-            yield topic_row(topic, [in_force.get(queue, queue) for queue in queues] if in_force else queues)
+            shown = (in_force.get(queue, queue) for queue in queues) if in_force else queues
+            yield frame(_CHUNK.TOPICS_FIELD_NUMBER, frame(_TOPIC_NAME, topic.encode()), *shown)
         end.topic_count, end.queue_data_count = topics, queue_datas
-
-
-def topic_row(topic: str, queues: Iterable[bytes]) -> bytes:
-    """A TopicQueues, framed as the field topics of a SnapshotChunk."""
-    return frame(_CHUNK.TOPICS_FIELD_NUMBER, frame(_TOPIC_NAME, topic.encode()), *queues)
 
 
 def chunks(rows: Iterable[bytes]) -> Iterator[bytes]:

@@ -247,10 +247,9 @@ class RouteState:
         loaded.put_into(transaction)
         transaction.prepare()
         self._publish(transaction)  # without a revision: nobody can have read the state before
+        self.liveness.last_update_millis.update(loaded.last_update_millis)
         for key, live in loaded.live.items():
-            self.doubts[key] = Doubt.SNAPSHOT_FILE
-            seconds = min(live.timeout_seconds, self.expired_time)
-            self.liveness.loaded(key, loaded.last_update_millis[key], seconds)
+            self.doubt(key, Doubt.SNAPSHOT_FILE, min(live.timeout_seconds, self.expired_time))
             self.generation = max(self.generation, live.generation)
         return loaded
 

@@ -93,10 +93,6 @@ class QueueDataTable:
             self.mapped[broker] = self.mapped.get(broker, 0) + len(mapping.queue_ids)
         return queue_data
 
-    def mapped_queues(self) -> int:
-        """Queues in all mappings that are kept."""
-        return sum(self.mapped.values())
-
     def set_rule(self, broker: BrokerKey, rule: WriteRule) -> None:
         """Puts a rule in force for all that a group has; call it again when QueueDatas have been added under one."""
         reported = rule is WriteRule.REPORTED
@@ -211,8 +207,9 @@ class TableIndex:
     """What brokers report of topics that operators hold back, by topic."""
     held_by_group: dict[BrokerKey, dict[str, QueueData]] = field(default_factory=dict)
     """The same by group."""
-    table_fingerprints: dict[BrokerKey, TopicTableFingerprint] = field(default_factory=dict)
-    """The table of each group that is here, or held back, as a whole. A change of the group's queues removes it."""
+    table_fingerprints: dict[BrokerKey, TopicTableFingerprint | None] = field(default_factory=dict)
+    """The table of each group that is here, or held back, as a whole; None or absent if it is not known whole. A change
+    of the group's queues removes it."""
     digests: dict[BrokerKey, KeptDigest] = field(default_factory=dict)
     """Digests of groups that somebody has asked for. A change of what the group reports removes its digest."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
@@ -251,7 +248,7 @@ def route_fragments(
     acting = not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
     parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
     if zone_name is not None:
-        kept = [index for index, group in enumerate(groups) if _is_in_zone(group, zone_name, acting=acting)]
+        kept = [index for index, group in enumerate(groups) if is_in_zone(group, zone_name, acting=acting)]
         queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
     parts += [in_force.get(queue, queue) for queue in queues]
     parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
@@ -259,8 +256,11 @@ def route_fragments(
     return parts
 
 
-def _is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:
-    """As in RocketMQ, a group that is shown without a master, real or acting, stays whatever its zone."""
+def is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:
+    """Whether a group is in routes for a zone, which show acting masters or do not.
+
+    As in RocketMQ, a group that is shown without a master, real or acting, stays whatever its zone.
+    """
     if not group.has_master and not (acting and group.acting_fragment):
         return True
     return group.zone_name is not None and group.zone_name.casefold() == zone_name.casefold()

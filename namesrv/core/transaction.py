@@ -67,7 +67,6 @@ class Transaction:
         self.filters: dict[LiveKey, tuple[str, ...]] = {}
         self.gained: dict[BrokerKey, dict[str, None]] = {}
         self.held: dict[tuple[str, BrokerKey], QueueData | None] = {}
-        self.lost_held: dict[BrokerKey, dict[str, QueueData]] = {}
         self.reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
         self.new_groups: set[BrokerKey] = set()
         """Groups with topics that are not in the tables before it."""
@@ -84,8 +83,8 @@ class Transaction:
         return self.removed[broker][0] if broker in self.removed else {}
 
     def all_lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
-        """The same, and what a group that goes has reported of topics that are held back."""
-        return self.lost_queues(broker) | self.lost_held.get(broker, {})
+        """The same, and what a group that goes has reported of topics that are held back. Call it before the commit."""
+        return self.lost_queues(broker) | self.index.held_by_group.get(broker, {})
 
     def queues_of(self, topic: str) -> TopicQueues | None:
         """A topic's queues as this transaction would leave them."""
@@ -143,8 +142,8 @@ class Transaction:
         held = self.intents.holds_of(broker.cluster_name)
         interned = queue_datas.of_group(broker)
         edited, edited_before = self.topics, bool(self.topics)
-        changed: list[str] = []
-        changed_to: list[QueueData] = []
+        put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
+        known = self.index.topics_by_broker.get(broker, ())
         merged: dict[tuple[TopicQueues, bytes], TopicQueues] = {}
         for topic, reported in paced(configs):
             queue_data = interned.get(reported)
@@ -160,16 +159,16 @@ class Transaction:
                 after: TopicQueues = (queue_data.fragment,)
             else:
                 may_repeat = len(before) <= MERGED_GROUPS
-                known = merged.get((before, queue_data.fragment)) if may_repeat else None
-                after = known or _with_queue_data(before, queue_data, queue_datas)
+                alike = merged.get((before, queue_data.fragment)) if may_repeat else None
+                after = alike or _with_queue_data(before, queue_data, queue_datas)
                 if after is before:
                     continue
-                if known is None and may_repeat and len(merged) < MERGES_KEPT:
+                if alike is None and may_repeat and len(merged) < MERGES_KEPT:
                     merged[before, queue_data.fragment] = after
             edited[topic] = after
-            changed.append(topic)
-            changed_to.append(queue_data)
-        self._note_put(broker, changed, changed_to)
+            put[topic] = queue_data
+            if topic not in known:
+                gained[topic] = None
 
     def with_mappings(
         self, broker: BrokerKey, configs: Mapping[str, ReportedQueues], mappings: Mapping[str, StaticMapping]
@@ -263,9 +262,7 @@ class Transaction:
         self.reasons[broker] = reason
         topics = self.index.topics_by_broker.get(broker, ())
         self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
-        lost_held = self.lost_held.setdefault(broker, {})
-        for topic, queue_data in paced(self.index.held_by_group.get(broker, {}).items()):
-            lost_held[topic] = queue_data
+        for topic in paced(self.index.held_by_group.get(broker, ())):
             self.held[topic, broker] = None
 
     def prepare(self, *more: Row) -> None:
@@ -373,14 +370,6 @@ class Transaction:
             return held[broker]
         return self.index.queue_datas.of_broker(self.queues_of(topic) or (), broker)
 
-    def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> None:
-        put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
-        known = self.index.topics_by_broker.get(broker, ())
-        for topic, queue_data in paced(zip(topics, queue_datas, strict=True)):
-            put[topic] = queue_data
-            if topic not in known:
-                gained[topic] = None
-
     def _drop_unused_queue_datas(self, broker: BrokerKey) -> None:
         index, rows = self.index, self.tables.topic_queue_table
         topics = index.topics_by_broker.get(broker, {})
@@ -410,12 +399,9 @@ def _with_queue_data(queues: TopicQueues, queue_data: QueueData, queue_datas: Qu
 
 def update_index(transaction: Transaction) -> None:
     """Has the index of the tables follow a transaction that replaces them in the same step."""
-    if transaction.put or transaction.removed:
-        _publish_topics_by_broker(transaction)
-    if transaction.groups:
-        _publish_groups(transaction)
-    if transaction.held:
-        _publish_held(transaction)
+    _publish_topics_by_broker(transaction)
+    _publish_groups(transaction)
+    _publish_held(transaction)
 
 
 def _publish_topics_by_broker(transaction: Transaction) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
@@ -139,15 +139,6 @@ class FrameCall(Protocol):
         """Ends the connection once its answers have left. Does not hold the request."""
 
 
-class FrameHandler(Protocol):
-    """Answers requests of RocketMQ's protocol."""
-
-    def received(self, call: FrameCall) -> None: ...
-
-    def left(self, connection_id: int, doubt: Doubt | None) -> None:
-        """A connection has ended. It has no further request."""
-
-
 class Requests(NamedTuple):
     """Requests of RocketMQ's protocol that are counted together."""
 
@@ -166,14 +157,17 @@ class GoAway(NamedTuple):
     """The answer with each encoding of its header."""
 
 
-class FrameService(NamedTuple):
-    """What is served of RocketMQ's protocol."""
+class FrameHandler(Protocol):
+    """Answers requests of RocketMQ's protocol."""
 
-    handler: FrameHandler
-    """Answers requests."""
     requests: Sequence[Requests]
     """Requests that the engine may answer by itself, or know by numbers."""
     go_away: GoAway
+
+    def received(self, call: FrameCall) -> None: ...
+
+    def left(self, connection_id: int, doubt: Doubt | None) -> None:
+        """A connection has ended. It has no further request."""
 
 
 FrameHits = Mapping[int, tuple[int, float]]
@@ -189,33 +183,30 @@ Hits = Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]
 """Answers that the engine gave by itself, by method and code: how many, and the seconds they took."""
 
 
+EndOfPiece = Callable[[bytes, int, int, int], int]
+"""Returns where the piece of a message ends that begins at a position, of at least so many bytes and at most so many
+fields. All pieces, merged one after the other, are the same message; what cannot be cut is one piece."""
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
 class EngineFailed(Exception):
     """The engine stopped by itself, or a part of it did. The text is the cause."""
 
 
-class EndOfPiece(Protocol):
-    """Where a piece of a message ends, so that all pieces, merged one after the other, are the same message."""
+class EngineServer:
+    """A server that carries the calls of a name server.
 
-    def __call__(self, request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
-        """The end of the piece that begins there; what cannot be cut is one piece."""
+    An engine has at least ``add_handlers``, ``listen``, ``start`` and ``stop``; what it lacks of the rest does nothing.
+    """
 
+    end_of_piece: EndOfPiece | None = None
+    """Cuts large requests into pieces. None if they are parsed whole."""
 
-class EngineServer(grpc.aio.Server):
-    """A server of gRPC that carries the calls of a name server."""
+    def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
+        """Serves calls of a service, given by their names. Their handlers take and give bytes."""
+        raise NotImplementedError
 
-    async def wait_for_termination(self, timeout: float | None = None) -> NoReturn:  # noqa: ASYNC109 - grpc's signature
-        raise NotImplementedError  # ``until_failed`` and ``stop`` tell
-
-    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
-        """Does nothing: callers also add each method."""
-
-    def add_insecure_port(self, address: str) -> NoReturn:
-        raise NotImplementedError  # see ``listen``
-
-    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> NoReturn:
-        raise NotImplementedError  # the engine has its certificates already
-
-    @abstractmethod
     def listen(self, address: str, sockets: list[socket.socket]) -> int:
         """Listens for gRPC, at the sockets if there are any. Returns the port.
 
@@ -223,42 +214,37 @@ class EngineServer(grpc.aio.Server):
             OSError or RuntimeError: The port is in use, or the address is not this machine's.
             ValueError: The engine takes no sockets.
         """
+        raise NotImplementedError
 
     def serve_frames(
-        self,
-        service: FrameService,  # noqa: ARG002 - see below
-        address: str,  # noqa: ARG002
-        sockets: list[socket.socket],  # noqa: ARG002
-        mode: RemotingTlsMode,  # noqa: ARG002
+        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
     ) -> int:
-        """Listens for RocketMQ's protocol, at the sockets if there are any. Returns the port.
+        """Listens for RocketMQ's protocol, which only the native engine speaks, as ``listen`` does for gRPC."""
+        raise NotImplementedError  # the settings refuse it
 
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-            ValueError: The engine does not speak this protocol.
-        """
-        raise ValueError(f"RocketMQ's protocol needs the native engine: {HOW_TO_GET_IT}")
+    async def start(self) -> None:
+        """Begins to accept. Raises ValueError if the certificates cannot be used."""
+        raise NotImplementedError
 
-    @abstractmethod
+    async def stop(self, grace: float) -> None:
+        """Takes no more connections, lets calls under way end for so many seconds, then cuts them."""
+        raise NotImplementedError
+
     def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
-        """Keeps answers of these tables from now on, if it keeps any.
+        """Keeps answers of these tables from now on.
 
         Args:
             follows_traces: Whether the servicers see each call that its caller has traced.
         """
 
-    @abstractmethod
+    def show_certificates(self) -> None:
+        """Shows the certificates in force to new connections, because they were read again."""
+
     def forget_callers(self) -> None:
-        """Has every caller be decided on again, because permits changed. Thread-safe."""
+        """Has every caller be decided on again, because permits changed."""
 
-    @abstractmethod
     async def until_failed(self) -> None:
-        """Raises EngineFailed when a started engine fails. Runs until cancelled."""
-
-    @property
-    @abstractmethod
-    def end_of_piece(self) -> EndOfPiece | None:
-        """Cuts large requests into pieces. None if they are parsed whole."""
+        """Raises EngineFailed when a started engine fails. Runs until cancelled, or returns if it cannot tell."""
 
     def hits(self) -> Hits:
         """The calls that the engine has answered from its cache."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
 
 import grpc
 import structlog
 
-from namesrv.core.state import RouteState
-from namesrv.engines.api import HOW_TO_GET_IT, EngineServer
+from namesrv.engines.api import HOW_TO_GET_IT, EngineServer, Handler
 from namesrv.limits import MAX_REGISTRATION_BYTES
 from namesrv.settings import NamesrvSettings
 from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
@@ -69,19 +67,13 @@ def native_problem() -> str | None:
 class DevelopmentServer(EngineServer):
     """Passes calls on. It keeps no answer and has no figures."""
 
-    end_of_piece = None
-
     def __init__(self) -> None:
         # Without so_reuseport=0, gRPC shares the port with another server of this user, which gets half of the calls.
         options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
         self._server = grpc.aio.server(options=options)
 
-    def add_registered_method_handlers(
-        self, service_name: str, method_handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
-    ) -> None:
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service_name, dict(method_handlers)),)
-        )
+    def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, dict(handlers)),))
 
     def listen(self, address: str, sockets: list[socket.socket]) -> int:
         if sockets:
@@ -95,14 +87,5 @@ class DevelopmentServer(EngineServer):
         _log.warning("development_engine", problem="it keeps no limits: it is for trying things out on this machine")
         await self._server.start()
 
-    async def stop(self, grace: float | None = None) -> None:
+    async def stop(self, grace: float) -> None:
         await self._server.stop(grace)
-
-    def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
-        """Nothing: every answer is computed."""
-
-    def forget_callers(self) -> None:
-        """Nothing: the settings refuse permits."""
-
-    async def until_failed(self) -> None:
-        """Returns at once: gRPC does not tell."""

@@ -8,7 +8,7 @@ import binascii
 import contextlib
 import itertools
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeAlias
@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import namesrv_engine
 import structlog
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from namesrv_engine import (
     CALL,
     CANCELLED,
@@ -33,7 +33,7 @@ from namesrv_engine import (
 )
 
 from namesrv.core.changes import Change, SettingChange
-from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
+from namesrv.core.errors import Refused, limit_exceeded, not_authenticated, overloaded
 from namesrv.core.model import Doubt
 from namesrv.core.state import RouteState
 from namesrv.engines.api import (
@@ -41,15 +41,13 @@ from namesrv.engines.api import (
     KEEPALIVE_TIMEOUT_SECONDS,
     KEPT_METHODS,
     Again,
-    EndOfPiece,
     EngineCall,
     EngineFailed,
     EngineServer,
     FrameCall,
     FrameHandler,
     FrameHits,
-    FrameService,
-    GoAway,
+    Handler,
     Hits,
     Requests,
     group_dependency,
@@ -69,7 +67,6 @@ from namesrv.limits import (
 )
 from namesrv.settings import NamesrvSettings, RemotingTlsMode
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.grpc_errors import DETAILS_KEY
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.process.shutdown import in_daemon_thread
@@ -85,8 +82,10 @@ KNOWN_CERTIFICATES = 4_096
 
 
 @lru_cache(maxsize=KNOWN_CERTIFICATES)
-def names_of(certificate: bytes) -> Mapping[str, Sequence[bytes]]:
-    """The names in a client's certificate (DER), keyed as grpcio keys them."""
+def names_of(certificate: bytes | None) -> Mapping[str, Sequence[bytes]]:
+    """The names in a client's certificate (DER), keyed as grpcio keys them; none without a certificate."""
+    if certificate is None:
+        return {}
     try:
         return names_in(certificate, is_der=True)
     except CertificateError:  # an authority signed what is no X.509: the client has no name
@@ -111,11 +110,10 @@ def _values(name: str, raw: bytes) -> Iterable[str | bytes]:
 
 
 def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> Fields:
-    return [(name, _field(value)) for name, value in metadata]
-
-
-def _field(value: str | bytes) -> bytes:
-    return value.encode("ascii") if isinstance(value, str) else base64.b64encode(value).rstrip(b"=")
+    return [
+        (name, value.encode("ascii") if isinstance(value, str) else base64.b64encode(value).rstrip(b"="))
+        for name, value in metadata
+    ]
 
 
 # One call: what servicers ask of their context, and what the engine is told for it.
@@ -148,30 +146,26 @@ class Call(EngineCall):
     _taken: asyncio.Future[None] | None = None
     _message: asyncio.Future[bytes | None] | None = None
 
-    def __init__(
-        self, server: NativeServer, call: namesrv_engine.Call, handler: grpc.RpcMethodHandler[Any, Any]
-    ) -> None:
+    def __init__(self, server: NativeServer, call: namesrv_engine.Call, handler: Handler) -> None:
         self.call = call
         """What the engine knows of it."""
         self.handler = handler
-        """Encodes and decodes its messages."""
+        """Answers it."""
         self._server = server
 
-    # What the engine reports.
-
     def on_event(self, kind: int, what: Any) -> None:
-        if kind == WRITABLE:
-            self.writable()
-        elif kind == CANCELLED:
-            self.went(what)
-        elif kind == MESSAGE:
-            self.received(what)
-
-    def went(self, cause: int) -> None:
-        """The client has cancelled, its connection has ended, or the deadline has passed."""
-        self._gone = True
-        self.doubt = _DOUBTS.get(cause)
-        self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
+        """The engine reports something of the call."""
+        if kind == WRITABLE:  # the client has taken the last message
+            self._writing = False
+            if self._taken is not None and not self._taken.done():
+                self._taken.set_result(None)
+        elif kind == MESSAGE:  # of the request; None after the last
+            if self._message is not None and not self._message.done():
+                self._message.set_result(what)
+        elif kind == CANCELLED:  # the client has cancelled, its connection has ended, or the deadline has passed
+            self._gone = True
+            self.doubt = _DOUBTS.get(what)
+            self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
 
     def end_early(self, code: grpc.StatusCode, details: str) -> None:
         """Cancels the handler; the client is told the status if it can still be told."""
@@ -179,65 +173,27 @@ class Call(EngineCall):
             self.set_status(code, details)
             self.task.cancel()
 
-    def writable(self) -> None:
-        """The client has taken the last message."""
-        self._writing = False
-        if self._taken is not None and not self._taken.done():
-            self._taken.set_result(None)
-
-    def received(self, message: bytes | None) -> None:
-        """A message of the request arrived. None after the last."""
-        if self._message is not None and not self._message.done():
-            self._message.set_result(message)
-
-    # The server's half of a call.
-
     def set_status(self, code: grpc.StatusCode, details: str) -> None:
         self.code, self.details = code, details
 
-    def refuse(self, code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> None:
-        """Has the call end with this error, whatever its handler has set before."""
-        self.set_status(code, details)
-        self.trailing = trailing
-        self.depends_on = self.again = None
-
-    def request(self) -> Any:
-        """The only message of the request, or all of them."""
-        if self.handler.request_streaming:
-            return self._requests()
-        return self._decoded(self.call.request)
-
-    async def _requests(self) -> AsyncIterator[Any]:
-        while (message := await self.read()) is not rpc_handlers.END_OF_REQUESTS:
-            yield message
-
-    def finish(self, answer: Any = None) -> None:
+    def finish(self, answer: bytes | None = None) -> None:
         """Sends the answer of a unary call, if it ended well, and how it ended."""
         self._done = True
         if self._gone:
             return
-        server, number, trailing = self._server, self.call.id, fields_of(self.trailing)
+        server, number, answers = self._server, self.call.id, self._server.answers
         if self.code is not _OK or answer is None:
+            trailing = fields_of(self.trailing)
             server.engine.finish(number, self.code.value[0], self.details, trailing)
-            if self.code is grpc.StatusCode.NOT_FOUND and self.depends_on is not None and server.answers is not None:
-                server.answers.put_refusal(self, trailing, *self.depends_on)
+            if self.code is grpc.StatusCode.NOT_FOUND and answers is not None:
+                answers.put_refusal(self, trailing)
         else:
-            message = self._encoded(answer)
-            server.engine.answer(number, message)
-            if self.depends_on is not None and server.answers is not None:
-                server.answers.put(self, message, *self.depends_on)
-            if self.again is not None and server.answers is not None:  # else any call may be traced
-                server.known.learn(self.call, self.again, rpc_handlers.room_of(self.handler))
+            server.engine.answer(number, answer)
+            if answers is not None:  # else any call may be traced
+                answers.put(self, answer)
+                if self.again is not None:
+                    server.known.learn(self.call, self.again, rpc_handlers.room_of(self.handler))
         server.flush_soon()
-
-    def _encoded(self, message: Any) -> bytes:
-        encode: Any = self.handler.response_serializer
-        encoded: bytes = message if encode is None else encode(message)
-        return encoded
-
-    def _decoded(self, message: bytes | None) -> Any:
-        decode: Any = self.handler.request_deserializer
-        return message if decode is None else decode(message)
 
     # What servicers ask of their context.
 
@@ -256,15 +212,15 @@ class Call(EngineCall):
         self._server.engine.read(self.call.id)
         self._server.flush_soon()
         message = await self._message
-        return rpc_handlers.END_OF_REQUESTS if message is None else self._decoded(message)
+        return rpc_handlers.END_OF_REQUESTS if message is None else message
 
-    async def write(self, message: Any) -> None:
+    async def write(self, message: bytes) -> None:
         """Sends one message of a stream. Waits while the client has not taken the one before."""
         if self._writing:
             self._taken = asyncio.get_running_loop().create_future()
             await self._taken
         self._begun = self._writing = True
-        self._server.engine.write(self.call.id, self._encoded(message))
+        self._server.engine.write(self.call.id, message)
         self._server.flush_soon()
 
     @property
@@ -298,8 +254,7 @@ class Call(EngineCall):
         return self.call.peer
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        certificate = self.call.certificate
-        return {} if certificate is None else names_of(certificate)
+        return names_of(self.call.certificate)
 
 
 # One request of RocketMQ's protocol.
@@ -308,7 +263,7 @@ class Call(EngineCall):
 class Frame(FrameCall):
     """A request of RocketMQ's protocol under way, as one frame."""
 
-    __slots__ = ("_again", "_depends_on", "_is_admitted", "_server", "body", "call", "connection", "encoding", "header")
+    __slots__ = ("_again", "_server", "body", "call", "connection", "depends_on", "encoding", "header", "is_admitted")
 
     def __init__(self, server: NativeServer, call: namesrv_engine.Call) -> None:
         frame = call.frame()
@@ -316,8 +271,8 @@ class Frame(FrameCall):
         self.connection, self.encoding, self.header, self.body = frame
         self.call = call
         self._server = server
-        self._depends_on: tuple[Sequence[str], int] | None = None
-        self._is_admitted = False
+        self.depends_on: tuple[Sequence[str], int] | None = None
+        self.is_admitted = False
         self._again: Again | None = None
 
     @property
@@ -326,21 +281,20 @@ class Frame(FrameCall):
 
     @property
     def names(self) -> Mapping[str, Sequence[bytes]]:
-        certificate = self.call.certificate
-        return {} if certificate is None else names_of(certificate)
+        return names_of(self.call.certificate)
 
     def answer(self, frame: bytes) -> None:
         server = self._server
         server.engine.answer(self.call.id, frame)
-        if self._depends_on is not None and frame and server.answers is not None:
-            server.answers.put_frame(self.call, frame, *self._depends_on, is_admitted=self._is_admitted)
+        if frame and server.answers is not None:
+            server.answers.put_frame(self, frame)
         if self._again is not None:
-            server.known.learn(self.call, self._again, _always)
+            server.known.learn(self.call, self._again)
         server.flush_soon()
 
     def may_keep(self, dependencies: Sequence[str], *, is_admitted: bool = True) -> None:
         if self._server.answers is not None:
-            self._depends_on, self._is_admitted = (dependencies, self._server.answers.generation), is_admitted
+            self.depends_on, self.is_admitted = (dependencies, self._server.answers.generation), is_admitted
 
     def may_repeat(self, again: Again) -> None:
         self._again = again
@@ -351,11 +305,6 @@ class Frame(FrameCall):
     @property
     def close(self) -> Callable[[], None]:
         return partial(self._server.close_connection, self.connection)
-
-
-def _always() -> bool:
-    """Known requests of RocketMQ's protocol take no share."""
-    return True
 
 
 # Answers that the engine may give again by itself: their dependencies, and which changes make them stale.
@@ -379,29 +328,24 @@ class KeptAnswers:
         self._change([])
         state.change_log.listen(self._on_change, first=True)
 
-    def put(self, call: Call, message: bytes, dependencies: Sequence[str], generation: int) -> None:
-        if message.startswith(self._header):
+    def put(self, call: Call, answer: bytes) -> None:
+        """Keeps an answer, if its dependencies are known."""
+        if call.depends_on is not None and answer.startswith(self._header):
             self._remember(call.call)
-            self._engine.put(call.call, message[len(self._header) :], dependencies, generation)
+            self._engine.put(call.call, answer[len(self._header) :], *call.depends_on)
 
-    def put_refusal(self, call: Call, trailing: Fields, dependencies: Sequence[str], generation: int) -> None:
+    def put_refusal(self, call: Call, trailing: Fields) -> None:
         """Keeps that something is not found; any other status is a defect, or concerns its caller."""
-        self._remember(call.call)
-        self._engine.put_absence(call.call, call.code.value[0], call.details, trailing, dependencies, generation)
+        if call.depends_on is not None:
+            self._remember(call.call)
+            self._engine.put_absence(call.call, call.code.value[0], call.details, trailing, *call.depends_on)
 
-    def put_frame(
-        self,
-        call: namesrv_engine.Call,
-        answer: bytes,
-        dependencies: Sequence[str],
-        generation: int,
-        *,
-        is_admitted: bool,
-    ) -> None:
+    def put_frame(self, frame: Frame, answer: bytes) -> None:
         """Keeps the answer to a request of RocketMQ's protocol."""
-        if is_admitted:
-            self._remember(call)
-        self._engine.put_frame(call, answer, dependencies, generation)
+        if frame.depends_on is not None:
+            if frame.is_admitted:
+                self._remember(frame.call)
+            self._engine.put_frame(frame.call, answer, *frame.depends_on)
 
     def _remember(self, call: namesrv_engine.Call) -> None:
         # It has passed the gate of its service in this very step.
@@ -441,11 +385,11 @@ class KnownCalls:
         self._has_room: set[Callable[[], bool]] = set()
         """What admits calls of the kinds that are known."""
 
-    def learn(self, call: namesrv_engine.Call, again: Again, has_room: Callable[[], bool]) -> None:
+    def learn(self, call: namesrv_engine.Call, again: Again, has_room: Callable[[], bool] | None = None) -> None:
         """A call was answered well; when it comes again, it comes by a number.
 
         Args:
-            has_room: Whether nobody would be refused one more of its kind.
+            has_room: Whether nobody would be refused one more of its kind. None if its kind takes no share.
         """
         if (before := call.known) is not None:
             self._again.pop(before, None)
@@ -454,10 +398,11 @@ class KnownCalls:
         number = next(self._numbers)
         if self._engine.know(call, number):
             self._again[number] = again
-            self._has_room.add(has_room)
+            if has_room is not None:
+                self._has_room.add(has_room)
 
     def forget(self) -> None:
-        """Every call is looked at as a whole again. Thread-safe."""
+        """Every call is looked at as a whole again."""
         self._again.clear()
         self._engine.forget_known()
 
@@ -501,41 +446,7 @@ def listen(target: str) -> list[socket.socket]:
     return sockets
 
 
-Listening = tuple[socket.socket, RemotingTlsMode | None]
-"""A socket that listens, and the TLS of RocketMQ's protocol if that is spoken there."""
-
-
-def hand_over(sockets: Iterable[Listening], engine: namesrv_engine.Engine) -> None:
-    """Gives the engine sockets, and closes them here."""
-    with socket.socket(fileno=engine.handover()) as door:
-        for one, mode in sockets:
-            socket.send_fds(door, [b"\0"], [one.fileno()])
-            engine.listen(mode)
-            one.close()
-
-
-# The certificates that the engine shows.
-
-
-def show(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
-    """Gives the engine the certificates. Raises ValueError if they cannot be used."""
-    shown = tls.value
-    engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
-
-
-async def show_later(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
-    """Gives the engine certificates that have been read again and found good. Runs until cancelled."""
-    passed_on = tls.generation
-    while True:
-        await asyncio.sleep(CHECK_SECONDS)
-        if (generation := tls.generation) != passed_on:
-            passed_on = generation
-            show(tls, engine)
-
-
 # The server of the native engine: hands the engine's events to calls, and the calls' answers to the engine.
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 CUT_SECONDS = 1.0
 """How long calls that are cut at the end may take to end, and then the engine to send what they said last."""
@@ -547,21 +458,20 @@ DRAIN, END, LEAVE = 1, 2, 3
 
 
 class NativeServer(EngineServer):
-    """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and answer cache are in Rust."""
+    """A server whose sockets, TLS, HTTP/2 and answer cache are in Rust."""
 
     def __init__(self, settings: NamesrvSettings, tls: ListenerTls | None) -> None:
         self._settings = settings
         self._permits = settings.permits_file is not None
         self._tls = tls
-        self._sockets: list[Listening] = []
-        """Sockets that the engine does not have yet."""
+        self._sockets: list[tuple[socket.socket, RemotingTlsMode | None]] = []
+        """Sockets that the engine does not have yet, with the TLS of RocketMQ's protocol if that is spoken there."""
         self._registered: dict[str, Handler] = {}
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
         self._paths: list[str] = []
         self._requests: Sequence[Requests] = ()
         """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
-        self._go_away: GoAway | None = None
         self._frames: FrameHandler | None = None
         self._state: RouteState | None = None
         self._follows_traces = True
@@ -569,10 +479,8 @@ class NativeServer(EngineServer):
         """None where none are kept, and before the start."""
         self.known: KnownCalls
         """There are some once it has been started."""
-        self._is_started = False
         self._calls: dict[int, Call] = {}
         self._flushing = False
-        self._background: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self._is_stopping = False
         self._has_failed = asyncio.Event()
@@ -580,19 +488,18 @@ class NativeServer(EngineServer):
         """Why the engine failed."""
         self.engine: namesrv_engine.Engine
         """There is one once it has been started."""
+        self.end_of_piece = end_of_piece
 
-    # What a grpc.aio server has.
-
-    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
-        self._registered.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
+    def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
+        self._registered.update({f"/{service_name}/{name}": handler for name, handler in handlers.items()})
 
     def listen(self, address: str, sockets: list[socket.socket]) -> int:
         return self._listen_at(sockets or listen(address))
 
     def serve_frames(
-        self, service: FrameService, address: str, sockets: list[socket.socket], mode: RemotingTlsMode
+        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
     ) -> int:
-        self._frames, self._requests, self._go_away = service
+        self._frames, self._requests = handler, handler.requests
         return self._listen_at(sockets or listen(address), mode)
 
     def _listen_at(self, sockets: list[socket.socket], mode: RemotingTlsMode | None = None) -> int:
@@ -601,41 +508,38 @@ class NativeServer(EngineServer):
         return port
 
     async def start(self) -> None:
-        """Begins to accept. Raises ValueError if the certificates cannot be used."""
         self._paths = list(self._registered)
         self._handlers = [(handler, rpc_handlers.never_waits(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
-        if self._go_away is not None:
-            self.engine.set_go_away(*self._go_away)
-        hand_over(self._sockets, self.engine)
-        if self._tls is not None:
-            show(self._tls, self.engine)
-            self._background.append(asyncio.create_task(show_later(self._tls, self.engine)))
+        if self._frames is not None:
+            self.engine.set_go_away(*self._frames.go_away)
+        with socket.socket(fileno=self.engine.handover()) as door:
+            for one, mode in self._sockets:
+                socket.send_fds(door, [b"\0"], [one.fileno()])
+                self.engine.listen(mode)
+                one.close()
+        self.show_certificates()
         if self._state is not None:
             self.answers = KeptAnswers(self.engine, self._state, permits=self._permits)
         self.known = KnownCalls(self.engine)
         asyncio.get_running_loop().add_reader(self.engine.fileno(), self._on_events)
         self.engine.start()
-        self._is_started = True
 
-    async def stop(self, grace: float | None = None) -> None:
-        """Takes no more connections, lets calls under way end, then cuts them."""
-        if not self._is_started:
-            for one, _ in self._sockets:
-                one.close()
-            return
+    def show_certificates(self) -> None:
+        if self._tls is not None:
+            shown = self._tls.value
+            self.engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
+
+    async def stop(self, grace: float) -> None:
         self._is_stopping = True
         self.engine.stop(DRAIN)
-        until = asyncio.get_running_loop().time() + (grace or 0.0)
-        await self._until_calls_ended(grace or 0.0)
+        until = asyncio.get_running_loop().time() + grace
+        await self._until_calls_ended(grace)
         for call in list(self._calls.values()):
             call.end_early(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
         await self._until_calls_ended(CUT_SECONDS)
         self._flush()
         await self._until_connections_ended(until)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
         asyncio.get_running_loop().remove_reader(self.engine.fileno())
         await in_daemon_thread("engine-join", self.engine.join)  # a thread that hangs must not keep the process
 
@@ -643,44 +547,34 @@ class NativeServer(EngineServer):
         await self._has_failed.wait()
         raise EngineFailed(self._cause)
 
-    # Methods of engines that grpc.aio servers lack.
-
-    @property
-    def end_of_piece(self) -> EndOfPiece:
-        return end_of_piece
-
     def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
         self._state, self._follows_traces = state, follows_traces
 
     def forget_callers(self) -> None:
-        if self._is_started:
-            self.engine.renew_permits()
-            self.known.forget()
+        self.engine.renew_permits()
+        self.known.forget()
 
     def hits(self) -> Hits:
         return {
             (path.removeprefix("/"), code): (count, nanos / 1e9 * count / (found + absent))
-            for path, (found, absent, nanos) in zip(self._paths, self._hits(), strict=False)
+            for path, (found, absent, nanos) in zip(self._paths, self.engine.hits(), strict=False)
             for code, count in ((_OK, found), (grpc.StatusCode.NOT_FOUND, absent))
             if count
         }
 
     def frame_hits(self) -> FrameHits:
-        of_requests = zip(self._requests, self._hits()[len(self._paths) :], strict=False)
+        of_requests = zip(self._requests, self.engine.hits()[len(self._paths) :], strict=False)
         return {
             requests.code: (found + absent, nanos / 1e9)
             for requests, (found, absent, nanos) in of_requests
             if requests.code is not None and found + absent
         }
 
-    def _hits(self) -> list[tuple[int, int, int]]:
-        return self.engine.hits() if self._is_started else []
-
     def stats(self) -> Mapping[str, int]:
-        return self.engine.stats() if self._is_started else {}
+        return self.engine.stats()
 
     def http2_errors(self) -> Mapping[str, int]:
-        return self.engine.http2_errors() if self._is_started else {}
+        return self.engine.http2_errors()
 
     # What calls need.
 
@@ -702,12 +596,19 @@ class NativeServer(EngineServer):
     def _on_events(self) -> None:
         self._flushing = True  # what these events lead to leaves together
         for kind, number, what in self.engine.take():
-            try:
-                self._on_event(kind, number, what)
-            except Exception:  # noqa: BLE001 - the other events of the batch have been taken from the engine, too
-                _log.exception("engine_event_failed", kind=kind, call_id=number)
-                self._end_failed(kind, number)
+            self._try_event(kind, number, what)
         self._flush()
+
+    def _try_event(self, kind: int, number: int, what: Any) -> None:
+        """Handles an event. If that fails, its call ends."""
+        try:
+            self._on_event(kind, number, what)
+        except Exception:  # noqa: BLE001 - the other events of the batch have been taken from the engine, too
+            _log.exception("engine_event_failed", kind=kind, call_id=number)
+            if (call := self._calls.get(number)) is not None:
+                call.end_early(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
+            elif kind == CALL:
+                self.engine.finish(number, grpc.StatusCode.INTERNAL.value[0], _INTERNAL_ERROR, [])
 
     def _on_event(self, kind: int, number: int, what: Any) -> None:
         if kind == CALL:
@@ -729,14 +630,6 @@ class NativeServer(EngineServer):
         elif (call := self._calls.get(number)) is not None:
             call.on_event(kind, what)
 
-    def _end_failed(self, kind: int, number: int) -> None:
-        """Ends the call whose event could not be handled."""
-        code, text = grpc.StatusCode.INTERNAL, _INTERNAL_ERROR
-        if (call := self._calls.get(number)) is not None:
-            call.end_early(code, text)
-        elif kind == CALL:
-            self.engine.finish(number, code.value[0], text, [])
-
     def _failed(self, cause: str) -> None:
         """Has the name server end with an error: connections of a dead thread would never be answered again."""
         _log.error("engine_stopped", problem=cause)
@@ -750,11 +643,7 @@ class NativeServer(EngineServer):
             _log.exception("known_calls_failed")
             others = self.engine.answer_known(known, [None] * len(known.numbers))
         for called in others:
-            try:
-                self._on_call(called.id, called)
-            except Exception:  # noqa: BLE001 - the others of the batch have been taken from the engine, too
-                _log.exception("engine_event_failed", kind=CALL, call_id=called.id)
-                self._end_failed(CALL, called.id)
+            self._try_event(CALL, called.id, called)
 
     def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
         if called.method >= len(self._handlers):
@@ -764,36 +653,33 @@ class NativeServer(EngineServer):
         handler, never_waits = self._handlers[called.method]
         call = Call(self, called, handler)
         if never_waits:
-            rpc_handlers.run(self._conclude(call, _handled_inline))
+            rpc_handlers.run(self._conclude(call))
             return
         self._calls[number] = call
         call.task = asyncio.get_running_loop().create_task(self._run(number, call))
 
     async def _run(self, number: int, call: Call) -> None:
         try:
-            await self._conclude(call, _handled)
+            await self._conclude(call)
         finally:
             del self._calls[number]
 
-    async def _conclude(self, call: Call, handle: Callable[[Call], Awaitable[Any]]) -> None:
+    async def _conclude(self, call: Call) -> None:
         """Ends a call with the result of its handler: the answer of a unary call, or an error. Raises nothing."""
         answer = None
         try:
-            answer = await handle(call)
+            answer = await _handled(call)
         except grpc.aio.AbortError:
             pass  # the call knows with what
         except asyncio.CancelledError:
             if call.code is _OK:
                 call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
-        except DecodeError:  # of health and reflection, which parse requests themselves
-            rich = FAILURES.table.rich(malformed_request("message of this call's type"))
-            call.refuse(rich.code, rich.message, rich.status().trailing_metadata)
         except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out
             self._failed_in_handler(call)
         finally:
             self._finish(call, answer)
 
-    def _finish(self, call: Call, answer: Any) -> None:
+    def _finish(self, call: Call, answer: bytes | None) -> None:
         try:
             call.finish(answer)
         except Exception:  # noqa: BLE001 - an answer or metadata that cannot be encoded
@@ -801,8 +687,10 @@ class NativeServer(EngineServer):
             call.finish()
 
     def _failed_in_handler(self, call: Call) -> None:
+        """Has the call end with an error, whatever its handler has set before."""
         _log.exception("handler_failed", call=self._paths[call.call.method])
-        call.refuse(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
+        call.set_status(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
+        call.trailing = ()
 
     def _new_engine(self) -> namesrv_engine.Engine:
         methods = [
@@ -902,31 +790,16 @@ def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[li
 
 def _refusal(error: Refused) -> _Refusal:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
-    rich = FAILURES.table.rich(error)
+    rich = FAILURES.rich(error)
     details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis
 
 
-def _handled_inline(call: Call) -> Awaitable[Any]:
-    answering: Any = call.handler.unary_unary  # the stubs know of the blocking kind only
-    answered: Awaitable[Any] = answering(call.request(), call)
-    return answered
-
-
-def _handled(call: Call) -> Coroutine[Any, Any, Any]:
-    handler, request = call.handler, call.request()
+def _handled(call: Call) -> Awaitable[bytes | None]:
+    """The answer of a unary call; None of a stream, whose messages are written while it is made."""
+    handler, request = call.handler, call.call.request
     if handler.response_streaming:
         call.call.release_request()  # the stream may last, and Python has a copy
-        answering: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
-        return _streamed(call, answering(request, call))
-    once: Any = handler.stream_unary if handler.request_streaming else handler.unary_unary
-    answered: Coroutine[Any, Any, Any] = once(request, call)
+    answering: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
+    answered: Awaitable[bytes | None] = answering(request, call)
     return answered
-
-
-async def _streamed(call: Call, answers: Any) -> None:
-    if not hasattr(answers, "__aiter__"):
-        await answers
-        return
-    async for answer in answers:
-        await call.write(answer)

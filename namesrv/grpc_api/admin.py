@@ -109,21 +109,18 @@ def _question(request: pb.ExplainTopicRouteRequest) -> Question:
 
 
 def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
-    messages = []
-    for explanation in paced(explanations):
-        reason = explanation.removal_reason
-        messages.append(
-            pb.RouteExplanation(
-                cluster_name=explanation.broker.cluster_name,
-                broker_name=explanation.broker.broker_name,
-                state=pb.RouteExplanation.State.Name(explanation.state.value),
-                conditions=[pb.RouteExplanation.Condition.Name(each.value) for each in explanation.conditions],
-                explanation=explanation.text,
-                since_millis=explanation.since_millis,
-                removal_reason=None if reason is None else route_data_pb2.RemovalReason.Name(reason.value),
-            )
+    return [
+        pb.RouteExplanation(
+            cluster_name=explanation.broker.cluster_name,
+            broker_name=explanation.broker.broker_name,
+            state=pb.RouteExplanation.State.Name(explanation.state.value),
+            conditions=[pb.RouteExplanation.Condition.Name(each.value) for each in explanation.conditions],
+            explanation=explanation.text,
+            since_millis=explanation.since_millis,
+            removal_reason=(reason := explanation.removal_reason) and route_data_pb2.RemovalReason.Name(reason.value),
         )
-    return messages
+        for explanation in paced(explanations)
+    ]
 
 
 # The call of AdminService that lists intents, in pages.
@@ -142,11 +139,8 @@ _BEGINNING = Position(-(2**63), "")
 
 def intents_after(table: IntentTable, after: Position, limit: int) -> list[Intent]:
     """The next intents, at most ``limit``."""
-    found: list[tuple[Position, Intent]] = []
-    for intent in paced(table.intents.values()):
-        position = _position_of(intent)
-        if position > after:
-            found.append((position, intent))
+    intents = paced(table.intents.values())
+    found = [(position, intent) for intent in intents if (position := _position_of(intent)) > after]
     found.sort(key=lambda entry: entry[0])  # they are nearly in order: clocks seldom step back
     return [intent for _, intent in found[:limit]]
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
-from namesrv.app.access import Admission, Authorizer, Entered, sharer_of
+from namesrv.app.access import Admission, Authorizer, sharer_of
 from namesrv.app.field_rules import check_topic_count
 from namesrv.app.quotas import FairShares
 from namesrv.app.worker import Worker
@@ -17,10 +18,12 @@ from namesrv.core.errors import limit_exceeded
 from namesrv.core.pace import yield_point
 from namesrv.engines.api import EndOfPiece, max_request_bytes
 from namesrv.error_codes import FAILURES
-from namesrv.limits import MAX_MESSAGE_BYTES, SMALL_REQUEST_BYTES
+from namesrv.grpc_api.reflection import SERVICE as REFLECTION
+from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv_common.server.call_metrics import CallObserver
-from namesrv_common.server.rpc_handlers import CallHandlers, Context, LargeRequests, Memory, MessageT
-from namesrv_common.server.shares import Shares
+from namesrv_common.server.health_service import SERVICE as HEALTH
+from namesrv_common.server.health_service import ShareGate
+from namesrv_common.server.rpc_handlers import CallHandlers, Context, ParseLarge
 
 __all__ = ["Context", "handlers_of_server"]
 
@@ -35,33 +38,7 @@ LARGE_STREAMS = ("namesrv_api.v1.RouteService.WatchTopicRoutes",)
 """Streams whose requests may be as large as any: a watch names up to ten thousand topics."""
 
 
-class RequestMemory(Memory):
-    """Counts the bytes of large requests, of all calls together, from their parsing until they are answered.
-
-    A flood of maximal requests is refused and not held.
-    """
-
-    def __init__(self, shares: Shares) -> None:
-        self._shares = shares
-
-    def take(self, entered: Entered, size: int) -> int:
-        """Takes memory for a request of so many bytes; returns how much to give back. A small request takes none.
-
-        Raises:
-            OVERLOADED: Too little memory is left, in all or for the caller.
-        """
-        if size <= SMALL_REQUEST_BYTES:
-            return 0
-        self._shares.take(entered.sharer, size)
-        return size
-
-    def give_back(self, entered: Entered | None, taken: int) -> None:
-        """Gives back the memory that ``take`` returned. Before admission a call has taken none."""
-        if taken and entered is not None:
-            self._shares.give_back(entered.sharer, taken)
-
-
-class RequestsInPieces(LargeRequests):
+class RequestsInPieces:
     """Parses large requests round robin by owner: registrations on the writer's thread, others on the reader's.
 
     A single field is never cut, nor are the bytes after a group or bytes that are no message. Such a piece may have
@@ -69,12 +46,11 @@ class RequestsInPieces(LargeRequests):
     """
 
     def __init__(self, writer: TableWriter, reader: Worker, end_of_piece: EndOfPiece) -> None:
-        super().__init__()
         self._writer = writer
         self._reader = reader
         self._end_of_piece = end_of_piece
 
-    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:
+    async def parsed(self, message: type[Message], request: bytes, context: Context) -> Message:
         """Returns the request as a message.
 
         Raises:
@@ -86,7 +62,7 @@ class RequestsInPieces(LargeRequests):
             return await self._writer.read(parse, owner, is_large=len(request) > LARGE_BYTES, is_next=False)
         return await self._reader.run(parse, owner)
 
-    def _piece_by_piece(self, kind: type[MessageT], request: bytes) -> MessageT:
+    def _piece_by_piece(self, kind: type[Message], request: bytes) -> Message:
         message = kind()
         end = 0
         while end < len(request):
@@ -106,26 +82,35 @@ def handlers_of_server(
     observers: Sequence[CallObserver] = (),
     shares: FairShares | None = None,
     authorizer: Authorizer | None = None,
-    large_requests: LargeRequests | None = None,
+    parse_large: ParseLarge | None = None,
 ) -> CallHandlers:
     """Makes the handlers of a name server's services.
 
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         authorizer: Decides which calls a caller may make. None: all calls.
-        large_requests: Parses large requests in pieces. None refuses those above 4 MiB, as each is
-            then parsed in one step.
+        parse_large: Parses large requests. None parses each in one step.
     """
     of_all = shares or FairShares()
     return CallHandlers(
         FAILURES,
         slow_reader_seconds,
         gate_of=lambda method: Admission(method, of_all, authorizer),
-        memory=RequestMemory(of_all.request_bytes),
-        large_requests=large_requests,
+        parse_large=parse_large,
         observers=observers,
-        max_request_bytes=_max_request_bytes if large_requests else lambda _: MAX_MESSAGE_BYTES,
+        max_request_bytes=_max_request_bytes,
         large_streams=LARGE_STREAMS,
+    )
+
+
+def handlers_for_everybody(slow_reader_seconds: float, shares: FairShares) -> CallHandlers:
+    """Makes the handlers of health and reflection, which need no permit: each address has a share of the calls."""
+    gates = {HEALTH.full_name: ShareGate(shares.probes), REFLECTION.full_name: ShareGate(shares.reflections)}
+    return CallHandlers(
+        FAILURES,
+        slow_reader_seconds,
+        gate_of=lambda method: gates[method.containing_service.full_name],
+        max_request_bytes=_max_request_bytes,
     )
 
 

@@ -7,48 +7,27 @@ It does not list itself, as grpcio-reflection has the descriptor of v1alpha alon
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import grpc
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pool import Default
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from namesrv.error_codes import FAILURES
-from namesrv_common.errors import Refused
-from namesrv_common.server.health_service import ShareGate
-from namesrv_common.server.rpc_handlers import Context
+from namesrv.engines.api import EngineServer
+from namesrv_common.server.rpc_handlers import CallHandlers
 
-SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
+SERVICE = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+
+SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", SERVICE.full_name)
 """The names of the reflection service."""
 
-_CALL = "ServerReflectionInfo"
 
-
-def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: ShareGate) -> None:
+def add_reflection(server: EngineServer, handlers: CallHandlers, services: Iterable[str]) -> None:
     """Adds reflection of services, given by their full names, whose descriptors are in the default pool."""
     servicer = reflection.aio.ReflectionServicer(services, pool=_Symbols())  # type: ignore[attr-defined]
-
-    async def answer(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        try:
-            entered = gate.enter(context)
-        except Refused as refusal:
-            rich = FAILURES.table.rich(refusal)
-            await context.abort(rich.code, rich.message, rich.status().trailing_metadata)
-        try:
-            async for response in servicer.ServerReflectionInfo(requests, context):
-                yield response
-        finally:
-            gate.leave(entered)
-
-    handler = grpc.stream_stream_rpc_method_handler(
-        answer,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
     for name in SERVICE_NAMES:
-        server.add_registered_method_handlers(name, {_CALL: handler})  # type: ignore[attr-defined]
+        server.add_handlers(name, handlers.of(SERVICE, (servicer,)))
 
 
 class _Symbols:

@@ -16,7 +16,7 @@ from namesrv import limits
 from namesrv.app.access import NamedBrokers, caller_of, need, sharer_of
 from namesrv.app.broker_calls import BrokerCalls
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
+from namesrv.app.counters import Kind, RegistrationCounter, kind_of
 from namesrv.app.field_rules import (
     ADDRESS,
     ANYTHING,
@@ -358,7 +358,7 @@ class RegistrationServicer:
         refusals = self._calls.log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
         with refusals, self._tally.counting(kind_of(request)) as outcome, room:
             answer = await self._register(request, context)
-            outcome.result = _result(changed=answer.changed)
+            outcome.result = "changed" if answer.changed else "unchanged"
             return answer
 
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
@@ -401,7 +401,7 @@ class RegistrationServicer:
             identity = broker_identity(request.broker)
             version = data_version("data_version", request.data_version)
             changed, held = self._heartbeats.query_data_version(*identity, version)
-            outcome.result = _result(changed=changed)
+            outcome.result = "changed" if changed else "unchanged"
         after_header = _after_header(held, changed=changed)
         if not changed:  # else it registers now, and asks with another version
             self._may_repeat(context, identity, "query", after_header)
@@ -468,10 +468,6 @@ class RegistrationServicer:
             return state.header_fragment() + after_header
 
         call.may_repeat(again)
-
-
-def _result(*, changed: bool) -> Result:
-    return "changed" if changed else "unchanged"
 
 
 @lru_cache(KNOWN_IDENTITIES)

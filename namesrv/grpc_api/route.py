@@ -76,73 +76,39 @@ class LookupCalls:
         """GetTopicRoute many times. Nothing yields in between, so all routes from here are of one revision."""
         zone_name = streams.zone_name(request)
         header, asked = self._state.header_fragment(), list(streams.batch_topics(request))
-        batch = _Batch(header, [topic for _, topic in asked])
-        unknown_rows: list[Row] = []
+        # Each topic has space for its name from the beginning. Its route overwrites the name if it fits.
+        names = sum(len(_name(_NOT_FOUND_NUMBER, topic)) for _, topic in asked)
+        free = limits.MAX_BATCH_BYTES - len(header) - LATER_HEADER_BYTES - names
+        parts, unknown, left_out = [header], list[Row](), dict[str, int]()
         for field, topic in asked:
             route = self._state.route(topic, zone_name)
             if route is None:
-                unknown_rows.append((field, topic, TOPIC))
-            batch.add(topic, route)
-        check_all(unknown_rows)
-        unknown, is_warm = batch.without_route(), self._warm_up.is_warm()
+                unknown.append((field, topic, TOPIC))
+                continue
+            named = _named_route(topic, route)
+            more = len(named) - len(_name(_NOT_FOUND_NUMBER, topic))
+            if more > free:
+                left_out[topic] = len(named)
+            else:
+                free -= more
+                parts.append(named)
+        check_all(unknown)
+        if len(left_out) == len(asked):
+            raise limit_exceeded("bytes of a route in a batch", min(left_out.values()), limits.MAX_BATCH_BYTES)
+        is_warm = self._warm_up.is_warm()
         if not unknown or (self.keeps_unknown and is_warm):
             may_keep(
                 context,
                 request,
                 lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)],
             )
-        return batch.encoded(is_warm=is_warm)
+        parts += (_name(_NOT_FOUND_NUMBER if is_warm else _WARMING_NUMBER, topic) for _, topic, _ in unknown)
+        parts += (_name(_LEFT_OUT_NUMBER, topic) for topic in left_out)
+        return b"".join(parts)
 
 
 LATER_HEADER_BYTES = 10
 """How much longer a header may become: engines repeat a cached answer with the header of a later revision."""
-
-
-class _Batch:
-    """The answer to a batch while it is put together, in the order asked.
-
-    Each topic has space for its name from the beginning. Its route overwrites the name if it fits.
-    """
-
-    def __init__(self, header: bytes, topics: Sequence[str]) -> None:
-        self._header = header
-        self._routes: dict[str, bytes | None] = dict.fromkeys(topics)
-        """Each topic's NamedTopicRoute, framed; None if it is not there or left out."""
-        self._left_out: dict[str, int] = {}
-        """The bytes of the routes that do not fit."""
-        names = sum(len(_name(_NOT_FOUND_NUMBER, topic)) for topic in topics)
-        self._free = limits.MAX_BATCH_BYTES - len(header) - LATER_HEADER_BYTES - names
-
-    def add(self, topic: str, route: bytes | None) -> None:
-        """Adds the route of a topic, or that it has none here."""
-        if route is None:
-            return
-        named = _named_route(topic, route)
-        more = len(named) - len(_name(_NOT_FOUND_NUMBER, topic))
-        if more > self._free:
-            self._left_out[topic] = len(named)
-            return
-        self._free -= more
-        self._routes[topic] = named
-
-    def without_route(self) -> list[str]:
-        """The topics that have no route here."""
-        return [topic for topic, route in self._routes.items() if route is None and topic not in self._left_out]
-
-    def encoded(self, *, is_warm: bool) -> bytes:
-        """The answer. Raises LimitExceeded if it has nothing about any topic.
-
-        Args:
-            is_warm: Whether topics without a route do not exist; else they are not known yet.
-        """
-        if len(self._left_out) == len(self._routes):
-            smallest = min(self._left_out.values())
-            raise limit_exceeded("bytes of a route in a batch", smallest, limits.MAX_BATCH_BYTES)
-        routes = (route for route in self._routes.values() if route is not None)
-        unknown_number = _NOT_FOUND_NUMBER if is_warm else _WARMING_NUMBER
-        names = [_name(unknown_number, topic) for topic in self.without_route()]
-        names += [_name(_LEFT_OUT_NUMBER, topic) for topic in self._routes if topic in self._left_out]
-        return b"".join((self._header, *routes, *names))
 
 
 def _name(field_number: int, topic: str) -> bytes:
@@ -273,19 +239,17 @@ class TableCalls:
 
 
 def _messages(brokers: Sequence[DigestedBroker]) -> list[pb.BrokerDigest]:
-    messages = []
-    for live, digest in paced(brokers):
-        messages.append(
-            pb.BrokerDigest(
-                cluster_name=live.broker.cluster_name,
-                broker_name=live.broker.broker_name,
-                broker_id=live.broker_id,
-                broker_addr=live.broker_addr,
-                data_version=route_data_pb2.DataVersion(**asdict(live.data_version)),
-                digest=digest,
-            )
+    return [
+        pb.BrokerDigest(
+            cluster_name=live.broker.cluster_name,
+            broker_name=live.broker.broker_name,
+            broker_id=live.broker_id,
+            broker_addr=live.broker_addr,
+            data_version=route_data_pb2.DataVersion(**asdict(live.data_version)),
+            digest=digest,
         )
-    return messages
+        for live, digest in paced(brokers)
+    ]
 
 
 def _groups_that_fit(table: Mapping[BrokerKey, BrokerData], keys: Sequence[BrokerKey]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -116,7 +116,7 @@ class WatchCalls:
         sharer = sharer_of(context)
         subscription, after = await self._opening(await anext(requests, None), sharer.name)
         opening = self._watch_streams.watching(subscription, after, context.peer(), engine_call(context), sharer)
-        async with opening as watcher, _LaterRequests.of(requests, watcher.woken) as later:
+        async with opening as watcher, _LaterRequests(requests, watcher.woken) as later:
             watch = watcher.reader
             assert isinstance(watch, RouteWatch), "that is what was opened"
             while True:
@@ -163,18 +163,15 @@ class _LaterRequests:
         self._woken = woken
         self._reading: asyncio.Task[pb.WatchTopicRoutesRequest | None] | None = None
 
-    @classmethod
-    @asynccontextmanager
-    async def of(cls, requests: AsyncIterator[pb.WatchTopicRoutesRequest], woken: asyncio.Event) -> AsyncIterator[Self]:
+    async def __aenter__(self) -> Self:
         """Reads for as long as the context lasts."""
-        later = cls(requests, woken)
-        later.read_next()
-        try:
-            yield later
-        finally:
-            if later._reading is not None:
-                later._reading.cancel()
-                await asyncio.gather(later._reading, return_exceptions=True)
+        self.read_next()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
 
     def read_next(self) -> None:
         """Waits for the next one; the watch is woken when it has come."""

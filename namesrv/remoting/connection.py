@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import structlog
@@ -26,23 +26,24 @@ from namesrv.remoting.wire import GO_AWAY, PLEASE_GO_AWAY, BrokenFrame, Request,
 from namesrv.runtime_settings import ROCKETMQ_DENIED
 from namesrv_common.process.logs import RateLimitedLog
 
-REQUESTS = (
-    Requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, may_be_kept=True),
-    Requests(RequestCode.GET_BROKER_CLUSTER_INFO, may_be_kept=True),
-    Requests(RequestCode.GET_BROKER_MEMBER_GROUP, may_be_kept=True),
-    Requests(RequestCode.REGISTER_BROKER, may_be_known=True),
-    Requests(RequestCode.QUERY_DATA_VERSION, may_be_known=True),
-    Requests(RequestCode.BROKER_HEARTBEAT, may_be_known=True),
-    Requests(None, may_be_kept=True),
-)
-"""What the engine answers by itself, or knows by numbers. The last stands for all other codes."""
-
 _NAMES: dict[int, str] = {code: code.name for code in RequestCode}
 _log = structlog.get_logger(__name__)
 
 
 class Connections:
     """The brokers, clients and tools of RocketMQ that are connected."""
+
+    requests: Sequence[Requests] = (
+        Requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, may_be_kept=True),
+        Requests(RequestCode.GET_BROKER_CLUSTER_INFO, may_be_kept=True),
+        Requests(RequestCode.GET_BROKER_MEMBER_GROUP, may_be_kept=True),
+        Requests(RequestCode.REGISTER_BROKER, may_be_known=True),
+        Requests(RequestCode.QUERY_DATA_VERSION, may_be_known=True),
+        Requests(RequestCode.BROKER_HEARTBEAT, may_be_known=True),
+        Requests(None, may_be_kept=True),
+    )
+    """What the engine answers by itself, or knows by numbers. The last stands for all other codes."""
+    go_away = GO_AWAY
 
     def __init__(self, calls: Calls, counter: RemotingCounter, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls = calls

@@ -56,7 +56,8 @@ class JsonReader:
 
     def __init__(self, text: str) -> None:
         """Stands before the first value. Raises INVALID_FIELD if a text has half of a character."""
-        _check_characters(text)
+        if (r"\ud" in text or r"\uD" in text) and any(escape[1] for escape in paced(_ESCAPE.finditer(text))):
+            raise invalid_field("body", "has half of a character")
         self.text = text
         self.at = _behind(_BLANKS, text, 0)
         """Where the next value begins, or behind an object."""
@@ -141,12 +142,6 @@ def _with_quoted_keys(text: str, at: int) -> tuple[str, int]:
             parts.append(text[begin : token.end()])
             return "".join(parts), token.end()
     raise invalid_field("body", f"has a value at character {at} that is no JSON, too large or too deep")
-
-
-def _check_characters(text: str) -> None:
-    """Checks that no escape is half of a character. Raises INVALID_FIELD."""
-    if (r"\ud" in text or r"\uD" in text) and any(escape[1] for escape in paced(_ESCAPE.finditer(text))):
-        raise invalid_field("body", "has half of a character")
 
 
 def _behind(pattern: re.Pattern[str], text: str, at: int) -> int:

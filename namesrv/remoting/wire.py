@@ -224,7 +224,9 @@ def answer_to(
     if encoding == BINARY_HEADER:
         header = _binary_header(opaque, code, fields or {}, remark or "")
     elif code or fields or remark is not None:
-        header = _json_header(opaque, code, fields, remark)
+        values = {"code": code, "extFields": fields, "flag": _ANSWER_FLAG, "language": "JAVA", "opaque": opaque}
+        values |= {"remark": remark, "serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
+        header = to_json({name: value for name, value in values.items() if value is not None})
     else:
         header = (_BARE_SUCCESS if fields is None else _EMPTY_SUCCESS) % opaque
     prefix = _PREFIX.pack(4 + len(header) + len(body), encoding << 24 | len(header))
@@ -301,12 +303,6 @@ def _binary_text(header: bytes, at: int, form: struct.Struct) -> tuple[str, int]
     """A text after its length, and where it ends."""
     length, begin = _length(header, at, form)
     return header[begin : begin + length].decode(errors=_ODD_BYTES), begin + length
-
-
-def _json_header(opaque: int, code: int, fields: Mapping[str, str] | None, remark: str | None) -> bytes:
-    values = {"code": code, "extFields": fields, "flag": _ANSWER_FLAG, "language": "JAVA", "opaque": opaque}
-    values |= {"remark": remark, "serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
-    return to_json({name: value for name, value in values.items() if value is not None})
 
 
 def _binary_header(opaque: int, code: int, fields: Mapping[str, str], remark: str) -> bytes:

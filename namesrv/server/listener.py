@@ -1,43 +1,31 @@
-"""The gRPC listener of a name server, with its TLS and permits."""
+"""The listeners of a name server, with their TLS and permits."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 import structlog
-from google.protobuf.descriptor import ServiceDescriptor
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv.app.access import Authorizer, NamedBrokers
-from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
-from namesrv.engines.api import EngineServer, FrameService
+from namesrv.engines.api import EngineServer
 from namesrv.engines.factory import certificate_check
-from namesrv.error_codes import FAILURES
-from namesrv.grpc_api.handlers import handlers_of_server
-from namesrv.grpc_api.reflection import add_reflection
-from namesrv.limits import MAX_MESSAGE_BYTES
-from namesrv.remoting.connection import REQUESTS, Connections
-from namesrv.remoting.wire import GO_AWAY
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.files.watched_file import CHECK_SECONDS
+from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.process.shutdown import in_daemon_thread
-from namesrv_common.process.systemd import listeners_handed_over
-from namesrv_common.server.call_metrics import CallObserver
-from namesrv_common.server.grpcio_server import check_bindable
-from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
-from namesrv_common.server.health_service import HealthService, ShareGate
+from namesrv_common.process.systemd import check_bindable, listeners_handed_over
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import reloaded_permits, warn_of_permits
-from namesrv_common.server.rpc_handlers import CallHandlers, LargeRequests
 from namesrv_common.tls.listener_tls import ListenerTls
 
-# The listener: its port, the services of both packages, and the services that every gRPC server has.
+# The listeners: their ports, and the services of both packages.
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -78,84 +66,24 @@ def systemd_listeners(settings: NamesrvSettings) -> dict[str, list[socket.socket
         raise CannotListen(f"socket activation: {error}") from error
 
 
-def bind(server: EngineServer, settings: NamesrvSettings, handed_over: list[socket.socket]) -> int:
-    """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
+def listen_at(
+    setting: str,
+    endpoint: Endpoint,
+    listen: Callable[[str, list[socket.socket]], int],
+    handed_over: list[socket.socket],
+) -> Endpoint:
+    """Has a server listen at an endpoint, on systemd's sockets if it hands any over; returns it with its port.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's, or the engine takes no sockets.
     """
     try:
         if not handed_over:
-            check_bindable(settings.endpoint)
-        return server.listen(str(settings.endpoint), handed_over)
-    except (RuntimeError, OSError, ValueError) as error:
-        what = "socket activation" if handed_over else "setting listen"
-        raise CannotListen(f"{what}: {error}") from error
-
-
-def add_services(
-    server: EngineServer,
-    settings: NamesrvSettings,
-    services: Iterable[tuple[ServiceDescriptor, Iterable[object]]],
-    health: HealthService,
-    *,
-    observers: tuple[CallObserver, ...],
-    authorizer: Authorizer | None,
-    shares: FairShares,
-    large_requests: LargeRequests | None = None,
-) -> None:
-    """Adds the services of both packages, health and reflection.
-
-    Args:
-        services: The services, each with the parts that answer its calls (``namesrv_common.server.rpc_handlers``).
-        authorizer: Decides which caller may make which call. None admits every call.
-        large_requests: Parses large requests. None refuses those above 4 MiB, as each is then parsed in one step.
-    """
-    handlers = handlers_of_server(
-        settings.slow_reader_timeout_millis / 1000,
-        observers=observers,
-        authorizer=authorizer,
-        shares=shares,
-        large_requests=large_requests,
-    )
-    for service, parts in services:
-        handlers.add_service(server, service, parts)
-    gate = ShareGate(shares.probes)
-    of_health = CallHandlers(
-        FAILURES,
-        settings.slow_reader_timeout_millis / 1000,
-        gate_of=lambda _: gate,
-        max_request_bytes=lambda _: MAX_MESSAGE_BYTES,
-    )
-    health.add_to(server, of_health)
-    names = [service.full_name for service in SERVICES]
-    add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
-
-
-def listen_remoting(
-    server: EngineServer, settings: NamesrvSettings, connections: Connections, handed_over: list[socket.socket]
-) -> Endpoint:
-    """Has a server listen for RocketMQ's protocol, on systemd's sockets if it hands any over; returns where.
-
-    Raises:
-        CannotListen: The port is in use, or the address is not this machine's, or the engine has no such protocol.
-    """
-    endpoint = settings.remoting_endpoint
-    assert endpoint is not None, "it is made where it listens"
-    try:
-        if not handed_over:
             check_bindable(endpoint)
-        service = FrameService(connections, REQUESTS, GO_AWAY)
-        port = server.serve_frames(service, str(endpoint), handed_over, settings.remoting_tls_mode)
-    except (OSError, ValueError) as error:
-        raise CannotListen(f"setting remoting_listen: {error}") from error
-    return endpoint._replace(port=port)
-
-
-def tls_name(settings: NamesrvSettings) -> str:
-    if not settings.listens_with_tls:
-        return "none"
-    return "server" if settings.tls_client_ca is None else "mutual"
+        return endpoint._replace(port=listen(str(endpoint), handed_over))
+    except (RuntimeError, OSError, ValueError) as error:
+        what = "socket activation" if handed_over else f"setting {setting}"
+        raise CannotListen(f"{what}: {error}") from error
 
 
 # The name server's certificates and permits: read at the start, and again when their files change.
@@ -170,11 +98,9 @@ class Security:
         """Reads the files. Raises ValueError, which names the file and says why, if one cannot be used."""
         self.tls: ListenerTls | None = settings.listener_tls(certificate_check(settings))
         """None without TLS."""
-        self.on_permits_reloaded: Callable[[], None] = lambda: None
-        """Called, in any thread, when permits were read anew."""
         self._open_calls = OpenCalls()
         path = settings.permits_file
-        self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
+        self._permits = reloaded_permits(path) if path else None
         if not settings.endpoint.is_loopback and not settings.listens_with_tls:
             what = "everybody on the network can read and change what is said here"
             _log.warning("listener_without_tls", listen=settings.listen, problem=what)
@@ -188,26 +114,24 @@ class Security:
             return None
         return Authorizer(lambda: permits.value, NamedBrokers(state).of, open_calls=self._open_calls)
 
-    async def watch(self) -> None:
-        """Looks at the files every second, in a thread: reading many permits takes a while. Runs until cancelled.
+    async def watch(self, server: EngineServer) -> None:
+        """Looks at the files every second. Runs until cancelled.
 
-        Changed permits end the open calls that they do not admit.
+        The server shows changed certificates. Changed permits end the open calls that they do not admit.
         """
         while self.tls is not None or self._permits is not None:
             await asyncio.sleep(CHECK_SECONDS)
-            before = self._generation()
-            await in_daemon_thread("watched-files", self._look)  # a disk that hangs must not keep the process
-            if self._generation() != before:
+            if await _is_read_again(self.tls):
+                server.show_certificates()
+            if await _is_read_again(self._permits):
+                server.forget_callers()
                 await self._open_calls.check_again()
 
-    def _generation(self) -> int:
-        return 0 if self._permits is None else self._permits.generation
 
-    def _permits_reloaded(self) -> None:
-        self.on_permits_reloaded()  # assigned after the start
-
-    def _look(self) -> None:
-        if self.tls is not None:
-            self.tls.refreshed()
-        if self._permits is not None:
-            self._permits.refreshed()
+async def _is_read_again(file: WatchedFile[Any] | None) -> bool:
+    """Looks at a file in a thread, as reading many permits takes a while; returns whether it has another value."""
+    if file is None:
+        return False
+    before = file.generation
+    await in_daemon_thread("watched-files", file.refreshed)  # a disk that hangs must not keep the process
+    return file.generation != before

@@ -38,8 +38,9 @@ from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
-from namesrv.grpc_api.handlers import RequestsInPieces
+from namesrv.grpc_api.handlers import RequestsInPieces, handlers_for_everybody, handlers_of_server
 from namesrv.grpc_api.internal import DiagnosticsCalls
+from namesrv.grpc_api.reflection import add_reflection
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
@@ -59,11 +60,8 @@ from namesrv.server.listener import (
     CannotListen,
     Security,
     SystemClock,
-    add_services,
-    bind,
-    listen_remoting,
+    listen_at,
     systemd_listeners,
-    tls_name,
 )
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDir
@@ -73,9 +71,9 @@ from namesrv_common.process.program import return_freed_memory
 from namesrv_common.process.shutdown import Background, in_daemon_thread, run_step
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from namesrv_common.process.tls_settings import certificates
+from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
-from namesrv_common.server.rpc_handlers import LargeRequests
 from namesrv_common.version import __version__
 
 _log = structlog.get_logger(__name__)
@@ -101,8 +99,7 @@ class NamesrvServer:
         except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         handed_over = systemd_listeners(settings)
-        port = bind(self._grpc, settings, handed_over["listen"])
-        self.endpoint = settings.endpoint._replace(port=port)
+        self.endpoint = listen_at("listen", settings.endpoint, self._grpc.listen, handed_over["listen"])
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
         self._state = state = self._empty_state(settings, clock, database)
@@ -166,9 +163,10 @@ class NamesrvServer:
             self._symptoms,
             self._remoting_counter if settings.remoting_listen else None,
             self._shares,
+            self._grpc,
         )
         try:
-            return Observability(settings, sources, self._grpc)
+            return Observability(settings, sources)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -188,7 +186,7 @@ class NamesrvServer:
             epoch=identity.epoch,
             listen=str(self.endpoint),
             engine=settings.engine,
-            tls=tls_name(settings),
+            tls="none" if not settings.listens_with_tls else "mutual" if settings.tls_client_ca else "server",
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
             remoting=self._remoting and str(self._remoting),
@@ -214,7 +212,7 @@ class NamesrvServer:
             self._notices.notify_of_order_config(),
             self._scans.run(),
             drop_expired_pins(self._pins),
-            self._security.watch(),
+            self._security.watch(self._grpc),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.notify_readers(),
             self._watch_streams.give_bookmarks(),
@@ -254,22 +252,25 @@ class NamesrvServer:
             (ADMIN_SERVICE, admin),
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
-        if settings.remoting_listen:
+        if (endpoint := settings.remoting_endpoint) is not None:
             connections = Connections(self._remoting_calls(settings, administration), self._remoting_counter)
-            self._remoting = listen_remoting(self._grpc, settings, connections, remoting_sockets)
-        self._security.on_permits_reloaded = self._grpc.forget_callers
+            listen = partial(self._grpc.serve_frames, connections, settings.remoting_tls_mode)
+            self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
+        slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
         end_of_piece = self._grpc.end_of_piece  # an engine that cuts none has large requests parsed whole
-        large = LargeRequests() if end_of_piece is None else RequestsInPieces(self._writer, reader, end_of_piece)
-        add_services(
-            self._grpc,
-            settings,
-            services,
-            self._health,
+        pieces = None if end_of_piece is None else RequestsInPieces(self._writer, reader, end_of_piece)
+        handlers = handlers_of_server(
+            slow_reader_seconds,
             observers=self._observation.observers,
             authorizer=self._authorizer,
             shares=self._shares,
-            large_requests=large,
+            parse_large=None if pieces is None else pieces.parsed,
         )
+        for of, parts in services:
+            self._grpc.add_handlers(of.full_name, handlers.of(of, parts))
+        handlers = handlers_for_everybody(slow_reader_seconds, self._shares)
+        self._grpc.add_handlers(HEALTH.full_name, handlers.of(HEALTH, (self._health,)))
+        add_reflection(self._grpc, handlers, (of.full_name for of in (*SERVICES, HEALTH)))
 
     def _remoting_calls(self, settings: NamesrvSettings, administration: Administration) -> Calls:
         gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)

@@ -17,10 +17,11 @@ from functools import partial
 from typing import NamedTuple
 
 import structlog
+from tenacity import AsyncRetrying, retry_if_exception
 
 from namesrv.core.changes import Change
 from namesrv.core.errors import Reason, Refused, not_durable, overloaded
-from namesrv.core.journal import JournalEntry, JournalQuery, entry_of, touched_names
+from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entry_of, touched_names
 from namesrv.limits import (
     MAX_JOURNAL_ENTRIES,
     MAX_WAITING_JOURNAL_CHANGES,
@@ -45,7 +46,17 @@ LONGEST_RETRY_SECONDS = 10.0
 TRIM_STEP = 1_000
 """Entries that are looked at in one step to find how many have to go."""
 
-_COLUMNS = "epoch, revision, applied_at_millis, caller, cause, comment, summary, removed_broker_count, removal_reason"
+_BEGINNING, _END = JournalPosition("", -1), JournalPosition("~", 0)
+_SEARCH = """
+SELECT epoch, revision, applied_at_millis, caller, cause, comment, summary, removed_broker_count, removal_reason
+FROM journal
+WHERE (epoch, revision) < (:before_epoch, :before_revision) AND (epoch, revision) > (:after_epoch, :after_revision)
+    AND (:topic IS NULL OR topics IS NULL OR instr(topics, char(10) || :topic || char(10)))
+    AND (:broker_name IS NULL OR brokers = '' OR instr(brokers, char(10) || :broker_name || char(10)))
+    AND (:from_millis IS NULL OR applied_at_millis >= :from_millis)
+    AND (:to_millis IS NULL OR applied_at_millis < :to_millis)
+ORDER BY epoch DESC, revision DESC LIMIT :limit
+"""
 # A batch whose writing was cancelled may be there already.
 _INSERT = "INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -140,19 +151,15 @@ class Journal:
         self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
     ) -> None:
         """Writes what waits, again and again. Runs until cancelled."""
-        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, rng=rng or random.SystemRandom())
-        failures = 0
+        again = AsyncRetrying(
+            retry=retry_if_exception(lambda error: isinstance(error, Refused) and error.reason == Reason.NOT_DURABLE),
+            wait=Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, rng=rng or random.SystemRandom()),
+            sleep=sleep,
+        )
         while True:
             await self._has_waiting.wait()
             await sleep(GATHER_SECONDS)
-            try:
-                await self._write_batch()
-                failures = 0
-            except Refused as error:
-                if error.reason != Reason.NOT_DURABLE:
-                    raise
-                failures += 1
-                await sleep(backoff.after(failures))
+            await again(self._write_batch)
 
     async def write_last(self) -> None:
         """Writes all that waits. There must be no more changes, nor keep_writing. Raises NOT_DURABLE."""
@@ -263,28 +270,7 @@ def _trimmed(connection: sqlite3.Connection, size: _Size, max_entries: int, max_
 
 
 def _found(query: JournalQuery, connection: sqlite3.Connection) -> list[JournalEntry]:
-    conditions: list[str] = []
-    values: list[str | int] = []
-
-    def only(condition: str, *of: str | int) -> None:
-        conditions.append(condition)
-        values.extend(of)
-
-    if query.before is not None:
-        only("(epoch, revision) < (?, ?)", *query.before)
-    if query.after is not None:
-        only("(epoch, revision) > (?, ?)", *query.after)
-    if query.topic is not None:
-        only("(topics IS NULL OR instr(topics, ?))", f"\n{query.topic}\n")
-    if query.broker_name is not None:
-        only("(brokers = '' OR instr(brokers, ?))", f"\n{query.broker_name}\n")
-    if query.from_millis is not None:
-        only("applied_at_millis >= ?", query.from_millis)
-    if query.to_millis is not None:
-        only("applied_at_millis < ?", query.to_millis)
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    found = connection.execute(
-        f"SELECT {_COLUMNS} FROM journal {where} ORDER BY epoch DESC, revision DESC LIMIT ?",  # noqa: S608 - ours only
-        (*values, query.limit),
-    )
-    return [JournalEntry(*row) for row in found]
+    values = query._asdict()
+    values["before_epoch"], values["before_revision"] = query.before or _END
+    values["after_epoch"], values["after_revision"] = query.after or _BEGINNING
+    return [JournalEntry(*row) for row in connection.execute(_SEARCH, values)]

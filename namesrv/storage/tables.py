@@ -5,6 +5,7 @@ A row is a key and a value, both texts. Keys of several parts and values with fi
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.data_dir import DataDirError
@@ -63,25 +64,29 @@ def _kv_content(rows: Mapping[str, str]) -> KvConfigTable:
     return KvConfigTable.of(namespaces)
 
 
+_PARTS = TypeAdapter(list[str], config=ConfigDict(strict=True))
+
+
 def _parts(key: str) -> list[str]:
     """The parts of a key. Raises BrokenRows."""
     try:
-        parts = json.loads(key)
-    except (ValueError, RecursionError) as error:
-        raise BrokenRows(f"the key {key[:_KEY_SHOWN]!r} is not JSON") from error
-    if not (isinstance(parts, list) and all(isinstance(part, str) and _is_whole(part) for part in parts)):
-        raise BrokenRows(f"the key {key[:_KEY_SHOWN]!r} is not a list of texts")
-    return parts
+        return _PARTS.validate_json(key)
+    except ValidationError as error:
+        problem = "JSON" if _is_no_json(error) else "a list of texts"
+        raise BrokenRows(f"the key {key[:_KEY_SHOWN]!r} is not {problem}") from error
 
 
-def _is_whole(text: str) -> bool:
-    """Whether a text has no halves of characters, which JSON can hold but UTF-8 cannot."""
-    return text.encode(errors="replace").decode() == text
+def _is_no_json(error: ValidationError) -> bool:
+    return error.errors()[0]["type"] == "json_invalid"
 
 
 KV_CONFIG = DurableTable("kv_config", _kv_rows, _kv_content)
 
-_CONFIG_TABLE = "configTable"
+
+class _RocketMQFile(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    configTable: dict[str, dict[str, str]]  # noqa: N815 - RocketMQ's name
 
 
 def read_rocketmq_kv_config(file: Path) -> KvConfigTable | None:
@@ -91,21 +96,15 @@ def read_rocketmq_kv_config(file: Path) -> KvConfigTable | None:
         DataDirError: It cannot be read, or is something else.
     """
     try:
-        content = json.loads(read_at_most(file, MAX_KV_CONFIG_FILE_BYTES))
-        namespaces = content.get(_CONFIG_TABLE) if isinstance(content, dict) else None
-        if not isinstance(namespaces, dict) or not all(_is_namespace(entries) for entries in namespaces.values()):
-            raise DataDirError(f"{file} does not hold a {_CONFIG_TABLE} of texts; correct it, or move it away")
-        return KvConfigTable.of(namespaces)
+        content = read_at_most(file, MAX_KV_CONFIG_FILE_BYTES).removeprefix(codecs.BOM_UTF8)
+        return KvConfigTable.of(_RocketMQFile.model_validate_json(content).configTable)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise DataDirError.of(file, error) from error
-    except (ValueError, RecursionError) as error:  # also a text that cannot be encoded in UTF-8
-        raise DataDirError(f"{file} is not JSON in UTF-8; correct it, or move it away") from error
-
-
-def _is_namespace(entries: object) -> bool:
-    return isinstance(entries, dict) and all(isinstance(value, str) for value in entries.values())
+    except ValidationError as error:
+        problem = "is not JSON in UTF-8" if _is_no_json(error) else "does not hold a configTable of texts"
+        raise DataDirError(f"{file} {problem}; correct it, or move it away") from error
 
 
 # The settings that operators changed over the wire, as texts.

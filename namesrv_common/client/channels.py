@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -27,9 +27,21 @@ from namesrv_common.tls.certificates import (
 
 # Connections that are renewed when their credentials change, which gRPC's own cannot do.
 
-Token = Callable[[], str | None]
-"""The bearer token to send; None sends none. With gRPC's call credentials, the close of a connection may wait forever
-and hold the interpreter's lock (https://github.com/grpc/grpc/pull/42247)."""
+Options = Sequence[tuple[str, int | str]]
+
+
+class Security(Protocol):
+    """What a client shows, and what it checks servers with. Thread-safe."""
+
+    @property
+    def options(self) -> Options:
+        """Options that a connection needs besides the credentials."""
+
+    def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
+        """How often the credentials have changed, looked up in microseconds, and the credentials in force."""
+
+    def token(self) -> str | None:
+        """The bearer token to send; None sends none."""
 
 
 class RenewedChannel:
@@ -39,16 +51,14 @@ class RenewedChannel:
     the last call on it has ended, because nothing else refers to it.
     """
 
-    def __init__(
-        self, connect: Callable[[], tuple[int, Any]], generation: Callable[[], int], token: Token = lambda: None
-    ) -> None:
-        """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
+    def __init__(self, connect: Callable[[grpc.ChannelCredentials], Any], security: Security) -> None:
+        """Connects for the first time. Takes how a connection with some credentials is made."""
         self._connect = connect
-        self._generation_in_force = generation
-        self._token = token
+        self._security = security
         self._lock = threading.Lock()
         self._closed = False
-        self._generation, self._channel = connect()
+        self._generation, credentials = security.credentials()
+        self._channel = connect(credentials)
 
     def close(self, *grace: float | None) -> Any:
         """Closes the connection in force and ends its calls. Await it with asyncio."""
@@ -63,10 +73,11 @@ class RenewedChannel:
         self.close()
 
     def _in_force(self) -> Any:
-        generation = self._generation_in_force()
+        generation, credentials = self._security.credentials()
         with self._lock:
-            if generation != self._generation and not self._closed:
-                self._generation, self._channel = self._connect()
+            if generation > self._generation and not self._closed:
+                self._channel = self._connect(credentials)
+                self._generation = generation
             return self._channel
 
     def _calls(self, kind: str, *args: Any, **options: Any) -> Callable[..., Any]:
@@ -74,7 +85,9 @@ class RenewedChannel:
         options.pop("_registered_method", None)
 
         def call(*sent: Any, **given: Any) -> Any:
-            if token := self._token():
+            # With gRPC's call credentials, the close of a connection may wait forever and hold the interpreter's lock
+            # (https://github.com/grpc/grpc/pull/42247).
+            if token := self._security.token():
                 given["metadata"] = (*(given.get("metadata") or ()), ("authorization", f"Bearer {token}"))
             return getattr(self._in_force(), kind)(*args, **options)(*sent, **given)
 
@@ -86,8 +99,6 @@ class RenewedChannel:
 
 
 # Connections of all clients to gRPC servers, with or without TLS.
-
-Options = Sequence[tuple[str, int | str]]
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Largest message that is accepted of a server, unpacked, unless the connection's own options say otherwise. A hostile
@@ -176,30 +187,9 @@ class ClientFiles:
         if (self.certificate is None) != (self.key is None):
             raise CertificateError("a certificate needs its key, and a key its certificate")
 
-    @classmethod
-    def of(
-        cls,
-        authorities: Path | None,
-        certificate: Path | None = None,
-        key: Path | None = None,
-        token: Path | None = None,
-        server_name: str | None = None,
-    ) -> ClientFiles | None:
-        """The files that some settings name; None, which means no TLS, if all settings are left out.
 
-        Raises:
-            CertificateError: Files are there, but not the authorities to check servers with: a token would travel
-                readable.
-        """
-        if authorities is not None:
-            return cls(authorities, certificate, key, token, server_name)
-        if certificate or key or token or server_name:
-            raise CertificateError("a certificate, key, token or server name is for TLS: that needs tls_ca, too")
-        return None
-
-
-class ClientSecurity:
-    """Credentials of a client, for any number of connections. Thread-safe.
+class ClientSecurity(Security):
+    """Credentials of a client, from files, for any number of connections.
 
     Files that cannot be used change nothing, which one log line says; files on a disk that hangs change nothing either.
     """
@@ -218,7 +208,6 @@ class ClientSecurity:
 
     @property
     def options(self) -> Options:
-        """Options that a connection needs besides the credentials."""
         name = self.files.server_name
         return () if name is None else (("grpc.ssl_target_name_override", name),)
 
@@ -229,17 +218,13 @@ class ClientSecurity:
         return None if pair is None else pair.validity
 
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
-        """The credentials as the files are now, and how often they have changed."""
+        """The credentials as the files are now."""
         generation, (credentials, _) = self._credentials.refreshed_within(LOOK_SECONDS)
         return generation, credentials
 
     def token(self) -> str | None:
-        """The token as its file is now; None if none is sent."""
+        """The token as its file is now."""
         return None if self._token is None else self._token.refreshed_within(LOOK_SECONDS)[1]
-
-    def generation(self) -> int:
-        """How often the credentials have changed, looked up in microseconds."""
-        return self._credentials.refreshed_within(LOOK_SECONDS)[0]
 
     def _load(self) -> tuple[grpc.ChannelCredentials, KeyPair | None]:
         files = self.files
@@ -256,43 +241,35 @@ class ClientSecurity:
         _log.error("new certificates or a new token cannot be used, those read before stay: %s", error)
 
 
-def with_common(options: Options) -> Options:
-    """Adds the options that every connection has; the given ones win."""
-    given = {name for name, _ in options}
-    return (*options, *(option for option in _COMMON if option[0] not in given))
-
-
-def open_channel(
-    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
-) -> grpc.Channel:
+def open_channel(endpoint: Endpoint | str, options: Options = (), security: Security | None = None) -> grpc.Channel:
     """A connection to a server, made at the first call; without security, or over TLS with certificates as they are."""
     return cast("grpc.Channel", _open(grpc, endpoint, options, security))
 
 
 def open_aio_channel(
-    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
+    endpoint: Endpoint | str, options: Options = (), security: Security | None = None
 ) -> grpc.aio.Channel:
     """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
     return cast("grpc.aio.Channel", _open(grpc.aio, endpoint, options, security))
 
 
-def _open(api: Any, endpoint: Endpoint | str, options: Options, security: ClientSecurity | None) -> Any:
-    target, options = str(endpoint), with_common(options)
+def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Security | None) -> Any:
+    target, given = str(endpoint), {name for name, _ in options}
+    options = (*options, *(option for option in _COMMON if option[0] not in given))
     if security is None:
         return api.insecure_channel(target, options=options)
 
-    def connect() -> tuple[int, Any]:
-        generation, credentials = security.credentials()
-        return generation, api.secure_channel(target, credentials, options=(*options, *security.options))
+    def connect(credentials: grpc.ChannelCredentials) -> Any:
+        return api.secure_channel(target, credentials, options=(*options, *security.options))
 
-    return RenewedChannel(connect, security.generation, security.token)
+    return RenewedChannel(connect, security)
 
 
 # A health check of a gRPC server, as a container's HEALTHCHECK runs it.
 
 
 def check_health(
-    endpoint: Endpoint, service: str, timeout_seconds: float, security: ClientSecurity | None = None
+    endpoint: Endpoint, service: str, timeout_seconds: float, security: Security | None = None
 ) -> str | None:
     """Asks ``grpc.health.v1`` once. An empty service is the whole server.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -12,17 +11,13 @@ from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
-from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_channel, with_common
+from namesrv_common.client.channels import ConnectionSettings, Security, open_channel
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, FailedCall, RichError
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
-SentT = TypeVar("SentT")
-SentT_contra = TypeVar("SentT_contra", contravariant=True)
-ReceivedT = TypeVar("ReceivedT", bound=Message)
-
 
 PLAIN = ConnectionSettings()
 """For a call now and then: all is left to gRPC."""
@@ -47,28 +42,9 @@ def check_count(endpoint: Endpoint, what: str, count: int, limit: int) -> None:
         raise _too_much(endpoint, f"{count:,} {what} so far, over the limit of {limit:,}")
 
 
-@contextmanager
-def _bounds(endpoint: Endpoint) -> Iterator[None]:
-    try:
-        yield
-    except ResponseTooLarge as error:
-        raise _too_much(endpoint, str(error)) from error
-
-
 def _too_much(endpoint: Endpoint, problem: str) -> CallError:
     # The code of a server that breaks the contract: another one is asked.
     return CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, f"sends too much: {problem}"))
-
-
-Metadata = tuple[tuple[str, str], ...]
-
-
-class Streaming(Protocol[SentT_contra, ReceivedT]):
-    """A call of a stub that answers with a stream."""
-
-    def __call__(
-        self, sent: SentT_contra, /, *, timeout: float | None, metadata: Metadata
-    ) -> grpc.CallIterator[ReceivedT]: ...
 
 
 class Client:
@@ -78,31 +54,24 @@ class Client:
         self,
         endpoint: Endpoint,
         timeout_seconds: float,
-        security: ClientSecurity | None = None,
+        security: Security | None = None,
         *,
         settings: ConnectionSettings = PLAIN,
-        credentials: grpc.ChannelCredentials | None = None,
-        metadata: Metadata = (),
     ) -> None:
         """Connects at the first call.
 
         Args:
             timeout_seconds: Time for one call with one answer.
-            security: Certificates and authorities, from files that are read again. None means no TLS.
-            credentials: Instead of security: what to show and check, where there are no files.
+            security: Certificates, authorities and token. None means no TLS.
         """
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
-        self._metadata = metadata
-        if credentials is None:
-            self._connection = open_channel(endpoint, settings.options, security)
-        else:
-            self._connection = grpc.secure_channel(str(endpoint), credentials, with_common(settings.options))
-        self.channel = cast("grpc.Channel", _Calls(self._connection, endpoint, timeout_seconds, metadata))
-        """For stubs, whose calls with one answer get the client's timeout and metadata."""
+        self._connection = open_channel(endpoint, settings.options, security)
+        self.channel = cast("grpc.Channel", _Calls(self._connection, endpoint, timeout_seconds))
+        """For stubs, whose calls with one answer get the client's timeout."""
 
     def stream(
-        self, method: Streaming[SentT, ResponseT], sent: SentT, timeout_seconds: float | None
+        self, method: Callable[..., grpc.CallIterator[ResponseT]], sent: object, timeout_seconds: float | None
     ) -> Generator[ResponseT, None, None]:
         """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
 
@@ -110,13 +79,12 @@ class Client:
             sent: The request, or an iterator of requests.
             timeout_seconds: Time for the whole stream. None means no limit.
         """
-        call = method(sent, timeout=timeout_seconds, metadata=self._metadata)
+        call = method(sent, timeout=timeout_seconds)
         budget = None if timeout_seconds is None else ResponseBudget(_name_of(sent), STREAM_LIMITS)
         try:
             for answer in call:
                 if budget is not None:
-                    with _bounds(self.endpoint):
-                        budget.take(answer.ByteSize(), rows_in(answer))
+                    self._count(answer, budget)
                 yield answer
         except grpc.RpcError as error:
             raise _failure(self.endpoint, error) from error
@@ -133,12 +101,17 @@ class Client:
             answer = method(request)
             count += 1
             check_count(self.endpoint, f"pages of {name}", count, MAX_PAGES)
-            with _bounds(self.endpoint):
-                budget.take(answer.ByteSize(), rows_in(answer))
+            self._count(answer, budget)
             yield answer
             asked.page_token = cast("Any", answer).next_page_token
             if not asked.page_token:
                 return
+
+    def _count(self, answer: Message, budget: ResponseBudget) -> None:
+        try:
+            budget.take(answer.ByteSize(), rows_in(answer))
+        except ResponseTooLarge as error:
+            raise _too_much(self.endpoint, str(error)) from error
 
     def close(self) -> None:
         self._connection.close()
@@ -166,20 +139,19 @@ class _Calls:
     An interceptor of gRPC would register each call anew, which ends the process after the channel is closed.
     """
 
-    def __init__(self, channel: grpc.Channel, endpoint: Endpoint, timeout_seconds: float, metadata: Metadata) -> None:
+    def __init__(self, channel: grpc.Channel, endpoint: Endpoint, timeout_seconds: float) -> None:
         self.unary_stream = channel.unary_stream
         self.stream_stream = channel.stream_stream
         self._channel = channel
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
-        self._metadata = metadata
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Callable[[Message], Message]:
         call = self._channel.unary_unary(*args, **kwargs)
 
         def answer(request: Message) -> Message:
             try:
-                return cast("Message", call(request, timeout=self._timeout_seconds, metadata=self._metadata))
+                return cast("Message", call(request, timeout=self._timeout_seconds))
             except grpc.RpcError as error:
                 raise _failure(self._endpoint, error) from error
 

@@ -26,36 +26,35 @@ class ResponseLimits:
     """Time from the first message to the last; infinite where the call has a deadline."""
 
 
+@dataclass(slots=True)
 class ResponseBudget:
     """What one answer of several messages may still bring. The reader of the answer owns it."""
 
-    def __init__(self, what: str, limits: ResponseLimits, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Starts empty. ``what`` names the answer in the error: "a snapshot"."""
-        self._what = what
-        self._limits = limits
-        self._monotonic = monotonic
-        self._began: float | None = None
-        self.bytes = 0
-        """Bytes that have come."""
-        self.rows = 0
-        """Rows that have come."""
+    what: str
+    """The name of the answer in the error: "a snapshot"."""
+    limits: ResponseLimits
+    monotonic: Callable[[], float] = time.monotonic
+    bytes: int = 0
+    """Bytes that have come."""
+    rows: int = 0
+    """Rows that have come."""
+    _began: float | None = None
 
     def take(self, encoded_bytes: int, rows: int = 0) -> None:
         """Counts a message. Raises ResponseTooLarge if the answer is over a limit now."""
-        now = self._monotonic()
+        now = self.monotonic()
         if self._began is None:
             self._began = now
         self.bytes += encoded_bytes
         self.rows += rows
-        limits = self._limits
         counted = (
-            ("bytes", self.bytes, limits.bytes),
-            ("rows", self.rows, limits.rows),
-            ("seconds", now - self._began, limits.seconds),
+            ("bytes", self.bytes, self.limits.bytes),
+            ("rows", self.rows, self.limits.rows),
+            ("seconds", now - self._began, self.limits.seconds),
         )
         for unit, value, limit in counted:
             if value > limit:
-                raise ResponseTooLarge(f"{self._what} has {value:,.0f} {unit} so far, over the limit of {limit:,.0f}")
+                raise ResponseTooLarge(f"{self.what} has {value:,.0f} {unit} so far, over the limit of {limit:,.0f}")
 
     def begin_anew(self) -> None:
         """Forgets what has come, because nothing of it is held: the next message is the first one again."""

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
@@ -160,41 +161,29 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
 class RateLimitedLog:
     """Logs one event, in a flood only now and then. The next line has the suppressed number. Thread-safe."""
 
-    def __init__(
-        self,
-        event: str,
-        seconds: float,
-        monotonic: Callable[[], float] = time.monotonic,
-        *,
-        burst: int = 1,
-        level: int = logging.WARNING,
-    ) -> None:
-        """Has logged nothing yet.
-
-        Args:
-            seconds: Time for which a line stands.
-            burst: Lines that may be logged at once after a silence of as many times ``seconds``.
-            level: Of the lines, as ``logging`` counts levels.
-        """
-        self._event = event
-        self._level = level
-        self._seconds = seconds
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._ahead = seconds * (burst - 1)
-        """How far lines may be told ahead of their time."""
-        self._next_at = float("-inf")
-        self._not_told = 0
+    event: str
+    seconds: float
+    """Time for which a line stands."""
+    monotonic: Callable[[], float] = time.monotonic
+    _: KW_ONLY
+    burst: int = 1
+    """Lines that may be logged at once after a silence of as many times ``seconds``."""
+    level: int = logging.WARNING
+    """Of the lines, as ``logging`` counts levels."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _next_at: float = field(default=float("-inf"), init=False)
+    _not_told: int = field(default=0, init=False)
 
     def log(self, **fields: Any) -> None:
-        now = self._monotonic()
+        now = self.monotonic()
         with self._lock:
-            if now < self._next_at - self._ahead:
+            if now < self._next_at - self.seconds * (self.burst - 1):
                 self._not_told += 1
                 return
             not_told, self._not_told = self._not_told, 0
-            self._next_at = max(self._next_at, now) + self._seconds
-        _log.log(self._level, self._event, **fields, not_told=not_told)
+            self._next_at = max(self._next_at, now) + self.seconds
+        _log.log(self.level, self.event, **fields, not_told=not_told)

@@ -12,11 +12,11 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Concatenate, NoReturn, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -92,43 +92,32 @@ class ProgramSettings(BaseSettings):
 SettingsT = TypeVar("SettingsT", bound=ProgramSettings)
 
 
-def add_command(
-    app: typer.Typer,
-    name: str,
-    settings: type[SettingsT],
-    run: Callable[Concatenate[SettingsT, ...], None],
-    options: Sequence[inspect.Parameter] = (),
-) -> None:
+def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Callable[[SettingsT], None]) -> None:
     """Adds a command whose flags are the fields of a settings class, and ``--config`` and ``--print-config``.
 
     Args:
         settings: The settings class; a field ``data_dir`` becomes the flag ``--data-dir``.
-        run: The command's function. Its docstring is the help text. It gets the settings, and the options by name.
-        options: Further options, which are no settings.
+        run: The command's function. Its docstring is the help text.
     """
 
-    def command(**values: Any) -> None:
-        config_file, print_config = values.pop("config"), values.pop("print_config")
-        given = {option.name: values.pop(option.name) for option in options}
+    def command(*, config: Path | None, print_config: bool, **values: Any) -> None:
         flags = {key: value for key, value in values.items() if value not in (None, [], ())}
-        if _log_format(settings, config_file, flags) == "json":
+        if _log_format(settings, config, flags) == "json":
             write_json_lines()
-        loaded = _load_or_exit(settings, config_file, flags)
+        loaded = _load_or_exit(settings, config, flags)
         for problem in unknown_variables(settings, os.environ):
             report(_program_of(settings), f"warning: {problem}", "variable_ignored", "warning")
         if print_config:
             typer.echo(loaded.as_toml(), nl=False)
         else:
-            run(loaded, **given)
+            run(loaded)
 
-    parameters = [*options, *(_parameter(key, field) for key, field in settings.model_fields.items())]
     help_config = f"TOML file with any of these settings; variables {settings.model_config['env_prefix']}… win over it."
-    config = Annotated[Path | None, typer.Option("--config", help=help_config)]
     help_print = "Print what flags, variables and the file come to, without what was changed over the wire, and exit."
-    print_config = Annotated[bool, typer.Option("--print-config", help=help_print)]
-    parameters += [
-        inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config),
-        inspect.Parameter("print_config", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=print_config),
+    parameters = [
+        *(_parameter(key, field) for key, field in settings.model_fields.items()),
+        _option("config", Annotated[Path | None, typer.Option("--config", help=help_config)]),
+        _option("print_config", Annotated[bool, typer.Option("--print-config", help=help_print)], default=False),
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -224,8 +213,12 @@ def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
     elif field.annotation == list[str]:
         kind = list[str] | None
     metavar = "INTEGER" if field.annotation is int else None
-    annotation: Any = Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, metavar=metavar)]
-    return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    option = typer.Option(flag, help=help_text, rich_help_panel=panel, metavar=metavar)
+    return _option(key, Annotated[kind, option])
+
+
+def _option(name: str, annotation: Any, *, default: bool | None = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _shown(value: object) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -17,8 +17,6 @@ _log = structlog.get_logger(__name__)
 
 STEP_SECONDS = 5.0
 """Deadline of a step that has none of its own, well above what it takes."""
-
-Sleep = Callable[[float], Awaitable[None]]
 
 
 # Threads for calls that may hang, such as a disk's: the process ends without waiting for them.
@@ -87,31 +85,14 @@ class DaemonExecutor(Executor):
 # Steps of a shutdown. A step that fails or hangs is logged, and the next one runs.
 
 
-async def run_step(
-    name: str, step: Awaitable[object], seconds: float = STEP_SECONDS, sleep: Sleep = asyncio.sleep
-) -> None:
-    """Runs a step of a shutdown, and cancels it at its deadline. Raises nothing that the step raises."""
+async def run_step(name: str, step: Awaitable[Any], seconds: float = STEP_SECONDS) -> None:
+    """Runs a step, and cancels it at its deadline. Raises nothing that the step raises."""
     work = asyncio.ensure_future(step)
     try:
-        if await _have_ended({work}, seconds, sleep):
-            _log_failure(name, work)
-        else:
-            _log_timeout(name, seconds)
+        await asyncio.wait({work}, timeout=seconds)
+        _log_end(name, work, seconds)
     finally:
         work.cancel()  # is not awaited: a step may ignore it
-
-
-async def _have_ended(works: set[asyncio.Future[Any]], seconds: float, sleep: Sleep) -> bool:
-    ends = asyncio.ensure_future(asyncio.wait(works)) if works else None
-    deadline = asyncio.ensure_future(sleep(seconds))
-    try:
-        if ends is not None:
-            await asyncio.wait({ends, deadline}, return_when=asyncio.FIRST_COMPLETED)
-        return all(work.done() for work in works)
-    finally:
-        deadline.cancel()
-        if ends is not None:
-            ends.cancel()
 
 
 async def in_daemon_thread(name: str, call: Callable[[], object]) -> None:
@@ -125,28 +106,20 @@ async def in_daemon_thread(name: str, call: Callable[[], object]) -> None:
 
 def run_blocking_step(name: str, step: Callable[[], object], seconds: float = STEP_SECONDS) -> None:
     """Runs a step in a daemon thread, and leaves it behind at its deadline. Raises nothing that the step raises."""
-    work = threading.Thread(target=_logging_failure, args=(name, step), name=f"stop-{name}", daemon=True)
-    work.start()
-    work.join(seconds)
-    if work.is_alive():
-        _log_timeout(name, seconds)
+    executor = DaemonExecutor(1, f"stop-{name}")
+    work = executor.submit(step)
+    executor.shutdown(wait=False)
+    wait({work}, seconds)
+    _log_end(name, work, seconds)
 
 
-def _logging_failure(name: str, step: Callable[[], object]) -> None:
-    try:
-        step()
-    except Exception:  # noqa: BLE001 - the next steps must run
-        _log.exception("shutdown_step_failed", step=name)
-
-
-def _log_failure(name: str, work: asyncio.Future[Any]) -> None:
+def _log_end(name: str, work: asyncio.Future[Any] | Future[Any], seconds: float) -> None:
+    if not work.done():
+        _log.error("shutdown_step_timed_out", step=name, seconds=seconds)
+        return
     error = asyncio.CancelledError() if work.cancelled() else work.exception()
     if error is not None:
         _log.error("shutdown_step_failed", step=name, exc_info=error)
-
-
-def _log_timeout(name: str, seconds: float) -> None:
-    _log.error("shutdown_step_timed_out", step=name, seconds=seconds)
 
 
 # Background work of a program with an event loop.
@@ -167,10 +140,10 @@ class Background:
         task.add_done_callback(self._on_end)
         return task
 
-    async def run_until(self, stop: asyncio.Event, sleep: Sleep = asyncio.sleep) -> None:
+    async def run_until(self, stop: asyncio.Event, end_seconds: float = STEP_SECONDS) -> None:
         """Waits until the event is set or a task fails, and cancels all tasks. Raises a group of their failures.
 
-        Tasks that do not end within ``STEP_SECONDS`` are logged and left behind.
+        Tasks that do not end within ``end_seconds`` are logged and left behind.
         """
         ends = {asyncio.ensure_future(event.wait()) for event in (stop, self._has_failed)}
         try:
@@ -179,10 +152,11 @@ class Background:
             tasks = set(self._tasks)
             for task in (*ends, *tasks):
                 task.cancel()
-            await _have_ended(set(tasks), STEP_SECONDS, sleep)
+            if tasks:
+                await asyncio.wait(tasks, timeout=end_seconds)
             for task in tasks:
                 if not task.done():
-                    _log_timeout(str(task.get_coro()), STEP_SECONDS)
+                    _log_end(str(task.get_coro()), task, end_seconds)
         if self._failures:
             raise BaseExceptionGroup("background work failed", self._failures)
 

@@ -1,4 +1,4 @@
-"""Sockets that systemd hands to a service, states that it reports, and its reload: sd_listen_fds(3), sd_notify(3)."""
+"""Sockets to listen with, bound here or by systemd, and states that systemd is told: sd_listen_fds(3), sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,25 @@ WATCHDOG_MESSAGES = 4
 """Messages within the time after which systemd takes a service for stalled: one that comes late does no harm."""
 
 _log = structlog.get_logger(__name__)
+
+
+def bound_socket(listen: Endpoint) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        OSError: The port is in use, or the address is not this machine's; the text says which.
+    """
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    try:
+        return socket.create_server(listen, family=family)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        raise OSError(f"cannot listen on {listen}: {reason}") from error
+
+
+def check_bindable(listen: Endpoint) -> None:
+    """Binds once without gRPC, whose engines write lines of their own and do not say what is wrong. Raises OSError."""
+    bound_socket(listen).close()
 
 
 def listeners_handed_over(
@@ -45,13 +64,12 @@ def listeners_handed_over(
     if not (count_text.isascii() and count_text.isdigit()):
         raise ValueError(f"LISTEN_FDS is {count_text!r:.40}, not the number of sockets that are handed over")
     names = names_text.split(":") if names_text else []
-    meant = {setting: _addresses(setting, listen) for setting, listen in listens.items()}
     sockets: list[socket.socket] = []
     try:
         for index in range(int(count_text)):
             name = names[index] if index < len(names) else "unknown"
             sockets.append(_listener(first + index, name))
-            taken[_setting_of(sockets[-1], name, listens, meant)].append(sockets[-1])
+            taken[_setting_of(sockets[-1], name, listens)].append(sockets[-1])
     except ValueError:
         for one in sockets:
             one.close()
@@ -113,16 +131,14 @@ def _listener(number: int, name: str) -> socket.socket:
     return one
 
 
-def _setting_of(
-    one: socket.socket, name: str, listens: Mapping[str, Endpoint], meant: Mapping[str, set[tuple[str, int]]]
-) -> str:
+def _setting_of(one: socket.socket, name: str, listens: Mapping[str, Endpoint]) -> str:
     """Returns the setting that has the address of a socket. Raises ValueError."""
     settings = " and ".join(f"{setting} is {listen}" for setting, listen in listens.items())
     if one.family not in {socket.AF_INET, socket.AF_INET6}:
         raise ValueError(f"{name} is not of TCP, but {settings}: write such an address after ListenStream=")
     host, port = one.getsockname()[:2]
     for setting, listen in listens.items():
-        if (host, port if listen.port else 0) in meant[setting]:
+        if (host, port if listen.port else 0) in _addresses(setting, listen):
             return setting
     raise ValueError(f"{name} listens at {Endpoint(host, port)}, but {settings}")
 

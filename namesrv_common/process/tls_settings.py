@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.tls.certificates import Validity
-from namesrv_common.tls.listener_tls import CertificateCheck, ListenerFiles, ListenerTls
+from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
 
 
 class _KeyPairSettings(BaseModel):
@@ -51,7 +51,7 @@ class ListenerSecuritySettings(_KeyPairSettings):
         """Reads the files of the listener; None without TLS. Raises CertificateError."""
         if self.tls_cert is None or self.tls_key is None:
             return None
-        return ListenerTls(ListenerFiles(self.tls_cert, self.tls_key, self.tls_client_ca), check=check)
+        return ListenerTls(self.tls_cert, self.tls_key, self.tls_client_ca, check=check)
 
 
 class ClientSecuritySettings(_KeyPairSettings):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import grpc
 from grpc_health.v1 import health_pb2 as pb
 
-from namesrv_common.server.rpc_handlers import CallHandlers, Context, Gate
+from namesrv_common.server.rpc_handlers import Context, Gate
 from namesrv_common.server.shares import Sharer, Shares, sharer_at
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
@@ -44,9 +44,6 @@ class HealthService:
         self._is_shutting_down = True
         self._statuses = dict.fromkeys(self._statuses, _Answer.NOT_SERVING)
         self._wake()
-
-    def add_to(self, server: grpc.aio.Server, handlers: CallHandlers) -> None:
-        handlers.add_service(server, SERVICE, (self,))
 
     # The calls, by their names in the wire contract.
 

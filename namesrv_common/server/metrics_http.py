@@ -18,7 +18,7 @@ from prometheus_client.exposition import choose_encoder
 
 from namesrv_common.endpoints import Endpoint, owner_of
 from namesrv_common.printable import how_to_install
-from namesrv_common.server.grpcio_server import bound_socket
+from namesrv_common.process.systemd import bound_socket
 from namesrv_common.server.loop_thread import LoopThread
 from namesrv_common.version import __version__
 
@@ -254,11 +254,10 @@ def open_telemetry(service: str, environ: Mapping[str, str], *, traces_follow_ca
         return None
     try:
         tracing = import_module("namesrv_common.server.tracing")
+        telemetry: Telemetry = tracing.Telemetry(service, __version__, traces_follow_callers=traces_follow_callers)
     except ModuleNotFoundError as error:
         problem = f"variables OTEL_... ask for an export, and {error.name} is missing; {how_to_install(OTEL_EXTRA)}"
         raise ValueError(problem) from error
-    try:
-        telemetry: Telemetry = tracing.Telemetry(service, __version__, traces_follow_callers=traces_follow_callers)
     except ValueError as error:
         raise ValueError(f"a variable OTEL_... cannot be used: {error}") from error
     return telemetry

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,9 +41,19 @@ class OpenCalls:
         """The call has ended, or was removed before."""
         self._open.pop(call, None)
 
-    def while_allowed(self, check: Callable[[], None]) -> WhileAllowed:
+    @contextmanager
+    def while_allowed(self, check: Callable[[], None]) -> Iterator[None]:
         """A context in which the current task is ended with Refused once its check fails."""
-        return WhileAllowed(self, check)
+        task = asyncio.current_task()
+        assert task is not None, "only a task can be ended"
+        call, cancels = _TaskCall(check, task), task.cancelling()
+        self.add(call)
+        try:
+            yield
+        finally:
+            self.remove(call)
+            if call.refusal is not None and task.uncancel() <= cancels:  # else the caller has left, too
+                raise call.refusal from None
 
     async def check_again(self) -> None:
         """Checks every open call, and ends those that are refused now, a few at a time."""
@@ -62,32 +73,12 @@ class OpenCalls:
 
 
 @dataclass(slots=True, eq=False)
-class WhileAllowed:
-    """The context of one call that a task answers. Leaving it raises the error that ended the call, if one did."""
-
-    calls: OpenCalls
+class _TaskCall:
     check: Callable[[], None]
-    _task: asyncio.Task[object] | None = None
-    _cancels: int = 0
-    """How often others had cancelled the task before."""
-    _refusal: Refused | None = None
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        assert self._task is not None, "only a task can be ended"
-        self._cancels = self._task.cancelling()
-        self.calls.add(self)
+    task: asyncio.Task[object]
+    refusal: Refused | None = None
 
     def end(self, refusal: Refused) -> None:
         """Cancels what the task does. The task continues at the end of the context."""
-        assert self._task is not None, "it has been entered"
-        self._refusal = refusal
-        self._task.cancel()
-
-    def __exit__(self, *_: object) -> None:
-        self.calls.remove(self)
-        if self._refusal is None:
-            return
-        assert self._task is not None, "it has been entered"
-        if self._task.uncancel() <= self._cancels:  # else the caller has left, too
-            raise self._refusal from None
+        self.refusal = refusal
+        self.task.cancel()

@@ -196,28 +196,22 @@ class Call(Protocol):
 
 
 def of_token(call: Call, permits: Permits) -> Principal | None:
-    """The principal of a call's token; None if the call carries none. Raises NOT_AUTHENTICATED if it is no good."""
+    """The principal of a call's bearer token; None if the call carries none. Raises NOT_AUTHENTICATED if it is no good.
+
+    The scheme is case-insensitive, and exactly one space follows it. The token is the rest, white space included.
+    """
     values = [value for key, value in call.invocation_metadata() or () if key == "authorization"]
     if not values:
         return None
     if len(values) > 1:
         raise not_authenticated("there is more than one authorization in the metadata; send one")
-    token = bearer_token(str(values[0]))
-    if token is None:
+    scheme, _, token = str(values[0]).partition(" ")
+    if scheme.lower() != "bearer":
         raise not_authenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
     principal = permits.of_token(token)
     if principal is None:
         raise not_authenticated("the bearer token is not one of the permits")
     return principal
-
-
-def bearer_token(authorization: str) -> str | None:
-    """Returns the token in the value of ``authorization``, or None if the scheme is not Bearer.
-
-    The scheme is case-insensitive, and exactly one space follows it. The token is the rest, white space included.
-    """
-    scheme, _, token = authorization.partition(" ")
-    return token if scheme.lower() == "bearer" else None
 
 
 def of_certificate(names: Sequence[str], permits: Permits) -> Principal:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
-from namesrv_common.grpc_errors import ErrorTable, RichError
+from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import BeginOfCall, CallObserver
 
-# The admission of a call before it is answered: a gate, and memory. By default both are open.
+# The admission of a call before it is answered, and of the memory for its requests. By default both are open.
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -46,23 +46,22 @@ class Gate:
         """A context that ends with Refused once the caller loses the right. The call has just entered."""
         return NO_LIMIT
 
-    def leave(self, entered: Any) -> None:
-        """A call that entered has ended."""
-
-    def has_room(self) -> bool:
-        """Whether ``enter`` has memory for every caller now."""
-        return True
-
-
-class Memory:
-    """Bounds the bytes of all requests under way; this one is for small requests, which need no bound."""
-
     def take(self, entered: Any, size: int) -> int:  # noqa: ARG002 - for others
-        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
+        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none.
+
+        Small requests need no bound: it returns 0 for them.
+        """
         return 0
 
     def give_back(self, entered: Any, taken: int) -> None:
         """Gives back what ``take`` returned."""
+
+    def leave(self, entered: Any) -> None:
+        """A call that entered has ended."""
+
+    def has_room(self) -> bool:
+        """Whether ``enter`` has a share for every caller now."""
+        return True
 
 
 # Services are composed of parts: objects with a method of the same name for each call that they answer.
@@ -90,10 +89,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The words of a program for what goes wrong with its calls."""
+    """The errors that a program answers calls with, and its words for what goes wrong."""
 
-    table: ErrorTable
-    """All errors that the program answers calls with."""
+    domain: str
+    """Domain of all reasons."""
+    codes: Mapping[Any, grpc.StatusCode]
+    """The code of each reason, a text."""
+    retry_after_seconds: Mapping[Any, float]
+    """After which time a retry helps, for the reasons where one does."""
     defect_event: str
     """The log event of a defect."""
     shutting_down: Callable[[], Refused]
@@ -101,14 +104,27 @@ class Failures:
     slow_reader: Callable[[float], Refused]
     """Makes the error of a reader that has taken nothing for so many seconds."""
 
+    def rich(self, error: Refused) -> RichError:
+        """The error in the form in which it travels."""
+        retry_after = error.retry_after_seconds
+        return RichError(
+            self.codes[error.reason],
+            error.text,
+            reason=str(error.reason),
+            domain=self.domain,
+            metadata=error.metadata,
+            violations=error.violations,
+            retry_after_seconds=self.retry_after_seconds.get(error.reason) if retry_after is None else retry_after,
+        )
+
     def answer(self, error: BaseException, call: str) -> RichError:
         """What a call ends with because of an error. The text of an unexpected one goes only to the log."""
         if isinstance(error, Refused):
             # Its traceback would hold the parsed request, up to 16 MiB, until the response is sent.
-            return self.table.rich(error.with_traceback(None))
+            return self.rich(error.with_traceback(None))
         defect = internal_defect(uuid.uuid4().hex[:12])
         _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
-        return self.table.rich(defect)
+        return self.rich(defect)
 
 
 # Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
@@ -159,28 +175,6 @@ def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
     raise Waited("a call that is answered at once goes on waiting")
 
 
-# Large requests: parsed one after another, so that other calls run in between.
-
-MessageT = TypeVar("MessageT", bound=Message)
-
-
-class LargeRequests:
-    """Parses requests whose memory was taken; this one parses one whole request in each iteration of the event loop.
-
-    A registration of 10,000 topics takes a millisecond, and after a restart all brokers send theirs at once.
-    """
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-
-    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:  # noqa: ARG002 - for others
-        """Returns the request of a call as a message. Raises DecodeError."""
-        async with self._turn:
-            parsed = message.FromString(request)
-            await asyncio.sleep(0)
-            return parsed
-
-
 # Handlers of calls: admission, parsing, errors and encoding, the same for every call, program and engine.
 #
 # Requests are parsed here and not by the engine, so that malformed ones get the name server's error. Answers may be
@@ -192,46 +186,32 @@ MAX_STREAM_REQUEST_BYTES = 4 * 1024
 CUT_SECONDS = 1.0
 """How long the error of a stream may take to leave; a reader that reads nothing gets it when it reads on."""
 
+ParseLarge = Callable[[type[Message], bytes, Context], Awaitable[Message]]
+"""Parses a request and lets other calls run in between. Raises DecodeError."""
 
+
+@dataclass(frozen=True, slots=True)
 class CallHandlers:
     """Makes the handlers of a server's calls; one for the whole server."""
 
-    def __init__(
-        self,
-        failures: Failures,
-        slow_reader_seconds: float,
-        *,
-        gate_of: Callable[[MethodDescriptor], Gate] = lambda _: Gate(),
-        memory: Memory | None = None,
-        large_requests: LargeRequests | None = None,
-        observers: Sequence[CallObserver] = (),
-        max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf,
-        large_streams: Collection[str] = (),
-    ) -> None:
-        """Takes what differs between servers.
-
-        Args:
-            slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
-            gate_of: The gate of each call of the contract.
-            memory: Bounds the requests under way. None means no bound.
-            large_requests: Parses those that the memory counts. By default the event loop does.
-            max_request_bytes: Largest request of each call, where an engine has one limit for the whole server.
-            large_streams: Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``.
-        """
-        self._max_request_bytes = max_request_bytes
-        self._large_streams = frozenset(large_streams)
-        self._failures = failures
-        self._slow_reader_seconds = slow_reader_seconds
-        self._gate_of = gate_of
-        self._memory = memory or Memory()
-        self._observers = observers
-        self._large_requests = large_requests or LargeRequests()
+    failures: Failures
+    slow_reader_seconds: float
+    """How long the reader of a stream may take nothing before it is cut."""
+    gate_of: Callable[[MethodDescriptor], Gate] = lambda _: Gate()
+    """The gate of each call of the contract."""
+    parse_large: ParseLarge | None = None
+    """Parses requests whose memory the gate counts. None: the event loop does."""
+    observers: Sequence[CallObserver] = ()
+    max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf
+    """Largest request of each call, where an engine has one limit for the whole server."""
+    large_streams: Collection[str] = ()
+    """Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``."""
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
-        """Adds those calls of a service that its parts answer to a server of any engine."""
+        """Adds those calls of a service that its parts answer to a server of gRPC's own."""
         handlers = self.of(service, parts)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-        # Some engines serve only what is registered in this way too; grpcio takes it as the quicker path.
+        # grpcio takes it as the quicker path.
         server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
 
     def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
@@ -239,26 +219,25 @@ class CallHandlers:
         return {method.name: self._handler(method, part) for part in parts for method in methods_of(service, (part,))}
 
     def _handler(self, method: MethodDescriptor, part: object) -> grpc.RpcMethodHandler[Any, Any]:
-        gate = self._gate_of(method)
+        gate = self.gate_of(method)
         is_inline = method.name in getattr(part, "inline_calls", ())
         most_bytes: float = MAX_STREAM_REQUEST_BYTES
-        if not method.server_streaming or method.full_name in self._large_streams:
-            most_bytes = self._max_request_bytes(method)
+        if not method.server_streaming or method.full_name in self.large_streams:
+            most_bytes = self.max_request_bytes(method)
         name = f"{method.containing_service.full_name}/{method.name}"
-        observers = [observer.of(name, streams=method.server_streaming) for observer in self._observers]
+        observers = [observer.of(name, streams=method.server_streaming) for observer in self.observers]
         answering = _Answering(
+            self,
             method,
             GetMessageClass(method.input_type),
             most_bytes,
-            None if is_inline else self._large_requests,
+            is_inline,
             getattr(part, method.name),
             gate,
-            self._memory,
-            self._failures,
             [observer for observer in observers if observer is not None],
         )
         if method.server_streaming:
-            stream = _stream(answering, self._slow_reader_seconds)
+            stream = _stream(answering)
             if method.client_streaming:
                 return grpc.stream_stream_rpc_method_handler(stream)
             return grpc.unary_stream_rpc_method_handler(stream)
@@ -267,15 +246,13 @@ class CallHandlers:
 
 
 class _Answering(NamedTuple):
+    handlers: CallHandlers
     method: MethodDescriptor
     message: type[Message]
     most_bytes: float
-    large_requests: LargeRequests | None
-    """Parses large requests of all calls. None: the call is answered inline, and its requests are parsed at once."""
+    is_inline: bool
     behaviour: Behaviour
     gate: Gate
-    memory: Memory
-    failures: Failures
     observers: Sequence[BeginOfCall]
 
 
@@ -305,18 +282,18 @@ class _Call:
         gate = self._answering.gate
         self._caller = gate.enter(self._context)
         self._has_entered = True
-        is_inline = self._answering.large_requests is None
-        return NO_LIMIT if is_inline else gate.while_allowed(self._caller, self._context)
+        return NO_LIMIT if self._answering.is_inline else gate.while_allowed(self._caller, self._context)
 
     async def parsed(self, request: bytes) -> Any:
         """Returns a request as a message."""
         of, caller, context = self._answering, self._caller, self._context
+        parse_large = None if of.is_inline else of.handlers.parse_large
         if len(request) > of.most_bytes:
             raise limit_exceeded("bytes of the request", len(request), int(of.most_bytes))
-        self._taken = of.memory.take(caller, len(request))
+        self._taken = of.gate.take(caller, len(request))
         # No name for the parsed request: if this fails, it must not be held until the answer has left.
-        if self._taken and of.large_requests is not None:
-            return of.gate.checked(caller, await of.large_requests.parsed(of.message, request, context), context)
+        if self._taken and parse_large is not None:
+            return of.gate.checked(caller, await parse_large(of.message, request, context), context)
         return of.gate.checked(caller, of.message.FromString(request), context)
 
     async def all_parsed(self) -> AsyncIterator[Any]:
@@ -332,7 +309,8 @@ class _Call:
     def give_back(self) -> None:
         """Gives the memory of the present request back."""
         taken, self._taken = self._taken, 0
-        self._answering.memory.give_back(self._caller, taken)
+        if taken:
+            self._answering.gate.give_back(self._caller, taken)
 
     async def fail(self, error: BaseException) -> NoReturn:
         """Ends the call with an error."""
@@ -347,8 +325,8 @@ class _Call:
                 finally:
                     # Both lead to this frame by the traceback, and would wait for the garbage collector.
                     del error, task
-            error = self._answering.failures.shutting_down()
-        rich = self._answering.failures.answer(error, self._answering.method.full_name)
+            error = self._answering.handlers.failures.shutting_down()
+        rich = self._answering.handlers.failures.answer(error, self._answering.method.full_name)
         self.code = rich.code
         await self._context.abort(rich.code, rich.message, rich.status().trailing_metadata)
 
@@ -378,15 +356,15 @@ def _unary(answering: _Answering) -> Any:
     return handle
 
 
-def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
-    method, failures = answering.method, answering.failures
+def _stream(answering: _Answering) -> Any:
+    method, slow_reader_seconds = answering.method, answering.handlers.slow_reader_seconds
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:
             async with asyncio.timeout(slow_reader_seconds):
                 await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
         except TimeoutError:
-            raise failures.slow_reader(slow_reader_seconds) from None
+            raise answering.handlers.failures.slow_reader(slow_reader_seconds) from None
         except grpc.aio.InternalError:  # grpcio raises it if the connection ended before this call was cancelled
             raise _CallerGone from None
 

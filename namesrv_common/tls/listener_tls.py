@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,22 +31,6 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerFiles:
-    """The PEM files of a listener."""
-
-    certificate: Path
-    """The certificate that it shows, and the intermediate ones that signed it."""
-    key: Path
-    """The private key, not encrypted."""
-    client_authorities: Path | None = None
-    """What clients' certificates are checked with; None asks for none."""
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return tuple(path for path in (self.certificate, self.key, self.client_authorities) if path is not None)
-
-
-@dataclass(frozen=True, slots=True)
 class ShownFiles:
     """What a listener shows, and what it checks clients' certificates with."""
 
@@ -71,24 +54,26 @@ class ListenerTls(WatchedFile[ShownFiles]):
 
     def __init__(
         self,
-        files: ListenerFiles,
-        monotonic: Callable[[], float] = time.monotonic,
+        certificate: Path,
+        key: Path,
+        client_authorities: Path | None = None,
         *,
         check: CertificateCheck | None = None,
     ) -> None:
-        """Reads the files. Raises CertificateError, with the reason, if they cannot be used.
+        """Reads the PEM files. Raises CertificateError, with the reason, if they cannot be used.
 
         Args:
+            certificate: The certificate that the listener shows, and the intermediate ones that signed it.
+            key: The private key, not encrypted.
+            client_authorities: What clients' certificates are checked with. None asks for none.
             check: What the server that shows them refuses although OpenSSL takes it.
         """
-        self._files = files
+        self._certificate, self._key, self._client_authorities = certificate, key, client_authorities
         self._check = check
+        files = [path for path in (certificate, key, client_authorities) if path is not None]
+        self._names = [str(path) for path in files]
         super().__init__(
-            files.paths,
-            self._read,
-            on_reloaded=lambda shown: self._tell("tls_reloaded", shown.validity),
-            on_kept=self._kept,
-            monotonic=monotonic,
+            files, self._read, on_reloaded=lambda shown: self._tell("tls_reloaded", shown.validity), on_kept=self._kept
         )
         self._tell("tls_loaded", self.value.validity)
 
@@ -108,34 +93,30 @@ class ListenerTls(WatchedFile[ShownFiles]):
         return grpc.dynamic_ssl_server_credentials(
             first.configuration,
             changed,  # type: ignore[arg-type]  # the stubs do not know of the None that gRPC documents
-            require_client_authentication=self._files.client_authorities is not None,
+            require_client_authentication=self._client_authorities is not None,
         )
 
     def _read(self) -> ShownFiles:
-        files = self._files
-        pair = read_key_pair(files.certificate, files.key)
-        authorities = read_authorities(files.client_authorities) if files.client_authorities else None
+        pair = read_key_pair(self._certificate, self._key)
+        authorities = read_authorities(self._client_authorities) if self._client_authorities else None
         if self._check is not None:
             try:
                 self._check(pair.certificate, pair.key, authorities)
             except ValueError as error:
-                raise CertificateError(f"{files.certificate}: {error}") from error
+                raise CertificateError(f"{self._certificate}: {error}") from error
         configuration = grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authorities)
         names = frozenset(identities(names_in(pair.certificate)))
         return ShownFiles(pair, pair.validity, authorities, names, configuration)
 
     def _kept(self, error: ValueError) -> None:
-        _log.error("tls_files_refused", problem=str(error), in_force="those read before", files=self._names())
+        _log.error("tls_files_refused", problem=str(error), in_force="those read before", files=self._names)
 
     def _tell(self, event: str, validity: Validity) -> None:
         now = dt.datetime.now(dt.UTC)
         problem = validity.problem(now)
-        fields = {"files": self._names(), "not_after": validity.not_after.isoformat()}
+        fields = {"files": self._names, "not_after": validity.not_after.isoformat()}
         _log.info(event, **fields)
         if problem is not None:
             _log.warning("tls_certificate_not_valid", problem=f"the certificate {problem}", **fields)
         elif validity.not_after - now < dt.timedelta(days=ENDS_SOON_DAYS):
             _log.warning("tls_certificate_ends_soon", **fields)
-
-    def _names(self) -> list[str]:
-        return [str(path) for path in self._files.paths]

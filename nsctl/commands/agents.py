@@ -10,9 +10,8 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 
 from namesrv_common.grpc_errors import CallError
 from nsctl.commands.change import DryRun
-from nsctl.fleet import AgentClient, Fleet
 from nsctl.output import PERMISSIONS, Row, row
-from nsctl.session import FOUND, Agent, Agents, Session
+from nsctl.session import FOUND, Agent, AgentClient, Agents, Fleet, Session
 
 _STATUS = (
     "agent",

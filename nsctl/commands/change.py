@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from namesrv_api.v1 import admin_service_pb2 as pb
@@ -12,11 +12,101 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
-from namesrv_common.topic_names import REPLY_SUFFIX, is_application
-from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, groups_of, registered
-from nsctl.held import INTENT_WORDS, all_intents, caller_of, kv_configs
+from namesrv_common.topic_names import REPLY_SUFFIX, GroupPattern, application_first, is_application
+from nsctl.held import (
+    GROUPS,
+    INTENT_WORDS,
+    TOPICS,
+    GroupKey,
+    all_intents,
+    caller_of,
+    drains,
+    group_of,
+    kv_configs,
+    lacks_writable_queue,
+    tables,
+)
 from nsctl.output import For, Format, Row, millis_from_now, row
 from nsctl.session import REFUSED, Session
+
+# Broker groups as people name them: one by its name, or several by a pattern.
+
+PATTERN = "CLUSTER/BROKER with * for any characters"
+Brokers = Annotated[str, typer.Argument(metavar="BROKER", help=f"Name of the broker group, or {PATTERN}.")]
+
+
+class Named(NamedTuple):
+    """One broker group as it was named."""
+
+    cluster: str | None
+    broker: str
+
+
+def groups_named(broker: str, cluster: str | None) -> Named | GroupPattern:
+    """Reads the name of a group, or a pattern. The notation of patterns is that of permits.
+
+    Args:
+        broker: ``BROKER``, ``CLUSTER/BROKER``, or either with stars; a pattern without a cluster is of every cluster.
+        cluster: The option ``--cluster``.
+
+    Raises:
+        typer.BadParameter: It is neither, or the cluster is named twice.
+    """
+    if "/" not in broker and "*" not in broker:
+        return Named(cluster, broker)
+    if "/" in broker and cluster is not None:
+        raise typer.BadParameter(f"{broker} names a cluster, and --cluster does too")
+    text = broker if "/" in broker else f"{'*' if cluster is None else cluster}/{broker}"
+    try:
+        pattern = GroupPattern.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return pattern if "*" in text else Named(*text.split("/"))
+
+
+def groups_of(
+    session: Session, named: Named | GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]], kind: str
+) -> list[Named]:
+    """The group that was named, or all that match at some name server, sorted. Reports if there are none."""
+    if isinstance(named, Named):
+        return [named]
+    answers = session.each(ask)
+    found = sorted({group for groups in answers.values() for group in groups if named.matches(group)})
+    if not found:
+        session.note(f"no {kind} matches {named.text}", REFUSED)
+    return [Named(*group) for group in found]
+
+
+class Effect(NamedTuple):
+    """What it would mean at one name server to drain some groups together."""
+
+    topics: dict[GroupKey, list[str]]
+    """Topics of each of the groups, those of applications first."""
+    losing: list[str]
+    """Topics of applications that would lose their last writable queue. Each drain alone may leave them one."""
+
+
+def effect(server: NamesrvClient, groups: Iterable[Named]) -> Effect:
+    """Asks one name server for its routes, and says what draining some groups together would mean."""
+    held = tables(server, GROUPS, TOPICS)
+    topics: dict[GroupKey, list[str]] = {GroupKey(group.cluster or "", group.broker): [] for group in groups}
+    losing: list[str] = []
+    for topic, route in held.routes.items():
+        touched = topics.keys() & set(map(group_of, route.queue_datas))
+        for group in touched:
+            topics[group].append(topic)
+        if (
+            touched
+            and is_application(topic, held.named)
+            and not lacks_writable_queue(route)
+            and lacks_writable_queue(route, drained=topics)
+        ):
+            losing.append(topic)
+    in_order = {group: application_first(names, held.named) for group, names in topics.items()}
+    return Effect(in_order, sorted(losing))
+
+
+# The commands.
 
 Why = Annotated[str, typer.Option("--why", help="Reason for the journal. If omitted, the earlier reason is kept.")]
 Force = Annotated[bool, typer.Option("--force", help="Continue although producers lose topics (TOPICS_IN_USE).")]
@@ -58,7 +148,7 @@ def drain(
 ) -> None:
     """Takes write permission from broker groups until they are restored (mqadmin wipeWritePerm)."""
     named, ends_at_millis = groups_named(broker, cluster), millis_from_now(duration)
-    groups = groups_of(session, named, registered, "broker group")
+    groups = groups_of(session, named, lambda server: tables(server, GROUPS).groups, "broker group")
     if not isinstance(named, Named) and not _may_drain(session, groups, force=force, dry_run=dry_run):
         return
     requests = [
@@ -95,7 +185,8 @@ def _may_drain(session: Session, groups: Sequence[Named], *, force: bool, dry_ru
 def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why = "", dry_run: DryRun = False) -> None:
     """Gives write permission back to broker groups (mqadmin addWritePerm); by a pattern, to those that are drained."""
     named = groups_named(broker, cluster)
-    groups = groups_of(session, named, drained, "drained broker group")
+    # A drained group need not be registered.
+    groups = groups_of(session, named, lambda server: drains(all_intents(server)), "drained broker group")
     if dry_run and groups and not isinstance(named, Named):
         _show_effects(session, session.each(lambda server: effect(server, groups)), "would be done")
     elif groups:
@@ -129,8 +220,7 @@ def delete_topic(
         ends_at_millis=millis_from_now(duration),
         force=force,
     )
-    counts = "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing"
-    _on_all(session, [request], *counts)
+    _on_all(session, [request], "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing")
 
 
 def release_topic(
@@ -141,8 +231,7 @@ def release_topic(
 ) -> None:
     """Lifts the hold of a topic that was deleted with --hold."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
-    counts = "groups=restored_queue_data_count"
-    _on_all(session, [request], counts)
+    _on_all(session, [request], "groups=restored_queue_data_count")
 
 
 def confirm_loss(
@@ -154,8 +243,7 @@ def confirm_loss(
 ) -> None:
     """Removes lost brokers that the mass-loss guard keeps in the routes."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
-    counts = "brokers=removed_broker_count"
-    _on_all(session, [request], counts)
+    _on_all(session, [request], "brokers=removed_broker_count")
 
 
 def intents(session: Session) -> None:

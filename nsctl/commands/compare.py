@@ -19,8 +19,8 @@ from nsctl.held import (
     ABSENT,
     LIVES,
     TOPICS,
-    BrokerKey,
     Difference,
+    GroupKey,
     Held,
     IntentKey,
     KvKey,
@@ -28,6 +28,7 @@ from nsctl.held import (
     SettingKey,
     differences,
     disagreements,
+    group_of,
     intent_key,
     queues,
     read,
@@ -38,18 +39,9 @@ from nsctl.held import (
 from nsctl.output import Format, Row, iso
 from nsctl.rocketmq import RocketmqNamesrv
 from nsctl.session import FOUND, REFUSED, RocketmqTlsCa, Session
-from nsctl.writable import GroupKey
 
 MOST_DIFFERENCES = 200
 """Things of each kind that are shown to differ: enough to see what is wrong."""
-KEYS: Mapping[str, Any] = {
-    "broker": BrokerKey,
-    "intent": IntentKey,
-    "kv": KvKey,
-    "setting": SettingKey,
-    "topic": QueuesKey,
-}
-"""Kinds of what is compared, with the names of their keys."""
 
 
 def diff(session: Session) -> None:
@@ -69,11 +61,11 @@ def diff(session: Session) -> None:
         found["topic"] = _applications_first(row for row in rows if row.subject[:2] in groups)
     parts = []
     for kind, differing in found.items():
-        shown = _rows(differing, helds)
-        since = ("since",) if kind == "broker" else ()
-        if since:
+        shown, columns = _rows(differing, helds)
+        if kind == "broker":
             shown = [{**row, "since": iso(last_change(session, str(row["broker"])))} for row in shown]
-        parts.append((kind, shown, (*KEYS[kind]._fields, *since, *helds)))
+            columns = (*(column for column in columns if column not in helds), "since", *helds)
+        parts.append((kind, shown, columns))
     _show(session, parts, f"between {counted(len(helds), 'name server')}")
 
 
@@ -82,8 +74,11 @@ def _applications_first(found: Iterable[Difference]) -> list[Difference]:
     return sorted(found, key=lambda row: (not is_application(row.subject.topic, row.subject[:2]), row.subject))
 
 
-def _rows(found: Sequence[Difference], where: Iterable[str]) -> list[dict[str, object]]:
-    return [{**subject._asdict(), **dict(zip(where, said, strict=True))} for subject, said in found[:MOST_DIFFERENCES]]
+def _rows(found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row], Sequence[str]]:
+    """Rows of what differs, and their columns: the names of the subject's fields, and whom was asked."""
+    shown = found[:MOST_DIFFERENCES]
+    rows: list[Row] = [{**one.subject._asdict(), **dict(zip(where, one.said, strict=True))} for one in shown]
+    return rows, tuple(rows[0]) if rows else ()
 
 
 Part = tuple[str, Sequence[Row], Sequence[str]]
@@ -123,26 +118,20 @@ PACE = "scanNotActiveBrokerInterval"
 """A setting that no client and no broker sees, and that has another default there."""
 
 
-class Fleet(NamedTuple):
+class Shown(NamedTuple):
     """What a name server shows: here or of RocketMQ."""
 
     groups: dict[GroupKey, str]
     """Addresses of each group."""
     rows: dict[QueuesKey, str]
     """Rows of routes as clients get them."""
-    kv: Mapping[KvKey, str] | None
-    settings: Mapping[SettingKey, str] | None
+    kv: Mapping[Any, object] | None
+    """Values in short."""
+    settings: Mapping[SettingKey, str]
 
     def topics_of(self, group: GroupKey) -> list[str]:
         """Topics on a group."""
         return [row.topic for row in self.rows if row[:2] == group]
-
-
-class Explained(NamedTuple):
-    """Rows that differ because of an operator's decision, and that decision."""
-
-    intent: Intent
-    topics: list[str]
 
 
 def compare_rocketmq(
@@ -158,7 +147,8 @@ def compare_rocketmq(
         raise typer.BadParameter(str(error)) from error
     tls = session.rocketmq_tls(rocketmq_tls_ca)
     held = session.servers.first(read)
-    here = Fleet(_addresses(held.tables.groups.values()), rows_of(held.tables), held.kv, held.settings)
+    addresses, kv = _addresses(held.tables.groups.values()), held.compared()["kv"]
+    here = Shown(addresses, rows_of(held.tables), kv, held.settings or {})
     with RocketmqNamesrv(endpoint, session.timeout_seconds, tls) as theirs:
         names = {*held.tables.routes, *theirs.topics()}
         there = _there(session, theirs, sorted(names), here)
@@ -170,70 +160,69 @@ def compare_rocketmq(
     parts.append(
         ("broker", [_broker_row(one, here, there) for one in brokers], (*GroupKey._fields, *ROCKETMQ, CLIENTS))
     )
-    settings = None if here.settings is None else {key: here.settings[key] for key in there.settings or ()}
-    for kind, found in (
-        ("topic", _applications_first(topics)),
-        ("kv", differences([here.kv, there.kv])),
-        ("setting", differences([settings, there.settings])),
-    ):
-        rows = _rows([_shortened(one) for one in found] if kind == "kv" else found, ROCKETMQ)
-        parts.append((kind, rows, (*KEYS[kind]._fields, *ROCKETMQ)))
+    shared = {key: here.settings[key] for key in there.settings}
+    parts += [
+        ("topic", *_rows(_applications_first(topics), ROCKETMQ)),
+        ("kv", *_rows(differences([here.kv, there.kv]), ROCKETMQ)),
+        ("setting", *_rows(differences([shared, there.settings]), ROCKETMQ)),
+    ]
     columns = (*IntentKey._fields, "until", "why", CLIENTS)
     between = f"between here and {endpoint} in {counted(len(names), 'topic')}"
-    _show(session, parts, between, planned=("planned", [_planned_row(one, here) for one in planned], columns))
+    _show(session, parts, between, planned=("planned", [_planned_row(*one, here) for one in planned], columns))
     if held.refusal:
         session.note(
             "you may not read what operators changed: KV and settings are not compared, intents not known", REFUSED
         )
 
 
-def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Fleet) -> Fleet:
+def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Shown) -> Shown:
     """What it shows of some topics, and of what is here. It has no list of its namespaces."""
     routes = ((topic, server.route(topic)) for topic in names)
     rows = {key: said for topic, route in routes if route for key, said in queues(topic, route).items()}
     spaces = {ORDER, *(key.namespace for key in here.kv or ())}
-    kv = None if here.kv is None else {KvKey(space, k): v for space in spaces for k, v in server.kv(space).items()}
+    kv = None
+    if here.kv is not None:
+        kv = {KvKey(space, key): shown_value(value) for space in spaces for key, value in server.kv(space).items()}
     try:
         told = server.settings()
     except CallError as error:
         session.note(f"settings are not compared: {error}", REFUSED)
         told = {}
-    shared = {key for key in here.settings or () if key.setting in told and key.setting != PACE}
-    return Fleet(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})
+    shared = {key for key in here.settings if key.setting in told and key.setting != PACE}
+    return Shown(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})
 
 
 ORDER = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics (RocketMQ: NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG)."""
 
 
-def _shortened(found: Difference) -> Difference:
-    return found._replace(said=tuple(None if text is None else shown_value(text) for text in found.said))
-
-
 def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, str]:
     return {
-        GroupKey(group.cluster_name, group.broker_name): ", ".join(
-            f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs
-        )
+        group_of(group): ", ".join(f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs)
         for group in groups
     }
 
 
-def _explained(found: Sequence[Difference], held: Held) -> tuple[list[Explained], list[Difference]]:
-    """The rows that intents in force explain, by intent, and the others."""
-    by_key = {(one.kind, one.cluster_name, one.broker_name, one.topic): one for one in held.intents or ()}
-    explained: dict[tuple[int, str, str, str], Explained] = {}
+Key = tuple[int, str, str, str]
+"""Kind, cluster, broker and topic of an intent."""
+
+
+def _explained(found: Sequence[Difference], held: Held) -> tuple[list[tuple[Intent, list[str]]], list[Difference]]:
+    """The intents in force that explain rows, each with the topics of its rows; and the rows that none explains."""
+    intents = held.intents or ()
+    by_key: dict[Key, Intent] = {(one.kind, one.cluster_name, one.broker_name, one.topic): one for one in intents}
+    topics: dict[Key, list[str]] = {}
     others: list[Difference] = []
     for row in found:
-        keys = [key for key in _intents_for(row, held) if key in by_key]
-        if keys:
-            explained.setdefault(keys[0], Explained(by_key[keys[0]], [])).topics.append(row.subject.topic)
-        else:
+        key = next((key for key in _intents_for(row, held) if key in by_key), None)
+        if key is None:
             others.append(row)
-    return list(explained.values()), others
+        else:
+            topics.setdefault(key, []).append(row.subject.topic)
+    return [(by_key[key], names) for key, names in topics.items()], others
 
 
-def _intents_for(row: Difference, held: Held) -> Iterator[tuple[int, str, str, str]]:
+def _intents_for(row: Difference, held: Held) -> Iterator[Key]:
     """The intents that would explain a row: without one, both would show the same."""
     cluster, broker, topic = row.subject
     ours, theirs = row.said
@@ -246,7 +235,7 @@ def _intents_for(row: Difference, held: Held) -> Iterator[tuple[int, str, str, s
         yield Intent.KIND_ADD_WRITE_PERM, cluster, broker, ""
 
 
-def _broker_row(found: Difference, here: Fleet, there: Fleet) -> Row:
+def _broker_row(found: Difference, here: Shown, there: Shown) -> Row:
     ours, theirs = found.said
     group = found.subject
     if theirs == ABSENT:
@@ -258,19 +247,18 @@ def _broker_row(found: Difference, here: Fleet, there: Fleet) -> Row:
     return {**group._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
 
 
-def _planned_row(explained: Explained, here: Fleet) -> Row:
-    intent = explained.intent
+def _planned_row(intent: Intent, topics: Sequence[str], here: Shown) -> Row:
     if intent.kind == Intent.KIND_TOPIC_HOLD:
         seen = f"still find {intent.topic}"
     elif intent.kind == Intent.KIND_WIPE_WRITE_PERM:
-        seen = f"keep writing to {intent.broker_name}: {_named(explained.topics, here)}"
+        seen = f"keep writing to {intent.broker_name}: {_named(topics, here)}"
     else:
-        seen = f"cannot write to {intent.broker_name}: {_named(explained.topics, here)}"
+        seen = f"cannot write to {intent.broker_name}: {_named(topics, here)}"
     until = iso(intent.ends_at_millis) if intent.HasField("ends_at_millis") else ""
     return {**intent_key(intent)._asdict(), "until": until, "why": intent.comment, CLIENTS: seen}
 
 
-def _named(topics: Sequence[str], fleet: Fleet) -> str:
+def _named(topics: Sequence[str], fleet: Shown) -> str:
     """Topics of applications, in short."""
     named_after = {name for group in fleet.groups for name in group}
     own = sorted(topic for topic in topics if is_application(topic, named_after))

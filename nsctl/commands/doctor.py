@@ -20,11 +20,23 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.commands.findings import Code, Finding, Severity, merged, named
-from nsctl.held import BrokerKey, Clock, Held, caller_of, disagreements, intent_key, read, reason_of
+from nsctl.held import (
+    BrokerKey,
+    Clock,
+    GroupKey,
+    Held,
+    caller_of,
+    disagreements,
+    drains,
+    group_of,
+    intent_key,
+    lacks_writable_queue,
+    read,
+    reason_of,
+)
 from nsctl.output import Format, iso
 from nsctl.probe import Silence, served_until, why_silent
 from nsctl.session import FOUND, WARNED, Session
-from nsctl.writable import GroupKey, drains, lacks_writable_queue
 
 # Whether a name server can be talked to: that it answers, that client and server agree on TLS, when that will end.
 
@@ -160,7 +172,7 @@ def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float)
     """
     groups: dict[GroupKey, list[route_data_pb2.BrokerLiveInfo]] = {}
     for live in lives:
-        groups.setdefault(GroupKey(live.cluster_name, live.broker_name), []).append(live)
+        groups.setdefault(group_of(live), []).append(live)
         silent = now * 1000 - live.last_update_timestamp_millis
         explained = live.unconfirmed or live.HasField("doubt_ends_at_millis")
         who = f"{live.broker_name} ({live.broker_addr})"

@@ -13,12 +13,11 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
-from nsctl.commands.matching import Named, groups_named
-from nsctl.held import all_intents, live_brokers
+from nsctl.commands.change import Named, groups_named
+from nsctl.held import all_intents, drains, live_brokers
 from nsctl.output import Row, duration
 from nsctl.rocketmq import Load, RocketmqBroker, Waiting
 from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session
-from nsctl.writable import drains
 
 PAUSE_SECONDS = 5.0
 """Pause between two questions with ``--wait``: a broker looks at all queues of all consumer groups for an answer."""

@@ -19,7 +19,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
-from nsctl.commands.matching import PATTERN, Named, groups_named
+from nsctl.commands.change import PATTERN, Named, groups_named
 from nsctl.held import clock_of, entries, reason_of
 from nsctl.output import Format, Row, Since, row
 from nsctl.session import REFUSED, Session

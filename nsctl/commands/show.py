@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Annotated
 
@@ -138,12 +138,10 @@ def _show_changes(
 
 def watchers(session: Session) -> None:
     """Lists watches at each name server, with their topics, revision and delay."""
-
-    def ask(server: NamesrvClient) -> Iterator[admin_service_pb2.Watcher]:
-        for page in server.pages(server.admin.ListWatchers, admin_service_pb2.ListWatchersRequest()):
-            yield from page.watchers
-
-    rows = session.rows(ask)
+    request = admin_service_pb2.ListWatchersRequest()
+    rows = session.rows(
+        lambda server: [one for page in server.pages(server.admin.ListWatchers, request) for one in page.watchers]
+    )
     columns = ("endpoint", "peer", "call", "topics=topic_count", "prefixes=topic_prefixes", "revision", "events_behind")
     session.show(rows, (*columns, "opened_at"))
 

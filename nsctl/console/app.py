@@ -15,12 +15,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.program import stop_event
-from namesrv_common.process.systemd import reload_on_hangup
-from namesrv_common.server.grpcio_server import bound_socket
+from namesrv_common.process.systemd import bound_socket, reload_on_hangup
 from nsctl.console.observer import CALL_SECONDS, Observer
 from nsctl.console.pages import Pages
-from nsctl.fleet import name_servers_at
-from nsctl.session import Session
+from nsctl.session import Session, name_servers_at
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "

@@ -17,9 +17,8 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_silence, examined
 from nsctl.commands.findings import Code, Finding
-from nsctl.fleet import AnswerT
-from nsctl.held import BrokerKey, Held, point, read
-from nsctl.writable import lacks_writable_queue
+from nsctl.held import BrokerKey, Held, lacks_writable_queue, point, read
+from nsctl.session import AnswerT
 
 POLL_SECONDS, CALL_SECONDS = 1.0, 3.0
 """Pause between two questions how a name server is, and time for an answer; then it is unreachable."""

@@ -26,9 +26,9 @@ from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_intents
 from nsctl.console import rows
 from nsctl.console.observer import Observation, Observer
-from nsctl.fleet import AnswerT
+from nsctl.held import GroupKey
 from nsctl.output import row
-from nsctl.writable import GroupKey
+from nsctl.session import AnswerT
 
 PAGE, OVERVIEW_ROWS, OVERVIEW_ENTRIES, MOST_DIFFERENCES, OF_ONE = 50, 40, 5, 200, 10
 """Rows of a page, and of parts of pages."""

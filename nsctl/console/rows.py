@@ -15,8 +15,7 @@ from namesrv_common.topic_names import kind_of, listing_order
 from nsctl.commands.doctor import LATE_SHARE, disagreeing, together
 from nsctl.commands.findings import Code, Finding, Severity, merged
 from nsctl.console.observer import Observation
-from nsctl.held import BrokerKey, Difference, caller_of, disagreements, intent_key
-from nsctl.writable import GroupKey, drains
+from nsctl.held import BrokerKey, Difference, GroupKey, caller_of, disagreements, drains, intent_key
 
 SETTLED_SECONDS = 5.0
 """A younger difference is not shown: a broker registers with one name server after the other."""

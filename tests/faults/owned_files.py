@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from namesrv_api.v1.route_data_pb2 import TopicRouteData
 
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
@@ -28,7 +29,6 @@ from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SnapshotFile
 from namesrv.storage.tables import TABLES, DurableTable
 from route_client.disk_cache import DiskCache
-from route_client.route import QueueData, TopicRoute
 
 FAILPOINTS = Path(__file__).with_name("files") / "failpoints.txt"
 """All failpoints: what the suite passes and what it crashes at. Add the points of a new step on a file here."""
@@ -163,8 +163,10 @@ def _route_cache(folder: Path) -> int:
     cache = DiskCache(folder, "fleet")
     route = cache.load("topic")
     number = _held([queue.read_queue_nums for queue in route.queue_datas]) + 1 if route else 1
-    queues = (QueueData("cluster", f"broker-{item:02}", number, number, 6) for item in range(ITEMS))
-    cache.save("topic", TopicRoute(tuple(queues)))
+    saved = TopicRouteData()
+    for item in range(ITEMS):
+        saved.queue_datas.add(broker_name=f"broker-{item:02}", read_queue_nums=number, write_queue_nums=number, perm=6)
+    cache.save("topic", saved.SerializeToString())
     assert cache.failed_writes == 0
     return number
 

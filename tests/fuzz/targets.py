@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from broker_agent.namesrv_list import check_namesrv, parse_list, split_address_server
-from broker_agent.topics.mappings_json import decode_mappings
-from broker_agent.topics.topics_json import BrokenTopics, decode_topics, encode_topics
+from broker_agent.topics.topics_json import BrokenTopics, decode_mappings, decode_topics, encode_topics
 from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot_load import UnusableSnapshot
@@ -38,7 +37,7 @@ from nsctl.contexts import ContextError, client_files, name_servers
 from route_client.disk_cache import SUFFIX, DiskCache
 from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
-from route_client.route import from_wire, to_wire
+from route_client.route import from_wire
 from route_pipeline.options import ReadRequest
 from route_pipeline.positions import from_json, to_json
 from tests.support.core_fleet import Fleet
@@ -171,7 +170,7 @@ def _contexts(file: Path) -> None:
 
 def _route_cache(data: bytes, folder: Path) -> None:
     cache = DiskCache(folder, FLEET)
-    cache.save(CACHED_TOPIC, from_wire(route_data_pb2.TopicRouteData()))
+    cache.save(CACHED_TOPIC, b"")
     next(folder.glob(f"*{SUFFIX}")).write_bytes(data)
     route = cache.load(CACHED_TOPIC)
     assert (route is None) == bool(cache.refused)
@@ -179,8 +178,7 @@ def _route_cache(data: bytes, folder: Path) -> None:
 
 def _wire_route(data: bytes, _: Path) -> None:
     """A route as a name server that is broken or none of ours may answer it."""
-    route = from_wire(route_data_pb2.TopicRouteData.FromString(data))
-    assert from_wire(to_wire(route)) == route
+    from_wire(route_data_pb2.TopicRouteData.FromString(data))
 
 
 def _offset(data: bytes, _: Path) -> None:

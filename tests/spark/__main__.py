@@ -27,7 +27,7 @@ CACHE = "namesrv-spark"
 PARTS = "namesrv,spark,spark-connect"
 """The name server comes along, because tests read from one."""
 TEST_TOOLS = (
-    *("pytest", "pytest-timeout", "pytest-xdist", "cryptography", "hypothesis"),
+    *("pytest", "pytest-timeout", "pytest-xdist", "anyio>=4.12", "cryptography", "hypothesis"),
     *("duckdb-extension-delta", "boto3", "polars"),
 )
 
@@ -66,8 +66,8 @@ def environment(pyspark: str, wheel: Path) -> Path:
         venv.create(folder, clear=True, with_pip=True)
     pip: list[str | Path] = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run(*pip, f"pyspark=={pyspark}", f"namesrv[{PARTS}] @ {wheel.as_uri()}", *TEST_TOOLS)
-    # A wheel of the same version was perhaps installed before.
-    _run(*pip, "--force-reinstall", "--no-deps", wheel)
+    # Wheels of these versions were perhaps installed before. Tests need the native engine, which `make engine` builds.
+    _run(*pip, "--force-reinstall", "--no-deps", wheel, *(REPOSITORY / "engine/target/wheels").glob("*.whl"))
     done.touch()
     return folder / "bin"
 

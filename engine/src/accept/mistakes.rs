@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn kind_of(came: &[u8], carrier: Carrier) -> Option<&'static str> {
-        of_greeting(came, false, carrier).map(|mistake| mistake.kind)
+        of_greeting(came, true, carrier).map(|mistake| mistake.kind)
     }
 
     #[test]
@@ -235,7 +235,8 @@ mod tests {
             (PREFACE, Tls, None),
             (PREFACE, TlsMissing, Some("client_speaks_no_tls")),
             (PREFACE, TlsWithoutAlpn, Some("no_http2")),
-            (b"", Plain, None),
+            (b"", Plain, None), // it only looked whether the port is open
+            (b"", Tls, Some("handshake_broken_off")),
             (b"GET / HTTP/1.1", Plain, Some("client_speaks_http_1")),
             (b"GET / HTTP/1.1", TlsMissing, Some("client_speaks_http_1")),
             (b"GET / HTTP/1.1", TlsWithoutAlpn, Some("client_speaks_http_1")),
@@ -253,20 +254,6 @@ mod tests {
         ] {
             assert_eq!(kind_of(came, carrier), kind, "{came:?} {carrier:?}");
         }
-    }
-
-    #[test]
-    fn a_client_of_rocketmqs_proxy_is_told_from_its_calls() {
-        let kind_of = |path| of_unknown_call(path).map(|mistake| mistake.kind);
-        assert_eq!(kind_of("/apache.rocketmq.v2.MessagingService/QueryRoute"), Some("client_of_rocketmq_proxy"));
-        assert_eq!(kind_of("/namesrv_api.v1.RouteService/Nothing"), None);
-    }
-
-    #[test]
-    fn whoever_goes_after_the_handshake_did_not_like_what_it_saw() {
-        let kind_of = |carrier| of_greeting(b"", true, carrier).map(|mistake| mistake.kind);
-        assert_eq!(kind_of(Carrier::Tls), Some("handshake_broken_off"));
-        assert_eq!(kind_of(Carrier::Plain), None, "it only looked whether the port is open");
     }
 
     #[test]

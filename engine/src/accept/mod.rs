@@ -346,8 +346,7 @@ mod tests {
 
     /// A listener of TLS, and what its clients need.
     fn with_tls(acceptor: &Acceptor) -> Arc<ClientConfig> {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("makes one");
-        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let (certificate, key) = crate::accept::tls::tests::pair();
         acceptor.shared.set_tls(listener_tls(certificate.as_bytes(), key.as_bytes(), None).expect("they fit"));
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM")).expect("a certificate");

@@ -85,27 +85,25 @@ fn problem(what: &str, error: impl Display) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn pair() -> (String, String) {
+    pub(crate) fn pair() -> (String, String) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("makes one");
         (made.cert.pem(), made.signing_key.serialize_pem())
     }
 
     #[test]
-    fn a_certificate_with_its_key_is_taken_and_one_with_another_key_is_not() {
-        let (certificate, key) = pair();
-        let tls = listener_tls(certificate.as_bytes(), key.as_bytes(), Some(certificate.as_bytes()));
-        assert_eq!(tls.expect("they fit").config.alpn_protocols, [ALPN]);
-        let error = listener_tls(certificate.as_bytes(), pair().1.as_bytes(), None).expect_err("they do not");
-        assert!(error.starts_with("certificate and key: "), "{error}");
-    }
-
-    #[test]
-    fn what_is_no_pem_is_named() {
-        let (certificate, key) = pair();
-        assert!(listener_tls(b"x", key.as_bytes(), None).expect_err("no PEM").starts_with("certificate: "));
-        assert!(listener_tls(certificate.as_bytes(), b"x", None).expect_err("no PEM").starts_with("key: "));
+    fn what_is_wrong_is_said_with_which_of_the_files_it_is() {
+        let ((certificate, key), (_, other_key)) = (pair(), pair());
+        for (certificate, key, client_ca, problem) in [
+            (&certificate, &other_key, None, "certificate and key: "),
+            (&"x".to_owned(), &key, None, "certificate: "),
+            (&certificate, &"x".to_owned(), None, "key: "),
+            (&certificate, &key, Some(b"x".as_slice()), "client authorities: "),
+        ] {
+            let error = listener_tls(certificate.as_bytes(), key.as_bytes(), client_ca).expect_err("refused");
+            assert!(error.starts_with(problem), "{error}");
+        }
     }
 }

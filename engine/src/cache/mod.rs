@@ -10,18 +10,21 @@
 
 mod dependencies;
 mod share;
-mod sync;
 
 use std::hash::{BuildHasher, RandomState};
+#[cfg(not(feature = "loom"))]
+use std::sync as locks;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
+#[cfg(feature = "loom")]
+use loom::sync as locks; // the model checker's
 
 use crate::remoting::answer::FrameAnswer;
 use dependencies::{Dependencies, Name};
+use locks::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use share::{Entry, Share};
-use sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Longest key, bytes: requests above it are rare, and asked for once.
 const MAX_KEY: usize = 16 << 10;

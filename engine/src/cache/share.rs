@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::Answer;
 use super::dependencies::{Dependencies, Index};
-use super::sync::{AtomicBool, Ordering};
+use super::locks::atomic::{AtomicBool, Ordering};
 
 /// What an entry takes beyond its key, answer and dependencies: two pointers to the key, the entry, and its slot in the map.
 const OVERHEAD: usize = 192;

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -76,20 +76,22 @@ impl HitClock {
 pub(crate) fn begin(
     worker: &Rc<Worker>,
     connection: &Rc<ConnectionHandle>,
-    peer: &Arc<Peer>,
     request: Request<RecvStream>,
     respond: SendResponse<Payload>,
     hits: &mut HitClock,
     cx: &mut Context<'_>,
 ) {
     let (parts, mut body) = request.into_parts();
-    let mut responder = Responder::new(respond, &connection.waiting);
+    let (peer, mut responder) = (&connection.peer, Responder::new(respond, &connection.waiting));
     let head = match head_of(&parts, peer, &worker.shared) {
         Ok(head) => head,
         Err(Refusal::Grpc(status)) => return responder.refuse(&status),
         Err(Refusal::Http(status)) => {
             match hold(peer, Kind::Calls, metadata_size(&parts.headers)) {
-                Ok(held) => drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status, held))),
+                Ok(held) => {
+                    let patience = worker.shared.limits.body_timeout;
+                    tokio::task::spawn_local(turn_away(Rc::clone(connection), responder, body, status, held, patience));
+                }
                 Err(_) => responder.refuse_http(status),
             }
             return;
@@ -105,7 +107,6 @@ pub(crate) fn begin(
     let mut call = OpenCall {
         worker: Rc::clone(worker),
         connection: Rc::clone(connection),
-        peer: Arc::clone(peer),
         head,
         headers: parts.headers,
         responder,
@@ -162,7 +163,6 @@ fn hold(peer: &Peer, kind: Kind, bytes: usize) -> Result<Admitted, (Kind, Over)>
 pub(crate) struct OpenCall {
     worker: Rc<Worker>,
     connection: Rc<ConnectionHandle>,
-    peer: Arc<Peer>,
     head: Head,
     headers: HeaderMap,
     responder: Responder,
@@ -203,7 +203,7 @@ impl OpenCall {
 
     /// Has the account of its address hold the call and so many bytes of its request; refuses it if there is no capacity.
     fn admit(&mut self, bytes: usize) -> Option<Admitted> {
-        match hold(&self.peer, self.head.of(self.shared()).counted_as, self.head.metadata_size + bytes) {
+        match hold(&self.connection.peer, self.head.of(self.shared()).counted_as, self.head.metadata_size + bytes) {
             Ok(admitted) => Some(admitted),
             Err((kind, over)) => {
                 let shared = Arc::clone(self.shared());
@@ -220,13 +220,17 @@ impl OpenCall {
         let Admitted { place, mut bytes } = admitted;
         let reading = body.map(|body| self.reading(body, &mut bytes));
         shared.counts.asked.fetch_add(1, Ordering::Relaxed);
-        let known = message.as_ref().and_then(|message| self.known(message));
+        // A call whose caller has it traced is seen as a whole.
+        let known = message.as_ref().filter(|_| !self.head.sampled).and_then(|message| {
+            let mut key = self.worker.key.borrow_mut();
+            shared.known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message, &[])
+        });
         let info = Arc::new(CallInfo {
             id: self.worker.call_id(),
             method: self.head.method,
             headers: std::mem::take(&mut self.headers),
             frame: None,
-            peer: Arc::clone(&self.peer),
+            peer: Arc::clone(&self.connection.peer),
             credentials: self.credentials.take(),
             known,
             generation: self.generation,
@@ -238,15 +242,6 @@ impl OpenCall {
         } else {
             CallTask::spawn(self, info, place, reading);
         }
-    }
-
-    /// The number by which Python knows the request. A call whose caller has it traced is seen as a whole.
-    fn known(&self, message: &Bytes) -> Option<u64> {
-        if self.head.sampled {
-            return None;
-        }
-        let mut key = self.worker.key.borrow_mut();
-        self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message, &[])
     }
 
     /// The reading side, whose bytes count as some do already.
@@ -270,7 +265,7 @@ impl OpenCall {
             }
         };
         match message {
-            None => self.connection.count_cancel(),
+            None | Some(Err(None)) => self.connection.count_cancel(),
             Some(Ok(HeldMessage { bytes, held })) => {
                 drop(reading);
                 if !self.answer_from_cache(&bytes, None) {
@@ -279,21 +274,21 @@ impl OpenCall {
                 }
             }
             Some(Err(Some(status))) => self.responder.refuse(&status),
-            Some(Err(None)) => {}
         }
     }
 }
 
 /// Answers a request that is not gRPC, once it has ended. Errors of HTTP/2 at that end are reported first.
 async fn turn_away(
-    worker: Rc<Worker>,
+    connection: Rc<ConnectionHandle>,
     mut responder: Responder,
     mut body: RecvStream,
     status: StatusCode,
     _held: Admitted,
+    patience: Duration,
 ) {
     let mut read = 0;
-    let ended = timeout(worker.shared.limits.body_timeout, async {
+    let ended = timeout(patience, async {
         while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await.transpose()? {
             read += bytes.len();
             if read > MAX_FOREIGN_BODY {
@@ -303,7 +298,9 @@ async fn turn_away(
         }
         poll_fn(|cx| body.poll_trailers(cx)).await.map(drop)
     });
-    if let Ok(Ok(())) = ended.await {
-        responder.refuse_http(status);
+    match ended.await {
+        Ok(Ok(())) => responder.refuse_http(status),
+        Ok(Err(_)) => connection.count_cancel(),
+        Err(_) => {} // dropping the stream resets it
     }
 }

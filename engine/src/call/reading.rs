@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::bridge::HeldMessage;
 use crate::call::request::give_window_back;
-use crate::grpc::inflate::Encoding;
+use crate::grpc::inflate::{Encoding, unpack};
 use crate::grpc::message::Assembler;
 use crate::grpc::status::{Code, Status};
 use crate::ledger::Hold;
@@ -79,8 +80,9 @@ impl Reading {
         if self.unpacking.is_none() {
             match self.assembler.next()? {
                 Some(message) if message.compressed => {
-                    let unpacked = worker.unpacking.clone().unpack(message, Encoding::of(headers)?);
-                    self.unpacking = Some(Box::pin(unpacked));
+                    let slice = worker.unpacking.of(message.held.account.owner);
+                    let statuses = Arc::clone(&worker.shared.statuses);
+                    self.unpacking = Some(Box::pin(unpack(slice, statuses, message, Encoding::of(headers)?)));
                 }
                 Some(message) => return self.whole(message.bytes, message.held),
                 None => {}

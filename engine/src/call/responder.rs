@@ -53,7 +53,7 @@ impl Responder {
     /// Answers with one message, and ends well. HTTP/2 holds what the client does not take yet.
     pub(crate) fn answer(&mut self, header: Bytes, tail: Bytes) -> Result<(), Gone> {
         self.begin()?;
-        let payload = Payload::framed(header, tail, &self.waiting);
+        let payload = Payload::framed(header, tail, 1, &self.waiting);
         let Side::Begun(stream) = &mut self.side else { return Err(Gone) };
         stream.send_data(payload, false).map_err(|_| Gone)?;
         self.end(trailers(0, ""))
@@ -87,7 +87,7 @@ impl Responder {
     /// Takes the next message of a stream, which so many streams share. The one before must have left.
     pub(crate) fn start(&mut self, message: Bytes, streams: usize) -> Result<(), Gone> {
         self.begin()?;
-        self.unsent = Some(Payload::shared(Bytes::new(), message, streams, &self.waiting));
+        self.unsent = Some(Payload::framed(Bytes::new(), message, streams, &self.waiting));
         Ok(())
     }
 

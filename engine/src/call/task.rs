@@ -198,7 +198,7 @@ impl CallTask {
     }
 
     fn tell(&self, event: Event) {
-        self.call.worker.shared.bridge.tell_of(self.call.connection.owner, self.info.id, event);
+        self.call.worker.shared.bridge.tell_of(self.call.connection.owner(), self.info.id, event);
     }
 
     /// Ends the call for what its client has done.

@@ -1,14 +1,11 @@
 //! One connection: its preface, its polls, its keepalive, its end.
 
-pub(crate) mod errors;
-pub(crate) mod gathered;
 pub(crate) mod keepalive;
 pub(crate) mod pace;
 pub(crate) mod scan;
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -24,7 +21,7 @@ use crate::call;
 use crate::connection::keepalive::{Keepalive, Next};
 use crate::connection::pace::{Pace, Paced};
 use crate::connections::ConnectionHandle;
-use crate::grpc::payload::{Counted, Payload};
+use crate::grpc::payload::Payload;
 use crate::peer::Peer;
 use crate::scheduler::Slice;
 use crate::shared::Stage;
@@ -78,17 +75,14 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     let pace = Paced::new(wire);
     let mut slice = worker.scheduler.of(peer.account.owner);
     let Ok(Ok(mut http2)) = slice.run(timeout(patience, builder(&worker).handshake(pace.same()))).await else { return };
-    let handle = worker.connections.add(peer.account.owner);
+    let handle = worker.connections.add(peer);
     let limits = &worker.shared.limits;
     let connection = Connection {
         pings: http2.ping_pong(),
         http2,
         pace,
-        unsent: Counted::new(&handle.waiting, 0),
         worker: Rc::clone(&worker),
         handle,
-        authorities_generation: peer.authorities_generation,
-        peer: Arc::new(peer),
         keepalive: Keepalive::new(limits.keepalive, limits.keepalive_timeout),
         keepalive_timer: Box::pin(sleep(limits.keepalive)),
         draining: false,
@@ -154,16 +148,11 @@ pub(crate) async fn goodbye(mut wire: Wire) {
 struct Connection {
     http2: h2::server::Connection<Paced<Wire>, Payload>,
     pace: Paced<Wire>,
-    /// Bytes that have been written and have not left.
-    unsent: Counted,
     worker: Rc<Worker>,
     handle: Rc<ConnectionHandle>,
-    peer: Arc<Peer>,
     keepalive: Keepalive,
     keepalive_timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
-    /// The generation of authorities under which the client's certificate was checked last.
-    authorities_generation: u64,
     draining: bool,
     closing: bool,
     /// The last field, so that its last slice ends once all else is freed.
@@ -182,10 +171,10 @@ impl Connection {
         if !self.closing {
             if self.handle.must_close.get() {
                 let text = "a connection holds most of what waits for readers, and is closed";
-                shared.notices.tell("reads_nothing", &self.peer.address, text);
+                shared.notices.tell("reads_nothing", &self.handle.peer.address, text);
                 return true; // what it holds must be given back, whether or not it reads a GOAWAY
             }
-            let is_flood = self.pace.state().flood;
+            let is_flood = self.pace.state().is_flood();
             let mut reason = (stage == Stage::Ending).then_some(Reason::NO_ERROR);
             for (is_so, count, kind, text) in [
                 (
@@ -203,7 +192,7 @@ impl Connection {
             ] {
                 if is_so {
                     count.fetch_add(1, Ordering::Relaxed);
-                    shared.notices.tell(kind, &self.peer.address, text);
+                    shared.notices.tell(kind, &self.handle.peer.address, text);
                     reason = Some(Reason::ENHANCE_YOUR_CALM);
                 }
             }
@@ -223,12 +212,12 @@ impl Connection {
 
     /// Looks whether the authorities in force accept the certificate that the client showed.
     fn check_certificate(&mut self) {
-        if self.worker.shared.accepts(&self.pace.state().inner, &mut self.authorities_generation) {
+        if self.worker.shared.accepts(&self.pace.state().inner, &self.handle.authorities_generation) {
             return;
         }
         self.worker.refuse(&self.handle);
         let text = "the client's certificate is no longer accepted; its calls end, and then its connection";
-        self.worker.shared.notices.tell("client_certificate_revoked", &self.peer.address, text);
+        self.worker.shared.notices.tell("client_certificate_revoked", &self.handle.peer.address, text);
     }
 
     /// Counts and logs the HTTP/2 errors that were reported to the client.
@@ -239,7 +228,7 @@ impl Connection {
             let reason = self.worker.shared.http2_errors.count(error.reason);
             let what = if error.of_connection { "a connection is closed" } else { "a call is reset" };
             let text = format!("{what} with {reason:?} (RFC 9113, 7): {}", error.reason.description());
-            self.worker.shared.notices.tell("http2_error", &self.peer.address, &text);
+            self.worker.shared.notices.tell("http2_error", &self.handle.peer.address, &text);
         }
     }
 
@@ -278,7 +267,7 @@ impl Connection {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.pace.state().call_has(request.headers().len());
                     let before = hits.count;
-                    call::begin(&self.worker, &self.handle, &self.peer, request, respond, &mut hits, cx);
+                    call::begin(&self.worker, &self.handle, request, respond, &mut hits, cx);
                     if hits.count == before {
                         self.slice.charge(TASK_COST);
                     }
@@ -300,9 +289,7 @@ impl Future for Connection {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.handle.set_waker(cx.waker());
-        ready!(this.slice.poll(cx));
-        this.handle.note_lateness(&this.slice, &this.keepalive_timer);
+        ready!(this.handle.poll_slice(cx, &mut this.slice, &this.keepalive_timer));
         this.pace.state().begin_turn();
         if this.poll_end() {
             return Poll::Ready(());
@@ -313,7 +300,7 @@ impl Future for Connection {
         if left.is_ready() {
             this.handle.waiting.statuses.set(0);
         }
-        this.unsent.set(this.pace.state().gathered.unsent() + this.handle.waiting.statuses.get());
+        this.handle.waiting.set_unsent(this.pace.state().unsent() + this.handle.waiting.statuses.get());
         this.worker.connections.check_waiting(&this.handle);
         let failed = matches!(left, Poll::Ready(Err(_)));
         // Reading comes before judging: the peer may have answered while we were late.
@@ -336,6 +323,7 @@ mod tests {
     use crate::peer::Owner;
     use crate::shared::{Method, Shared};
     use crate::wire::MovingWire;
+    use std::sync::Arc;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::{LocalSet, spawn_local, yield_now};
     use tokio_util::either::Either;

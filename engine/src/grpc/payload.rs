@@ -26,6 +26,8 @@ pub(crate) struct Waiting {
     pub(crate) bytes: Cell<usize>,
     pub(crate) of_address: Rc<Cell<usize>>,
     pub(crate) of_all: Rc<Cell<usize>>,
+    /// Of these, bytes that the connection has written and that have not left.
+    unsent: Cell<usize>,
     /// Of answers without a message, since the connection wrote all that it had.
     pub(crate) statuses: Cell<usize>,
     /// They count for the connection alone, which is about to close.
@@ -34,13 +36,17 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn of(of_address: Rc<Cell<usize>>, of_all: &Rc<Cell<usize>>) -> Rc<Self> {
-        let (bytes, written_off) = (Cell::new(0), Cell::new(false));
-        Rc::new(Self { bytes, of_address, of_all: Rc::clone(of_all), statuses: Cell::new(0), written_off })
+        Rc::new(Self { of_address, of_all: Rc::clone(of_all), ..Self::default() })
     }
 
     /// An answer without a message waits until the connection has written all that it has.
     pub(crate) fn add_status(&self) {
         self.statuses.set(self.statuses.get() + STATUS_BYTES);
+    }
+
+    /// So many written bytes wait now.
+    pub(crate) fn set_unsent(&self, bytes: usize) {
+        self.change(self.unsent.replace(bytes), bytes);
     }
 
     /// Stops counting the waiting bytes, for the address and in all.
@@ -62,22 +68,9 @@ impl Waiting {
 
 /// Some of them, which wait until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
+struct Counted {
     waiting: Rc<Waiting>,
     bytes: usize,
-}
-
-impl Counted {
-    pub(crate) fn new(waiting: &Rc<Waiting>, bytes: usize) -> Self {
-        waiting.change(0, bytes);
-        Self { waiting: Rc::clone(waiting), bytes }
-    }
-
-    /// Now it is so many.
-    pub(crate) fn set(&mut self, bytes: usize) {
-        self.waiting.change(self.bytes, bytes);
-        self.bytes = bytes;
-    }
 }
 
 impl Drop for Counted {
@@ -100,23 +93,20 @@ pub(crate) struct Payload {
 impl Payload {
     /// Bytes that are no message of gRPC.
     pub(crate) fn plain(bytes: Bytes, waiting: &Rc<Waiting>) -> Self {
-        let mut payload = Self::framed(Bytes::new(), bytes, waiting);
+        let mut payload = Self::framed(Bytes::new(), bytes, 1, waiting);
         payload.begun = PREFIX;
         payload
     }
 
-    /// Frames a message that is made of two parts.
-    pub(crate) fn framed(header: Bytes, tail: Bytes, waiting: &Rc<Waiting>) -> Self {
-        Self::shared(header, tail, 1, waiting)
-    }
-
-    /// The same of a message that so many streams share.
-    pub(crate) fn shared(header: Bytes, tail: Bytes, streams: usize, waiting: &Rc<Waiting>) -> Self {
+    /// Frames a message that is made of two parts, and that so many streams share.
+    pub(crate) fn framed(header: Bytes, tail: Bytes, streams: usize, waiting: &Rc<Waiting>) -> Self {
         let length = header.len() + tail.len();
         let mut prefix = [0; PREFIX];
         // Answers are made by the servicers, which bound them far below 4 GiB.
         prefix[1..].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-        let counted = Rc::new(Counted::new(waiting, OVERHEAD + length / streams.clamp(1, MOST_PARTS)));
+        let bytes = OVERHEAD + length / streams.clamp(1, MOST_PARTS);
+        waiting.change(0, bytes);
+        let counted = Rc::new(Counted { waiting: Rc::clone(waiting), bytes });
         Self { prefix, begun: 0, header, tail, counted }
     }
 
@@ -181,7 +171,7 @@ mod tests {
     fn what_waits_is_counted_until_its_last_part_is_gone() {
         let of_all = Rc::new(Cell::new(0));
         let waiting = Waiting::of(Rc::default(), &of_all);
-        let mut payload = Payload::framed(Bytes::from_static(b"header"), Bytes::from_static(b"tail"), &waiting);
+        let mut payload = Payload::framed(Bytes::from_static(b"header"), Bytes::from_static(b"tail"), 1, &waiting);
         let counted = OVERHEAD + 10;
         assert_eq!((waiting.bytes.get(), of_all.get()), (counted, counted));
         let first = payload.split_to(7);
@@ -190,7 +180,7 @@ mod tests {
         drop(first);
         assert_eq!((waiting.bytes.get(), of_all.get()), (0, 0));
         for (streams, length) in [(10, 100), (10_000, 1_000 / MOST_PARTS)] {
-            let _shared = Payload::shared(Bytes::new(), Bytes::from(vec![0; 1_000]), streams, &waiting);
+            let _shared = Payload::framed(Bytes::new(), Bytes::from(vec![0; 1_000]), streams, &waiting);
             assert_eq!(of_all.get(), OVERHEAD + length, "{streams}");
         }
     }
@@ -207,7 +197,7 @@ mod tests {
             expected.extend_from_slice(&u32::try_from(header.len() + tail.len()).expect("short").to_be_bytes());
             expected.extend_from_slice(&header);
             expected.extend_from_slice(&tail);
-            let mut payload = Payload::framed(header.into(), tail.into(), &waiting);
+            let mut payload = Payload::framed(header.into(), tail.into(), 1, &waiting);
             prop_assert_eq!(payload.remaining(), expected.len());
             let mut slices = [IoSlice::new(&[]); 4];
             let filled = payload.chunks_vectored(&mut slices);

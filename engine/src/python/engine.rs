@@ -45,15 +45,6 @@ type MethodTuple = (String, bool, bool, usize, PyBackedStr);
 /// by numbers.
 type RequestsTuple = (Option<i32>, bool, bool);
 
-fn kind_of_calls(name: &str) -> PyResult<Kind> {
-    match name {
-        "calls" => Ok(Kind::Calls),
-        "health_calls" => Ok(Kind::HealthCalls),
-        "reflection_calls" => Ok(Kind::ReflectionCalls),
-        _ => Err(PyValueError::new_err(format!("calls are not counted as {name}"))),
-    }
-}
-
 #[pymethods]
 impl PyEngine {
     #[new]
@@ -68,8 +59,13 @@ impl PyEngine {
         explanations: ([Explanation; 4], [Explanation; 4], Explanation),
     ) -> PyResult<Self> {
         let methods = methods.into_iter().map(|(path, streams_in, cached, max_message, counted_as)| {
-            let counted_as = kind_of_calls(&counted_as)?;
-            PyResult::Ok(Method { path, streams_in, cached, max_message, counted_as, requests: None })
+            let counted_as = match &*counted_as {
+                "calls" => Kind::Calls,
+                "health_calls" => Kind::HealthCalls,
+                "reflection_calls" => Kind::ReflectionCalls,
+                other => return Err(PyValueError::new_err(format!("calls are not counted as {other}"))),
+            };
+            Ok(Method { path, streams_in, cached, max_message, counted_as, requests: None })
         });
         let requests = requests.into_iter().map(|(code, cached, may_be_known)| {
             let requests = Some(Requests { code, may_be_known });

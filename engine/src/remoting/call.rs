@@ -74,7 +74,7 @@ impl Link {
             shared.bridge.tell_cancelled(&info, cause);
         }
         if self.is_known.get() {
-            shared.bridge.tell_of(self.handle.owner, self.id, Event::Left(self.id, cause));
+            shared.bridge.tell_of(self.handle.owner(), self.id, Event::Left(self.id, cause));
         }
     }
     /// Writes an answer. One that was given before, to a request that Python knows by a number, gets this one's.

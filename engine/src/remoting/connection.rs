@@ -18,7 +18,6 @@ use crate::cache::{Answer, key_into};
 use crate::call::HitClock;
 use crate::connection::{FAREWELL, goodbye};
 use crate::connections::ConnectionHandle;
-use crate::grpc::payload::Counted;
 use crate::outgoing::Outgoing;
 use crate::peer::Peer;
 use crate::remoting::call::Link;
@@ -59,7 +58,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
         let problem = without_tls(&mut wire).await;
         return worker.shared.notices.tell(ENDED, &peer.address, &format!("TLS: {problem}"));
     }
-    let Ok(connection) = Connection::new(wire, Rc::clone(&worker), Arc::new(peer)) else { return };
+    let Ok(connection) = Connection::new(wire, Rc::clone(&worker), peer) else { return };
     worker.shared.counts.remoting_connections.fetch_add(1, Ordering::Relaxed);
     if let Some(wire) = connection.await {
         goodbye(wire).await;
@@ -87,12 +86,9 @@ struct Connection {
     wire: Option<Wire>,
     worker: Rc<Worker>,
     handle: Rc<ConnectionHandle>,
-    peer: Arc<Peer>,
     link: Rc<Link>,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// Counts what waits for the peer.
-    unsent: Counted,
     patience: Patience,
     timer: Pin<Box<Sleep>>,
     /// The pause before the next attempt to get memory.
@@ -103,21 +99,20 @@ struct Connection {
     goes_away_until: Option<Instant>,
     /// What identifies its caller; None where there are no permits.
     credentials: Option<Bytes>,
-    authorities_generation: u64,
     /// The last field, so that its last slice ends once all else is freed.
     slice: Slice,
 }
 
 impl Connection {
-    fn new(wire: Wire, worker: Rc<Worker>, peer: Arc<Peer>) -> Result<Self, crate::ledger::Over> {
+    fn new(wire: Wire, worker: Rc<Worker>, peer: Peer) -> Result<Self, crate::ledger::Over> {
         let incoming = Incoming::new(&peer.account)?;
-        let owner = peer.account.owner;
-        let handle = worker.connections.add(owner);
+        let slice = worker.scheduler.of(peer.account.owner);
+        let credentials = worker.shared.classes.of_frames(peer.certificate.as_ref().map(|shown| &shown.digest));
+        let handle = worker.connections.add(peer);
         let now = Instant::now();
         Ok(Self {
             wire: Some(wire),
             link: Link::new(&worker, &handle),
-            unsent: Counted::new(&handle.waiting, 0),
             incoming,
             outgoing: Outgoing::default(),
             patience: Patience::new(now, worker.shared.limits.slow_reader),
@@ -125,11 +120,9 @@ impl Connection {
             pause: FIRST_PAUSE,
             leaves_until: None,
             goes_away_until: None,
-            credentials: worker.shared.classes.of_frames(peer.certificate.as_ref().map(|shown| &shown.digest)),
-            authorities_generation: peer.authorities_generation,
-            slice: worker.scheduler.of(owner),
+            credentials,
+            slice,
             handle,
-            peer,
             worker,
         })
     }
@@ -151,8 +144,8 @@ impl Connection {
             }
             self.leave(now);
         }
-        let (wire, checked) = (&self.wire, &mut self.authorities_generation);
-        let is_accepted = wire.as_ref().is_none_or(|wire| self.worker.shared.accepts(wire, checked));
+        let checked = &self.handle.authorities_generation;
+        let is_accepted = self.wire.as_ref().is_none_or(|wire| self.worker.shared.accepts(wire, checked));
         if self.leaves_until.is_none() && !is_accepted {
             self.handle.closed_here.set(true);
             self.tell("the client's certificate is no longer accepted");
@@ -166,19 +159,15 @@ impl Connection {
     }
 
     fn tell(&self, problem: &str) {
-        self.worker.shared.notices.tell(ENDED, &self.peer.address, problem);
-    }
-
-    /// Whether requests have to wait for earlier ones, or for the peer to read.
-    fn is_full(&self) -> bool {
-        self.link.under_way() >= MAX_UNDER_WAY || self.outgoing.len() >= MAX_UNSENT
+        self.worker.shared.notices.tell(ENDED, &self.handle.peer.address, problem);
     }
 
     /// Reads and takes requests as long as its slice lasts. Returns how the connection ends, if its peer has ended it.
     fn poll_turn(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<End> {
         let (mut hits, mut left, mut read) = (HitClock::default(), HITS_PER_TURN, 0);
         let ended = loop {
-            if self.is_full() {
+            // Requests have to wait for earlier ones, or for the peer to read.
+            if self.link.under_way() >= MAX_UNDER_WAY || self.outgoing.len() >= MAX_UNSENT {
                 self.patience.pause(now);
                 break None;
             }
@@ -305,7 +294,7 @@ impl Connection {
             method,
             headers: http::HeaderMap::new(),
             frame: Some(frame),
-            peer: Arc::clone(&self.peer),
+            peer: Arc::clone(&self.handle.peer),
             credentials: self.credentials.clone(),
             known,
             generation: shared.permits_generation(),
@@ -338,7 +327,7 @@ impl Connection {
             (false, None) => self.patience.unsent_since = Some(now),
             _ => {}
         }
-        self.unsent.set(self.outgoing.len());
+        self.handle.waiting.set_unsent(self.outgoing.len());
         self.worker.connections.check_waiting(&self.handle);
         if let Some(until) = self.leaves_until {
             let is_done = left.is_ready() && (self.link.under_way() == 0 || self.link.must_end.get());
@@ -353,7 +342,7 @@ impl Connection {
             Ok(next) => self.look_again(cx, next),
             Err(problem) => {
                 self.handle.closed_here.set(false);
-                self.tell(&problem);
+                self.tell(problem);
                 Some(End::Now)
             }
         }
@@ -389,10 +378,8 @@ impl Future for Connection {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Wire>> {
         let this = self.get_mut();
-        this.handle.set_waker(cx.waker());
-        ready!(this.slice.poll(cx));
+        ready!(this.handle.poll_slice(cx, &mut this.slice, &this.timer));
         let now = this.slice.began;
-        this.handle.note_lateness(&this.slice, &this.timer);
         if this.look_for_end(now) {
             return Poll::Ready(None);
         }

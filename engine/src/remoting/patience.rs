@@ -45,25 +45,24 @@ impl Patience {
     }
 
     /// When the connection is to be looked at again. Fails, in words, if it is to be ended.
-    pub(crate) fn next(&self, now: Instant) -> Result<Instant, String> {
-        let until = |since: Instant, most: Duration, problem: &dyn Fn() -> String| {
-            if now > since + most { Err(problem()) } else { Ok(since + most) }
+    pub(crate) fn next(&self, now: Instant) -> Result<Instant, &'static str> {
+        let until = |since: Instant, most: Duration, problem: &'static str| {
+            if now > since + most { Err(problem) } else { Ok(since + most) }
         };
         if let Some(since) = self.unsent_since {
-            return until(since, self.slow_reader, &|| "it takes no answers".into());
+            return until(since, self.slow_reader, "it takes no answers");
         }
         if let Some(since) = self.no_room_since {
-            return until(since, ROOM, &|| "there was no memory for its requests".into());
+            return until(since, ROOM, "there was no memory for its requests");
         }
         if let Some(since) = self.frame_since {
-            let whole = || format!("a frame did not arrive whole within {} s", FRAME.as_secs());
-            let silence = || format!("a frame stopped for {} s", FRAME_SILENCE.as_secs());
-            return Ok(until(since, FRAME, &whole)?.min(until(self.active_at, FRAME_SILENCE, &silence)?));
+            let whole = until(since, FRAME, "a frame did not arrive whole within 30 s")?;
+            return Ok(whole.min(until(self.active_at, FRAME_SILENCE, "a frame stopped for 10 s")?));
         }
         if self.is_busy {
             return Ok(now + IDLE);
         }
-        until(self.active_at, IDLE, &|| "it was silent".into())
+        until(self.active_at, IDLE, "it was silent")
     }
 }
 
@@ -75,7 +74,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(1);
 
     /// How long a connection lasts that has waited since its begin.
-    fn lasts(change: impl FnOnce(&mut Patience, Instant)) -> (Duration, String) {
+    fn lasts(change: impl FnOnce(&mut Patience, Instant)) -> (Duration, &'static str) {
         let begin = Instant::now();
         let mut patience = Patience::new(begin, SLOW);
         change(&mut patience, begin);
@@ -90,11 +89,10 @@ mod tests {
 
     #[test]
     fn each_wait_has_its_time() {
-        assert_eq!(lasts(|_, _| ()), (IDLE, "it was silent".into()));
-        assert_eq!(lasts(|it, now| it.frame_since = Some(now)), (FRAME_SILENCE, "a frame stopped for 10 s".into()));
-        assert_eq!(lasts(|it, now| it.unsent_since = Some(now)), (SLOW, "it takes no answers".into()));
-        let no_memory = "there was no memory for its requests".to_owned();
-        assert_eq!(lasts(|it, now| it.no_room_since = Some(now)), (ROOM, no_memory));
+        assert_eq!(lasts(|_, _| ()), (IDLE, "it was silent"));
+        assert_eq!(lasts(|it, now| it.frame_since = Some(now)), (FRAME_SILENCE, "a frame stopped for 10 s"));
+        assert_eq!(lasts(|it, now| it.unsent_since = Some(now)), (SLOW, "it takes no answers"));
+        assert_eq!(lasts(|it, now| it.no_room_since = Some(now)), (ROOM, "there was no memory for its requests"));
     }
 
     #[test]

@@ -285,24 +285,9 @@ impl Served {
         greet(socket).await
     }
 
-    /// Connects with TLS, to a server that has this certificate.
-    pub async fn connect_with_tls(&self, certificate: &Certificate) -> SendRequest<Bytes> {
-        self.connect_as(certificate, None).await
-    }
-
-    /// The same, showing a certificate.
+    /// Connects with TLS, to a server that has this certificate. Shows one of its own, if there is one.
     pub async fn connect_as(&self, certificate: &Certificate, client: Option<&Certificate>) -> SendRequest<Bytes> {
-        self.connect_showing(certificate, client, 1).await
-    }
-
-    /// The same, showing the certificate so many times.
-    pub async fn connect_showing(
-        &self,
-        certificate: &Certificate,
-        client: Option<&Certificate>,
-        times: usize,
-    ) -> SendRequest<Bytes> {
-        greet(self.shake_hands(&certificate.connector(client, times)).await).await
+        greet(self.shake_hands(&certificate.connector(client, 1)).await).await
     }
 
     /// A connection of TLS of a client, which may have had others before.
@@ -350,7 +335,8 @@ impl Drop for Served {
     }
 }
 
-async fn greet(socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> SendRequest<Bytes> {
+/// A client that speaks HTTP/2 over a connection.
+pub async fn greet(socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> SendRequest<Bytes> {
     let (client, connection) = h2::client::handshake(socket).await.expect("shakes hands");
     tokio::spawn(async move { drop(connection.await) });
     client.ready().await.expect("ready")

@@ -24,6 +24,9 @@ pub const ACK: u8 = 1;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
+/// The code of a reset that cancels a call.
+pub const CANCEL: [u8; 4] = [0, 0, 0, 8];
+
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -84,6 +87,12 @@ pub fn block_for(target: &[u8], path: &str, timeout: &str) -> Vec<u8> {
     [&pseudo, target, &rest].concat()
 }
 
+/// The block of a request that is not gRPC.
+pub fn foreign() -> Vec<u8> {
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("content-type", "text/plain")];
+    fields.iter().flat_map(|(name, value)| field(name, value)).collect()
+}
+
 /// A connection.
 pub struct Raw(TcpStream);
 
@@ -93,21 +102,16 @@ impl Raw {
         Self::with(address, &[]).await
     }
 
-    /// Connects from this address and greets.
-    pub async fn from(from: IpAddr, address: SocketAddr) -> Self {
-        Self::silent_from(from, address).await.greet(&[]).await
-    }
-
     /// Connects and greets with these settings.
     pub async fn with(address: SocketAddr, settings: &[u8]) -> Self {
         Self::silent(address).await.greet(settings).await
     }
 
-    async fn greet(self, settings: &[u8]) -> Self {
-        let mut raw = self;
-        raw.bytes(PREFACE).await;
-        raw.send(SETTINGS, 0, 0, settings).await;
-        raw
+    /// Greets with these settings.
+    pub async fn greet(mut self, settings: &[u8]) -> Self {
+        self.bytes(PREFACE).await;
+        self.send(SETTINGS, 0, 0, settings).await;
+        self
     }
 
     /// Connects, and says nothing.

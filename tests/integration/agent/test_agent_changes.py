@@ -1,8 +1,9 @@
-"""A running agent whose broker, topics, role, permission, clients or name servers change."""
+"""A running agent from its start to its end, and changes of its broker, topics, role, clients or name servers."""
 
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,116 @@ import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
+from structlog.testing import capture_logs
 
+from broker_agent.broker_controller import BrokerController
+from broker_agent.broker_probe import BrokerProbe
+from broker_agent.errors import StartError
+from broker_agent.listener import SERVICE_NAME
 from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fixtures import MakeSettings, StartNameServer
-from tests.support.agents.running_agent import StartAgent, agent
+from tests.support.agents.running_agent import Agent, StartAgent
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import eventually
+from tests.support.programs.processes import TOPICS, eventually
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 
-__all__ = ["agent"]  # pytest finds the fixture by its name in this module
+IMPATIENT = {"register_name_server_period_millis": 1_000}
+"""For those that wait for a name server which is not there."""
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def health_of(controller: BrokerController, service: str = "") -> int:
+    with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
+        request = health_pb2.HealthCheckRequest(service=service)
+        return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
+
+
+def test_force_register_sends_the_table_each_period(name_server: StartNameServer, agent: StartAgent) -> None:
+    server = name_server()
+    with agent(server, force_register=True) as running:
+        running.rounds.due(2)
+        server.wait_until(lambda: len(server.registrations) == 3)
+    assert server.queries == []
+
+
+def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameServer, agent: StartAgent) -> None:
+    late = name_server("not yet")
+    late.stop()
+    with agent(late, **IMPATIENT) as running:
+        controller = running.controller
+        assert health_of(controller) == health_of(controller, SERVICE_NAME) == NOT_SERVING
+        late = name_server("late", late.endpoint.port)
+        late.wait_until(lambda: len(late.registrations) == 1)
+        with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
+            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
+            assert next(answer.status for answer in watch if answer.status == SERVING)
+        assert health_of(controller, SERVICE_NAME) == SERVING
+
+
+def test_a_step_of_the_stop_that_fails_stops_no_other(
+    name_server: StartNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_probe: BrokerProbe) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(BrokerProbe, "stop", fail)
+    server = name_server()
+    with capture_logs() as lines, agent(server):
+        pass
+    assert len(server.unregistrations) == 1
+    assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["probe"]
+    assert lines[-1]["event"] == "agent_stopped"
+
+
+def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, agent: StartAgent) -> None:
+    server = name_server()
+    with agent(server) as running:
+        with grpc.insecure_channel(str(running.controller.fast_listening_on)) as connection:
+            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
+            assert next(watch).status == SERVING
+            server.hang()
+            stopping = threading.Thread(target=running.controller.stop)
+            stopping.start()
+            assert next(watch).status == NOT_SERVING
+            server.wait_until(lambda: len(server.unregistrations) == 1)
+            server.answer_again()
+            running.rounds.due()
+        stopping.join(TIMEOUT)
+
+
+def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, agent: StartAgent) -> None:
+    up, down = name_server("up"), name_server("down")
+    down.stop()
+    up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
+    followed = {"topics_mode": "follow", "topics": TOPICS}
+    with agent(up, down, broker_id=1, label=["rack=r1"], **followed, **IMPATIENT) as running:
+        status = running.status()
+    assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
+    assert (status.topic_count, status.data_version.counter) == (11, 3)
+    assert status.data_version.timestamp_millis == 1651398321850
+    assert not status.HasField("ha_server_addr")
+    assert dict(status.labels) == {"rack": "r1"}
+    assert (status.master_addr, status.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
+    assert [(target.namesrv_name, target.registered) for target in status.targets] == [("up", True), ("", False)]
+    assert "Connection refused" in status.targets[1].last_error
+
+
+@pytest.mark.parametrize("setting", ["listen", "fast_listen", "metrics_listen"])
+def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: MakeSettings, setting: str) -> None:
+    taken = name_server().endpoint
+    with pytest.raises(StartError) as raised:
+        # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
+        Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
+    assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"
+
 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
@@ -56,45 +151,12 @@ def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent
         server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
 
 
-def test_a_promoted_slave_registers_at_once_as_master(name_server: StartNameServer, agent: StartAgent) -> None:
-    servers = name_server("one"), name_server("two")
-    with agent(*servers, broker_id=1) as running:
-        answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
-        status = running.status()
-    assert (answer.state_version, answer.accepted_count, answer.target_count) == (1, 2, 2)
-    assert (status.broker_id, status.data_version.state_version) == (0, 1)
-    for server in servers:
-        slave, master = server.registrations[:2]
-        assert (slave.broker.broker_id, master.broker.broker_id) == (1, 0)
-        assert master.data_version.state_version > slave.data_version.state_version
-        assert not master.HasField("base_version")
-
-
-def test_a_role_has_its_electors_state_version_and_no_lower_one(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    server = name_server()
-    with agent(server) as running:
-        calls = running.calls()
-        demoted = calls.ChangeBrokerRole(
-            agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=7), timeout=TIMEOUT
-        )
-        with pytest.raises(grpc.RpcError) as refused:
-            calls.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=6), timeout=TIMEOUT)
-        status = running.status()
-    assert demoted.state_version == 7
-    error = RichError.of(refused.value)
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert [violation.field for violation in error.violations] == ["state_version"]
-    assert (status.broker_id, status.data_version.state_version) == (2, 7)
-    assert server.registrations[-1].data_version.state_version == 7
-
-
 @pytest.mark.parametrize(
     ("call", "request_", "field"),
     [
         ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(), "broker_id"),
         ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=-1), "broker_id"),
+        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=-1), "state_version"),
         ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(), "broker_permission"),
         ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=8), "broker_permission"),
         ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=-1), "broker_permission"),
@@ -111,20 +173,6 @@ def test_a_bad_change_names_its_field_and_changes_nothing(
     assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
     assert len(server.registrations) == 1
-
-
-def test_a_read_only_broker_registers_at_once_with_masked_topics(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    server = name_server()
-    with agent(server) as running:
-        answer = running.calls().UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT
-        )
-    before, after = server.registrations[:2]
-    assert (answer.accepted_count, answer.target_count) == (1, 1)
-    assert max(config.perm for config in after.topic_configs) == 4
-    assert after.data_version.timestamp_millis > before.data_version.timestamp_millis
 
 
 def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameServer, agent: StartAgent) -> None:
@@ -165,30 +213,6 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 
 
-def test_a_hanging_name_server_that_left_the_list_delays_nobody(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    hanging, healthy = name_server("hanging"), name_server("healthy")
-    with agent(hanging, healthy, register_name_server_period_millis=1_000) as running:
-        hanging.hang()
-        running.rounds.due()
-        hanging.wait_until(lambda: len(hanging.queries) == 1)
-        running.list.change(healthy)
-        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        healthy.wait_until(lambda: len(healthy.registrations) == 2)
-    assert len(healthy.unregistrations) == 1
-
-
-def test_an_agent_that_keeps_its_broker_hands_it_over(name_server: StartNameServer, agent: StartAgent) -> None:
-    servers = name_server("one"), name_server("two")
-    with agent(*servers, on_stop="keep"):
-        pass
-    for server in servers:
-        assert [each.channel_id for each in server.handed_over] == [f"{server.name}-1"]
-        assert server.unregistrations == []
-        server.wait_until(lambda server=server: not server.open_channels)  # type: ignore[misc]
-
-
 def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNameServer, agent: StartAgent) -> None:
     server = name_server()
     with agent(server) as running, grpc.insecure_channel(str(running.controller.listening_on)) as connection:
@@ -205,6 +229,7 @@ def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNam
         channel.cancel()
         server.wait_until(lambda: len(server.registrations) == 3)
     lists = [list(request.filter_servers.filter_servers) for request in server.registrations]
+    assert [len(request.topic_configs) for request in server.registrations[1:]] == [0, 0]
     assert lists == [[], ["10.0.0.7:30911"], []]
     assert all(request.HasField("filter_servers") for request in server.registrations)
 
@@ -230,15 +255,6 @@ def test_the_fast_listener_is_two_ports_below_the_ordinary_one(settings: MakeSet
     assert settings(listen=None, broker_addr="10.0.0.1:65530").listen_endpoint == Endpoint("127.0.0.1", 10920)
     assert settings(listen="127.0.0.1:0").fast_listen_endpoint == Endpoint("127.0.0.1", 0)
     assert settings(fast_listen="127.0.0.1:7").fast_listen_endpoint == Endpoint("127.0.0.1", 7)
-
-
-def test_agents_of_brokers_on_one_host_have_their_own_ports_by_default(settings: MakeSettings) -> None:
-    ports: list[int] = []
-    for port in (10911, 10921, 10931, 20911):
-        one = settings(listen=None, broker_addr=f"10.0.0.1:{port}")
-        # A broker of RocketMQ also takes the port for its slaves, and its own fast one.
-        ports += [port, port + 1, port - 2, one.listen_endpoint.port, one.fast_listen_endpoint.port]
-    assert len(set(ports)) == len(ports)
 
 
 def test_the_status_has_calls_and_events_of_each_name_server(name_server: StartNameServer, agent: StartAgent) -> None:

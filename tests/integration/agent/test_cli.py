@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -66,16 +63,6 @@ def test_a_bad_setting_is_one_line_and_exit_code_2(flag: str, value: str | None,
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("content", ["", TOPICS.read_text()[:300], '{"dataVersion": {}}'])
-def test_a_bad_topics_json_is_one_line_and_exit_code_2(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "topics.json"
-    file.write_text(content)
-    result = serve(topics=str(file))
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"broker-agent: {file}: ")
-    assert result.stderr.count("\n") == 1
-
-
 def test_the_name_server_list_takes_every_separator_and_repeats() -> None:
     result = serve(None, "--namesrv", "d:4", "--print-config", namesrv="a:1;b:2, c:3")
     assert 'namesrv = ["a:1", "b:2", "c:3", "d:4"]' in result.stdout.splitlines()
@@ -87,13 +74,6 @@ def test_an_environment_variable_is_a_plain_list_and_a_flag_wins_over_it() -> No
     assert {'namesrv = ["a:1", "b:2"]', 'cluster = "c1"'} <= set(from_env.stdout.splitlines())
     from_flag = serve(env, "--print-config", cluster="c2")
     assert {'namesrv = ["127.0.0.1:9876"]', 'cluster = "c2"'} <= set(from_flag.stdout.splitlines())
-
-
-def test_a_file_may_hold_the_settings(tmp_path: Path) -> None:
-    file = tmp_path / "agent.toml"
-    file.write_text(f'namesrv = ["a:1"]\nbroker_id = 3\nforce_register = true\ntopics = {json.dumps(str(TOPICS))}\n')
-    result = serve(None, "--config", str(file), "--print-config", namesrv=None, broker_id=None, topics=None)
-    assert {'namesrv = ["a:1"]', "broker_id = 3", "force_register = true"} <= set(result.stdout.splitlines())
 
 
 def test_the_version_is_printed() -> None:

@@ -1,13 +1,11 @@
-"""The agent's listener for clients, over real sockets: a thousand channels, killed clients, readers that never read."""
+"""The agent's listener for clients, over real sockets: members, and peers without an answer."""
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -19,11 +17,10 @@ from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import RichError
-from tests.integration.agent.client_process import Channel
 from tests.support.fakes.agent_clients import consumer
+from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Process, eventually
+from tests.support.programs.processes import eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 BROKER = BrokerState("C", "broker-a", 1, "127.0.0.1:10911", None, 6)
@@ -31,69 +28,56 @@ GROUP = "consumers"
 
 
 class Listener:
-    """The listener with its managers, in this process."""
+    """The listener with its managers, in this process, and a client of it."""
 
-    def __init__(self, keepalive_seconds: float, slow_reader_seconds: float) -> None:
+    def __init__(self) -> None:
         self.managers = ClientManagers()
-        self.server = ClientServer(
-            ANY_PORT,
-            self.managers,
-            lambda: BROKER,
-            keepalive_seconds=keepalive_seconds,
-            slow_reader_seconds=slow_reader_seconds,
-        )
+        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER)
         self.server.start()
+        self._connection = grpc.insecure_channel(str(self.server.endpoint))
+        self.stub = ClientServiceStub(self._connection)
 
-    @contextmanager
-    def connect(self, *more: tuple[str, int]) -> Iterator[ClientServiceStub]:
-        # Otherwise all clients of this process would share one connection, and its flow control.
-        options = [("grpc.use_local_subchannel_pool", 1), *more]
-        with grpc.insecure_channel(str(self.server.endpoint), options) as connection:
-            yield ClientServiceStub(connection)
-
-    def ids(self, group: str = GROUP) -> list[str]:
+    def ids(self) -> list[str]:
         with self.managers.lock:
-            return self.managers.consumers.client_ids(group)
+            return self.managers.consumers.client_ids(GROUP)
 
-
-@contextmanager
-def listening(
-    *, keepalive_seconds: float = limits.KEEPALIVE_SECONDS, slow_reader_seconds: float = limits.SLOW_READER_SECONDS
-) -> Iterator[Listener]:
-    listener = Listener(keepalive_seconds, slow_reader_seconds)
-    try:
-        yield listener
-    finally:
-        listener.server.stop()
-        eventually(lambda: not any(thread.name.startswith("broker-agent") for thread in threading.enumerate()))
+    def close(self) -> None:
+        self._connection.close()
+        self.server.stop()
 
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    with listening() as started:
+    with closing(Listener()) as started:
         yield started
 
 
-@pytest.fixture
-def stub(listener: Listener) -> Iterator[ClientServiceStub]:
-    with listener.connect() as connected:
-        yield connected
+class Channel:
+    """A client channel that a test holds."""
+
+    def __init__(self, stub: ClientServiceStub, client_id: str) -> None:
+        self.stub = stub
+        self.client_id = client_id
+        self.events = cast(Any, stub.OpenClientChannel(pb.OpenClientChannelRequest()))
+        self.id = str(next(self.events).opened.channel_id)
+
+    def beat(self) -> list[str]:
+        """Sends a heartbeat in the group. Returns the groups that it changed."""
+        request = pb.HeartbeatRequest(client_id=self.client_id, channel_id=self.id, consumer_groups=[consumer(GROUP)])
+        return list(self.stub.Heartbeat(request, timeout=TIMEOUT).changed_consumer_groups)
+
+    def told(self) -> str:
+        return str(next(self.events).consumer_ids_changed.consumer_group)
 
 
-CLIENT_PROCESS = Path(__file__).with_name("client_process.py")
-
-
-def client_process(listener: Listener, client_id: str) -> Process:
-    return Process([sys.executable, str(CLIENT_PROCESS), str(listener.server.endpoint), client_id, GROUP])
-
-
-def test_members_are_told_when_one_joins_or_leaves(listener: Listener, stub: ClientServiceStub) -> None:
+def test_members_are_told_when_one_joins_or_leaves(listener: Listener) -> None:
+    stub = listener.stub
     first = Channel(stub, "first")
-    assert list(first.beat(GROUP).changed_consumer_groups) == [GROUP]
+    assert first.beat() == [GROUP]
     assert first.told() == GROUP
-    assert list(first.beat(GROUP).changed_consumer_groups) == []
+    assert first.beat() == []
     second = Channel(stub, "second")
-    second.beat(GROUP)
+    second.beat()
     assert first.told() == GROUP
     answer = stub.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group=GROUP), timeout=TIMEOUT)
     assert list(answer.client_ids) == ["first", "second"]
@@ -101,61 +85,34 @@ def test_members_are_told_when_one_joins_or_leaves(listener: Listener, stub: Cli
     assert stub.UnregisterClient(leave, timeout=TIMEOUT).removed
     assert first.told() == GROUP
     assert listener.ids() == ["first"]
-    second.beat(GROUP)
+    second.beat()
     assert first.told() == GROUP
     second.events.cancel()
     assert first.told() == GROUP
     assert listener.ids() == ["first"]
 
 
-def test_a_stopped_client_leaves_when_its_pings_go_unanswered() -> None:
-    with listening(keepalive_seconds=0.5) as listener, client_process(listener, "stopped") as process:
-        process.wait_for("client_ready")
-        assert listener.ids() == ["stopped"]
-        process.signal(signal.SIGSTOP)
-        eventually(listener.ids, lambda ids: ids == [])
+def test_a_client_that_answers_no_ping_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
+    with closing(Listener()) as listener, socket.create_connection(listener.server.endpoint) as peer:
+        peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
+        eventually(lambda: len(listener.managers.channels) == 1)
+        eventually(lambda: len(listener.managers.channels) == 0)
 
 
-def test_a_client_that_never_reads_is_cut_with_slow_reader() -> None:
-    with (
-        listening(slow_reader_seconds=0.3) as listener,
-        listener.connect(("grpc.http2.bdp_probe", 0)) as slow,  # gRPC would buffer some MB otherwise
-        listener.connect() as lively,
-    ):
-        groups = [f"{number:03}-".ljust(limits.MAX_GROUP_NAME_LENGTH, "x") for number in range(300)]
-        reader = Channel(slow, "slow")
-        for start in range(0, len(groups), 100):
-            reader.beat(*groups[start : start + 100])
-
-        def toggle() -> bool:
-            """Changes all groups of the reader; says whether it has left them."""
-            for start in range(0, len(groups), 100):
-                consumers = [consumer(group) for group in groups[start : start + 100]]
-                lively.Heartbeat(pb.HeartbeatRequest(client_id="plain", consumer_groups=consumers), timeout=TIMEOUT)
-            leave = pb.UnregisterClientRequest(client_id="plain")
-            assert lively.UnregisterClient(leave, timeout=TIMEOUT).removed
-            return listener.ids(groups[0]) == []
-
-        eventually(toggle)
-        with pytest.raises(grpc.RpcError) as cut:
-            list(reader.events)
-        error = RichError.of(cut.value)
-        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
+def test_every_channel_is_told_of_the_shutdown(listener: Listener) -> None:
+    channel = Channel(listener.stub, "client")
+    listener.server.stop()
+    assert next(channel.events).closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
+    assert list(channel.events) == []
+    listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
 
 
-def test_every_channel_is_told_of_the_shutdown() -> None:
-    with listening() as listener, listener.connect() as stub:
-        channel = Channel(stub, "client")
-        listener.server.stop()
-        assert channel.next().closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
-        assert list(channel.events) == []
-        listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
-
-
-def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Listener, stub: ClientServiceStub) -> None:
+def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Listener) -> None:
+    stub = listener.stub
     held = [Channel(stub, f"client-{number}") for number in range(5)]
     for channel in reversed(held):
-        channel.beat(GROUP)
+        channel.beat()
     stub.Heartbeat(pb.HeartbeatRequest(client_id="plain", producer_groups=[pb.ProducerData(group_name="p")]))
     (plain,) = stub.ListProducerConnections(pb.ListProducerConnectionsRequest(producer_group="p")).connections
     assert (plain.client_id, plain.has_channel) == ("plain", False)

@@ -8,35 +8,30 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.broker_probe import FAILURES, BrokerProbe, connects_to
+from broker_agent.broker_probe import BrokerProbe, connects_to
 from namesrv_common.endpoints import Endpoint
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
-
-NOWHERE = Endpoint("127.0.0.1", 1)
 
 
 class Broker:
     """A broker that is there or not, as the test says, and a probe that watches it on virtual time."""
 
-    def __init__(self, time: VirtualClock, failures: int = FAILURES) -> None:
+    def __init__(self, time: VirtualClock) -> None:
         self.alive = True
         self.seconds_to_answer = 0.0
         self.looks: list[float] = []
         self.told: list[tuple[str, float]] = []
         self.time = time
-        self.probe = BrokerProbe(self._check, agent_timing(time), failures, time.wait)
+        self.probe = BrokerProbe(self._check, agent_timing(time), wait=time.wait)
+        self.probe.on_down = lambda: self.told.append(("down", time.seconds))
+        self.probe.on_up = lambda: self.told.append(("up", time.seconds))
 
     def _check(self) -> None:
         self.looks.append(self.time.seconds)
         self.time.advance(self.seconds_to_answer)
         if not self.alive:
             raise ConnectionRefusedError("nobody there")
-
-    def start(self) -> None:
-        self.probe.start(
-            lambda: self.told.append(("down", self.time.seconds)), lambda: self.told.append(("up", self.time.seconds))
-        )
 
 
 @pytest.fixture
@@ -47,27 +42,30 @@ def time() -> VirtualClock:
 @pytest.fixture
 def broker(time: VirtualClock) -> Iterator[Broker]:
     watched = Broker(time)
-    watched.start()
+    watched.probe.start()
     yield watched
     watched.probe.stop()
 
 
-def test_a_living_broker_is_looked_at_every_second_and_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
-    time.run(5.0)
-    assert broker.looks == [1_000.0, 1_001.0, 1_002.0, 1_003.0, 1_004.0, 1_005.0]
-    assert broker.told == []
-    assert broker.probe.is_up
-
-
-def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker: Broker, time: VirtualClock) -> None:
-    time.run(5.0)
-    broker.alive = False
-    time.run(2.0)
-    assert (broker.told, broker.probe.is_up) == ([], True)
-    time.run(1.0)
-    assert (broker.told, broker.probe.is_up) == ([("down", 1_008.0)], False)
-    time.run(100.0)
-    assert broker.told == [("down", 1_008.0)]
+def test_the_third_failure_in_a_row_is_a_dead_broker_and_one_success_a_living_one(time: VirtualClock) -> None:
+    broker = Broker(time)
+    with capture_logs() as logs:
+        broker.probe.start()
+        time.run(5.0)
+        broker.alive = False
+        time.run(2.0)
+        assert (broker.told, broker.probe.is_up) == ([], True)
+        time.run(1.0)
+        assert (broker.told, broker.probe.is_up) == ([("down", 1_008.0)], False)
+        time.run(100.0)
+        broker.alive = True
+        time.run(60.0)
+        broker.probe.stop()
+    assert broker.told == [("down", 1_008.0), ("up", 1_109.0)]
+    assert [(entry["event"], entry.get("error")) for entry in logs] == [
+        ("broker_down", "nobody there"),
+        ("broker_up", None),
+    ]
 
 
 def test_a_broker_that_is_not_there_at_first_is_up_when_it_comes(time: VirtualClock) -> None:
@@ -75,7 +73,7 @@ def test_a_broker_that_is_not_there_at_first_is_up_when_it_comes(time: VirtualCl
     broker.alive = False
     assert not broker.probe.first_look()
     assert not broker.probe.is_up
-    broker.start()
+    broker.probe.start()
     time.run(10.0)
     assert broker.told == []
     broker.alive = True
@@ -103,22 +101,6 @@ def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker
     assert broker.looks == pytest.approx([1_000.0, 1_001.0, 1_002.0, 1_003.0])
 
 
-def test_death_and_return_are_logged_once_each_with_the_reason(time: VirtualClock) -> None:
-    broker = Broker(time)
-    with capture_logs() as logs:
-        broker.start()
-        time.settle(1)
-        broker.alive = False
-        time.run(60.0)
-        broker.alive = True
-        time.run(60.0)
-        broker.probe.stop()
-    assert [(entry["event"], entry.get("error")) for entry in logs] == [
-        ("broker_down", "nobody there"),
-        ("broker_up", None),
-    ]
-
-
 def test_after_stop_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
     broker.alive = False
     time.run(1.0)
@@ -129,11 +111,10 @@ def test_after_stop_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
 
 def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualClock) -> None:
     probe = BrokerProbe(None, agent_timing(time), wait=time.wait)
-    told: list[str] = []
-    probe.start(lambda: told.append("down"), lambda: told.append("up"))
+    probe.on_down = probe.on_up = pytest.fail
+    probe.start()
     time.run(60.0, waiters=0)
     probe.stop()
-    assert told == []
     assert probe.is_up
     assert probe.first_look()
 
@@ -153,4 +134,4 @@ def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("broker_agent.broker_probe.socket.create_connection", lambda *_: ours)
         with pytest.raises(ConnectionRefusedError, match="nobody listens"):
-            connects_to(NOWHERE)()
+            connects_to(Endpoint("127.0.0.1", 1))()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,18 +8,16 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent.errors import Reason
 from broker_agent.topics import slave_synchronize, topic_service
-from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
+from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
+from tests.support.agents.fixtures import MakeSettings
 from tests.support.agents.topic_agents import topic_agent
-from tests.support.refusals import refuses
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
@@ -32,12 +29,10 @@ def topics(*names: str) -> tuple[TopicConfig, ...]:
     return tuple(TopicConfig(name, 4, 4, 6, order=True, attributes={"message.type": "FIFO"}) for name in names)
 
 
-def owned(
-    path: Path, *names: str, counter: int = 1, write: Callable[[Path, bytes], None] | None = None
-) -> TopicConfigManager:
+def owned(path: Path, *names: str, counter: int = 1) -> TopicConfigManager:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(encode_topics(TopicConfigTable(DataVersion(1_000, counter, 0), topics(*names))))
-    return TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()), file=TopicsFile(path, write=write))
+    return TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()))
 
 
 class FakeMaster(MasterAgent):
@@ -224,27 +219,6 @@ def test_a_master_that_sends_too_much_is_given_up_and_the_last_copy_stays(
     assert slave.names() == ["old"]
 
 
-def test_a_copy_that_the_disk_does_not_take_is_tried_again(tmp_path: Path, master: FakeMaster) -> None:
-    full = threading.Event()
-    full.set()
-
-    def write(file: Path, content: bytes) -> None:
-        if full.is_set():
-            raise OSError(28, "No space left on device")
-        file.write_bytes(content)
-
-    slave = Slave(owned(tmp_path / "slave" / "topics.json", "old", write=write), master)
-    with refuses(Reason.NOT_DURABLE):
-        slave.sync.synchronize()
-    slave.sync.start()
-    slave.time.run(4)
-    assert slave.names() == ["old"]
-    full.clear()
-    slave.time.run(61)
-    assert slave.names() == ["a", "b", "c"]
-    slave.sync.stop()
-
-
 def test_topics_come_over_a_real_connection(tmp_path: Path, master_topics: TopicConfigManager) -> None:
     manager = owned(tmp_path / "slave" / "topics.json", "old")
     endpoints: list[Endpoint] = []
@@ -262,18 +236,18 @@ def test_topics_come_over_a_real_connection(tmp_path: Path, master_topics: Topic
 
 
 @pytest.mark.parametrize(
-    ("configured", "master_addr", "expected"),
+    ("given", "master_addr", "expected"),
     [
-        (None, "10.0.0.1:10911", Endpoint("10.0.0.1", 10918)),
-        (None, "[::1]:10911", Endpoint("::1", 10918)),
-        (ELSEWHERE, "10.0.0.1:10911", ELSEWHERE),
-        (None, None, None),
-        (ELSEWHERE, None, None),
-        (ELSEWHERE, "10.0.0.9:10911", None),
-        (None, "no address", None),
+        ({}, "10.0.0.2:10911", Endpoint("10.0.0.2", 7)),
+        ({}, "[::1]:10911", Endpoint("::1", 7)),
+        ({"listen": None}, "10.0.0.2:20911", Endpoint("10.0.0.2", 20918)),
+        ({"listen": None, "fast_listen": "0.0.0.0:7"}, "10.0.0.2:20911", Endpoint("10.0.0.2", 7)),
+        ({"master_agent": str(ELSEWHERE)}, "10.0.0.3:10911", ELSEWHERE),
+        ({"master_agent": str(ELSEWHERE)}, "10.0.0.1:10911", None),
+        ({}, "no address", None),
     ],
 )
 def test_the_masters_agent_is_where_the_setting_says_or_beside_the_master(
-    configured: Endpoint | None, master_addr: str | None, expected: Endpoint | None
+    settings: MakeSettings, given: dict[str, Any], master_addr: str, expected: Endpoint | None
 ) -> None:
-    assert master_agent_endpoint(configured, master_addr, "10.0.0.9:10911", lambda _master: 10918) == expected
+    assert settings(**given).agent_of_master(master_addr, own_port=7) == expected

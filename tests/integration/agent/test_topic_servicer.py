@@ -33,12 +33,11 @@ VERSION = DataVersion(999_000, 5)
 
 
 class Agent:
-    """An topic_owner with ten topics, and a client of it."""
+    """The manager of ten topics, and a client of its service."""
 
     def __init__(self, manager: TopicConfigManager, stub: TopicConfigServiceStub) -> None:
         self.manager = manager
         self.stub = stub
-        self.slave = False
 
     def put(self, topic: pb.TopicConfig, **fields: Any) -> pb.CreateOrUpdateTopicResponse:
         return self.stub.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic_config=topic, **fields))
@@ -57,10 +56,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def topic_owner(path: Path) -> Iterator[Agent]:
     manager = TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()))
-    agents: list[Agent] = []
-    with topic_agent(TopicConfigServicer(manager, lambda: agents[0].slave)) as endpoint, stub_of(endpoint) as stub:
-        agents.append(Agent(manager, stub))
-        yield agents[0]
+    with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
+        yield Agent(manager, stub)
 
 
 def test_a_new_topic_has_what_was_said_and_rocketmqs_defaults_for_the_rest(topic_owner: Agent, path: Path) -> None:
@@ -122,16 +119,6 @@ def test_a_bad_field_is_named_and_nothing_changes(topic_owner: Agent, topic: pb.
     assert topic_owner.manager.table.data_version == VERSION
 
 
-def test_a_slave_refuses_changes_and_answers_questions(topic_owner: Agent) -> None:
-    topic_owner.slave = True
-    for error in (
-        error_of(lambda: topic_owner.put(pb.TopicConfig(topic="New"))),
-        error_of(lambda: topic_owner.stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3"))),
-    ):
-        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_MASTER")
-    assert topic_owner.stub.GetTopic(pb.GetTopicRequest(topic="topic-3")).topic_config.perm == 6
-
-
 def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     [chunk] = topic_owner.chunks()
     assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (5, 10, 10)
@@ -147,7 +134,7 @@ def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, mo
 
 @contextmanager
 def large_table(path: Path) -> Iterator[Endpoint]:
-    """An topic_owner with more topics than gRPC buffers."""
+    """The service of more topics than gRPC buffers."""
     attributes = {"a": "x" * 100_000}
     topics = tuple(TopicConfig(f"topic-{number}", 1, 1, 6, attributes=attributes) for number in range(100))
     path.write_bytes(encode_topics(TopicConfigTable(VERSION, topics)))

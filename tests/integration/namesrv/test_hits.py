@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -88,7 +90,8 @@ def test_signs_of_life_are_counted_and_told_the_truth_each_time() -> None:
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         assert [code_of_heartbeat(client) for _ in range(TIMES)] == [grpc.StatusCode.OK] * TIMES
         first = [ask(QUESTION, timeout=TIMEOUT) for _ in range(TIMES)]
-        assert all(not answer.changed and answer.header.revision == 1 for answer in first)
+        assert all(answer.HasField("changed") and not answer.changed for answer in first)
+        assert {(answer.header.revision, answer.data_version.counter) for answer in first} == {(1, 1)}
         client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
         second = ask(QUESTION, timeout=TIMEOUT)
         assert (second.changed, second.data_version.counter) == (True, 2)
@@ -139,11 +142,12 @@ def test_large_metadata_is_refused_before_a_kept_answer_is_given(client: Client)
 
 
 GOOD, MALFORMED = b"\x3a\x00", b"\xff\xff\xff"
+REFLECT = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
 
 def test_calls_of_malformed_messages_are_refused_and_leave_nothing(measured: NamesrvProcess, client: Client) -> None:
     def reflection_of(*requests: bytes) -> RichError:
-        call = client.connection.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", None, None)
+        call = client.connection.stream_stream(REFLECT, None, None)
         with pytest.raises(grpc.RpcError) as caught:
             list(call(iter(requests), timeout=TIMEOUT))
         return RichError.of(caught.value)
@@ -156,3 +160,15 @@ def test_calls_of_malformed_messages_are_refused_and_leave_nothing(measured: Nam
     assert {(error.code, error.reason) for error in errors} == {(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")}
     eventually(lambda: sample_of(measured, "namesrv_engine_calls_under_way") == 0)
     assert measured.events("handler_failed") == []
+
+
+def test_an_open_stream_of_reflection_has_a_share_of_its_own_kind(measured: NamesrvProcess, client: Client) -> None:
+    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    reflect: Any = client.connection.stream_stream(REFLECT, None, None)
+    answers = reflect(iter(requests.get, None), timeout=TIMEOUT)
+    requests.put(GOOD)
+    assert next(answers)
+    used = 'namesrv_shares_used{kind="reflections"}'
+    assert sample_of(measured, used) == 1
+    requests.put(None)
+    eventually(lambda: sample_of(measured, used) == 0)

@@ -24,13 +24,11 @@ from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_
 from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
-from namesrv.engines.api import FrameService
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.calls import Calls, LookupCalls
-from namesrv.remoting.connection import REQUESTS, Connections
+from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
-from namesrv.remoting.wire import GO_AWAY
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -38,9 +36,11 @@ from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.state_changes import apply_now
+from tests.unit.namesrv.reference_inputs import TOPICS_KNOWN
 from tests.unit.namesrv.servicers import route_servicer
-from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
+from tests.unit.namesrv.watch_machine import WatchesAgainstLookups
 
+TOPICS = list(TOPICS_KNOWN)
 READERS = 3
 ZONES = (None, "z1")
 
@@ -112,13 +112,14 @@ class Served:
         self.server: Any = build_server(configured)
         self.server.keep_answers_of(state, follows_traces=False)
         state.change_log.listen(self._note, first=True)  # before the engine
-        handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(fleet))
+        handlers = handlers_of_server(20.0).of(ROUTE_SERVICE, route_servicer(fleet))
+        self.server.add_handlers(ROUTE_SERVICE.full_name, handlers)
         port = self.server.listen("127.0.0.1:0", [])
         self.json = RouteJson(state)
         lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
         calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
-        service = FrameService(Connections(calls, RemotingCounter()), REQUESTS, GO_AWAY)
-        remoting = self.server.serve_frames(service, "127.0.0.1:0", [], "disabled")
+        connections = Connections(calls, RemotingCounter())
+        remoting = self.server.serve_frames(connections, "disabled", "127.0.0.1:0", [])
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
         self.clients = [RemotingClient(f"127.0.0.1:{remoting}") for _ in range(2)]

@@ -16,7 +16,7 @@ from namesrv.server.listener import SERVICES
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
-from tests.support.registrations import data_version, identity, registration
+from tests.support.registrations import identity, registration
 
 REGISTRATION = "/namesrv_api.v1.RegistrationService"
 ROUTES = "/namesrv_api.v1.RouteService"
@@ -83,21 +83,6 @@ def test_a_topic_is_registered_for_a_group_and_again_without_a_change(client: Cl
     route = client.route("New")
     assert route is not None
     assert list(route.queue_datas) == [queues]
-
-
-def test_data_versions_are_compared_and_heartbeats_taken(client: Client) -> None:
-    query = pb.QueryDataVersionRequest(broker=identity(), data_version=data_version())
-    unknown = client.registration.QueryDataVersion(query, timeout=TIMEOUT)
-    assert unknown.changed
-    assert not unknown.HasField("data_version")
-    error = client.failure(f"{REGISTRATION}/BrokerHeartbeat", pb.BrokerHeartbeatRequest(broker=identity()))
-    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "BROKER_NOT_REGISTERED")
-    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    known = client.registration.QueryDataVersion(query, timeout=TIMEOUT)
-    assert known.HasField("changed")
-    assert not known.changed
-    assert known.data_version.counter == 1
-    client.registration.BrokerHeartbeat(pb.BrokerHeartbeatRequest(broker=identity()), timeout=TIMEOUT)
 
 
 def test_a_snapshot_has_a_header_all_rows_and_an_end(client: Client) -> None:

@@ -39,14 +39,6 @@ KEPT = "namesrv_api.v1.RouteService/GetTopicRoute"
 FLAGS = {"listen": "127.0.0.1:0", "engine": "native", "warm_up_millis": 0, "shutdown_grace_millis": 100}
 
 
-def refuse_to_decode(_request: bytes) -> bytes:
-    raise ValueError("cannot be decoded")
-
-
-def refuse_to_encode(_answer: bytes) -> bytes:
-    raise ValueError("cannot be encoded")
-
-
 class _Server:
     """A server of the native engine. ``hold`` keeps its event loop busy until two further calls have come."""
 
@@ -66,6 +58,12 @@ class _Server:
         async def answer(request: bytes, _context: object) -> bytes:
             return request
 
+        async def fail(_request: bytes, _context: object) -> bytes:
+            raise ValueError("a defect")
+
+        async def answer_what_is_no_message(request: bytes, _context: object) -> str:
+            return "no bytes"
+
         async def break_when_it_may_be_kept(request: bytes, context: Any) -> bytes:
             self.broken += 1
             context.may_keep(pb.GetTopicRouteRequest.FromString(request), ["TopicTest"])
@@ -78,14 +76,14 @@ class _Server:
         unary = grpc.unary_unary_rpc_method_handler
         handlers = {
             "Hold": unary(marked(hold, lambda: True)),
-            "Broken": unary(marked(answer, lambda: True), refuse_to_decode),
-            "BrokenAnswer": unary(answer, response_serializer=refuse_to_encode),
+            "Broken": unary(marked(fail, lambda: True)),
+            "BrokenAnswer": unary(answer_what_is_no_message),
             "Fine": unary(answer),
             "Again": unary(marked(break_when_it_comes_again, lambda: True)),
         }
-        self.server.add_registered_method_handlers("test", handlers)
+        self.server.add_handlers("test", handlers)
         service, name = KEPT.split("/")
-        self.server.add_registered_method_handlers(service, {name: unary(break_when_it_may_be_kept)})
+        self.server.add_handlers(service, {name: unary(break_when_it_may_be_kept)})
         self.server.keep_answers_of(Fleet().state, follows_traces=False)
         self.port = self.server.listen("127.0.0.1:0", [])
 
@@ -126,7 +124,7 @@ async def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> 
     assert [line["event"] for line in lines if line.get("exc_info")] == ["handler_failed"]
 
 
-async def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
+async def test_an_answer_that_is_no_message_ends_its_call() -> None:
     async with connected(server := _Server()) as call:
         with pytest.raises(grpc.RpcError) as caught:
             await call("BrokenAnswer")

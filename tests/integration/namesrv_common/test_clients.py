@@ -199,12 +199,6 @@ def test_a_call_after_the_close_is_a_defect_and_no_answer(endpoint: Endpoint) ->
         client.route.GetNamesrvStatus(NOTHING)
 
 
-def test_metadata_goes_with_every_call(fake: Fake, endpoint: Endpoint) -> None:
-    with NamesrvClient(endpoint, TIMEOUT, metadata=(("authorization", "Bearer secret"),)) as client:
-        client.route.GetNamesrvStatus(NOTHING)
-    assert fake.metadata[-1]["authorization"] == "Bearer secret"
-
-
 def test_settings_become_options_in_grpcs_units() -> None:
     settings = ConnectionSettings(
         connect_seconds=3.0,

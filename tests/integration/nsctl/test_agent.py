@@ -10,7 +10,6 @@ from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.support.programs.agents import Agent, free_port, joined
 from tests.support.programs.nsctl_runs import rows, run
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.secured.agents import agent_flags, give_agent_its_address
 from tests.support.secured.fleet import Place
 
 
@@ -61,8 +60,8 @@ def test_what_is_no_agent_and_no_role_is_said_before_anybody_is_asked() -> None:
 
 
 def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:
-    give_agent_its_address(place)
-    flags = agent_flags(place, "broker")
+    place.give_agent_its_address()
+    flags = place.agent_flags("broker")
     with (
         NamesrvProcess(*place.flags("mTLS")) as namesrv,
         Agent(str(namesrv.endpoint), *flags, "--tls-client-ca", str(place.authority.path)) as agent,

@@ -19,7 +19,7 @@ from nsctl.session import FOUND, USAGE, WARNED
 from tests.support.fleet_states import STATES, State
 from tests.support.programs.nsctl_runs import examined, rows, run
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.programs.rocketmq import RemotingClient, broker_fields
+from tests.support.programs.rocketmq import RemotingClient
 from tests.support.programs.rocketmq import register as register_as_rocketmq
 
 
@@ -49,22 +49,6 @@ def test_a_planned_drain_is_no_warning_until_it_leaves_a_topic_unwritable(tmp_pa
         ]
         run(*drain, "--for", "1h")
         assert [what.count(" until 2") for what in told(WARNED)] == [1, 1]
-
-
-def test_a_planned_stop_and_drain_in_a_fleet_of_two_are_no_warning(tmp_path: Path) -> None:
-    with (
-        NamesrvProcess("--remoting-listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as namesrv,
-        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as stopped,
-        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as stays,
-    ):
-        brokers = [broker_fields(f"broker-{name}", f"10.0.0.{number}:10911") for number, name in enumerate("ab", 1)]
-        register_as_rocketmq(stopped, ["orders"], brokers[0])
-        register_as_rocketmq(stays, ["orders"], brokers[1])
-        drain = ["drain", "broker-a", "--for", "1h", "--namesrv", str(namesrv.endpoint)]
-        run(*drain)
-        assert examined(namesrv.endpoint)[0] == 0
-        assert stopped.ask(104, brokers[0]).code == 0
-        assert examined(namesrv.endpoint)[0] == 0
 
 
 def test_a_plain_name_server_that_hangs_is_not_called_with_tls() -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,64 +16,18 @@ from typer.core import TyperCommand
 
 from nsctl.commands import history
 from nsctl.commands.history import Wanted, follow_journals
-from nsctl.fleet import Fleet
 from nsctl.output import Format, Row
-from nsctl.session import REFUSED, UNREACHABLE, Session
+from nsctl.session import REFUSED, UNREACHABLE, Fleet, Session
 from tests.support.fakes.observed_name_server import FakeNameServer, entry
 from tests.support.programs.agents import held_port
-from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended
 
 
-class Follower:
-    """A running ``nsctl history --follow``, and what it has written so far."""
-
-    def __init__(self, namesrv: str, *flags: str) -> None:
-        # A shell has its background jobs ignore SIGINT, and the program would inherit that from the tests.
-        interruptible = ["env", "--default-signal=INT"]
-        command = [*interruptible, str(BIN / "nsctl"), "history", "--follow", *flags, "--namesrv", namesrv]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.lines: list[str] = []
-        self.notes: list[str] = []
-        self._readers = [
-            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
-            for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.notes))
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def keys(self) -> list[str]:
-        """The keys whose change it has shown, in its order."""
-        entries: list[dict[str, Any]] = [json.loads(line) for line in list(self.lines)]
-        return [entry["comment"] or entry["summary"].split("'")[3] for entry in entries]
-
-    def interrupt(self) -> int:
-        """Sends what Ctrl-C sends; returns the exit code once all that it said is here."""
-        self.process.send_signal(signal.SIGINT)
-        return self.wait()
-
-    def wait(self) -> int:
-        code = self.process.wait(20)
-        for reader in self._readers:
-            reader.join(5)
-        return code
-
-    @staticmethod
-    def _read(stream: Any, lines: list[str]) -> None:
-        for line in stream:
-            lines.append(line)  # noqa: PERF402 - readers look at it meanwhile
-
-
-@contextmanager
-def following(namesrv: str, *flags: str) -> Iterator[Follower]:
-    follower = Follower(namesrv, *flags)
-    try:
-        yield follower
-    finally:
-        follower.process.kill()
-        follower.wait()
-        for stream in (follower.process.stdout, follower.process.stderr):
-            assert stream is not None
-            stream.close()
+def follower_of(namesrv: object) -> Process:
+    """A running ``nsctl history --follow``."""
+    # A shell has its background jobs ignore SIGINT, and the program would inherit that from the tests.
+    interruptible = ["env", "--default-signal=INT", str(BIN / "nsctl")]
+    return Process([*interruptible, "history", "--follow", "--json", "--namesrv", str(namesrv)], pipes=True)
 
 
 def put(namesrv: NamesrvProcess, *keys: str) -> None:
@@ -91,38 +42,37 @@ def put(namesrv: NamesrvProcess, *keys: str) -> None:
 def test_lines_come_at_once_and_go_on_after_restarts_without_gap(tmp_path: Path) -> None:
     with held_port() as port:
         flags = ("--data-dir", str(tmp_path))
-        with NamesrvProcess(*flags, port=port) as namesrv, following(f"127.0.0.1:{port}", "--json") as follower:
+        with NamesrvProcess(*flags, port=port) as namesrv, follower_of(namesrv.endpoint) as follower:
+            _, output = follower.pipes
             put(namesrv, "a")
-            eventually(follower.keys, lambda found: found == ["a"])
+            lines = [output.readline()]
             put(namesrv, "b")  # whether it was seen before the end or not, it is shown
             assert namesrv.terminate() == 0
-            eventually(lambda: follower.notes)
+            follower.wait_for_text("\n")
             with NamesrvProcess(*flags, port=port) as again:
                 put(again, "c")
-                eventually(follower.keys, lambda found: found == ["a", "b", "c"])
-                epochs = [json.loads(line)["epoch"] for line in follower.lines]
+                lines += [output.readline(), output.readline()]
+                entries = [json.loads(line) for line in lines]
+                assert [entry["summary"].split("'")[3] for entry in entries] == ["a", "b", "c"]
+                epochs = [entry["epoch"] for entry in entries]
                 assert epochs[0] == epochs[1] < epochs[2]
-                assert follower.interrupt() == 0
+                follower.signal(signal.SIGINT)
+                assert (follower.wait(), output.read()) == (0, "")
                 shown = ended([str(BIN / "nsctl"), "history", "-o", "json", "-n", f"127.0.0.1:{port}"]).stdout
                 assert [entry["epoch"] for entry in json.loads(shown)] == epochs[::-1]
-    refused, back = follower.notes
+    refused, back = follower.raw.splitlines()
     assert f"127.0.0.1:{port}: UNAVAILABLE" in refused
     assert f"127.0.0.1:{port} answers again" in back
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, follower_of(namesrv.endpoint) as follower:
         put(namesrv, "a")
-        command = [str(BIN / "nsctl"), "history", "--follow", "--json", "-n", str(namesrv.endpoint)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert "'a'" in process.stdout.readline()
-        process.stdout.close()
+        _, output = follower.pipes
+        assert "'a'" in output.readline()
+        output.close()
         put(namesrv, "b")
-        assert process.stderr is not None
-        with process.stderr:
-            assert process.stderr.read() == ""
-        assert process.wait(20) == 1
+        assert (follower.wait(), follower.raw) == (1, "")
 
 
 NOW_MILLIS = 1_000_000_000

@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 import pytest
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from nsctl.cli import app
@@ -202,23 +201,6 @@ OTHER = "127.0.0.1:2"
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:3"})
-
-
-def leaves() -> list[tuple[str, ...]]:
-    """All commands, also those of groups."""
-    found: list[tuple[str, ...]] = []
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        found += [(name, part) for part in getattr(command, "commands", ())] or [(name,)]
-    return found
-
-
-OF_NAME_SERVERS = [leaf for leaf in leaves() if leaf[0] not in ("agent", "console")]
-
-
-@pytest.mark.parametrize("leaf", OF_NAME_SERVERS, ids=" ".join)
-def test_every_command_takes_name_servers_before_and_after_it(leaf: tuple[str, ...]) -> None:
-    assert "--namesrv" in run(*leaf, "--help").stdout
-    assert run("--namesrv", NOBODY, *leaf, "--help").exit_code == 0
 
 
 @pytest.mark.parametrize("arguments", [("route", "T"), ("kv", "list"), ("status",), ("intents",)])

@@ -24,7 +24,6 @@ from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, registration
-from tests.support.secured.agents import agent_flags, give_agent_its_address
 from tests.support.secured.fleet import Place, connected
 
 PACKAGE = "namesrv_api.v1"
@@ -175,8 +174,8 @@ def test_the_page_has_just_the_metrics_of_a_name_server(place: Place, tmp_path: 
 
 
 def test_the_page_has_just_the_metrics_of_an_agent(place: Place) -> None:
-    give_agent_its_address(place)
-    flags = (*agent_flags(place, "broker"), *METRICS)
+    place.give_agent_its_address()
+    flags = (*place.agent_flags("broker"), *METRICS)
     with NamesrvProcess(*place.flags("mTLS")) as namesrv, Agent(str(namesrv.endpoint), *flags) as agent:
         listen = agent.wait_for("agent_started")["metrics"]
         # Labels show once there was a call: one to the agent, and registrations.

@@ -91,21 +91,21 @@ def test_an_authority_that_did_not_sign_the_server_is_told_with_its_option(
 ) -> None:
     for trusted in ({}, {"tlsCaFile": str(other.path)}):
         told = problem(with_tokens.endpoint, tls="true", token="x", **trusted)
-        assert told.endswith("its certificate is not one that the option 'tlsCaFile' trusts")
+        assert told.endswith("certificate is of an authority that the option 'tlsCaFile' does not have")
 
 
 def test_a_server_under_another_name_is_told_with_its_option(place: Place, with_tokens: NamesrvProcess) -> None:
     elsewhere = f"127.0.0.2:{with_tokens.endpoint.port}"
     with NamesrvProcess("--listen", elsewhere, *place.flags("token", with_permits=False)):
         told = problem(elsewhere, **tls(place))
-    assert told.endswith("its certificate is for another host than the option 'endpoints' names")
+    assert told.endswith("certificate is for other names: call it by one of them in the option 'endpoints'")
 
 
 def test_tls_on_one_side_alone_is_told(place: Place, with_tokens: NamesrvProcess) -> None:
-    assert problem(with_tokens.endpoint).endswith("it may speak TLS: set the option 'tls' to 'true'")
+    assert problem(with_tokens.endpoint).endswith("if it speaks TLS, set the option 'tls' to 'true'")
     with NamesrvProcess() as server:
         told = problem(server.endpoint, **tls(place))
-    assert "no TLS is spoken there: leave the option 'tls' out" in told
+    assert "the server speaks no TLS: leave the option 'tls' out" in told
 
 
 def test_a_certificate_that_is_missing_or_not_trusted_is_told_with_its_options(
@@ -113,7 +113,7 @@ def test_a_certificate_that_is_missing_or_not_trusted_is_told_with_its_options(
 ) -> None:
     for shown in ({}, showing(other.sign("client", ["client.example"]))):
         told = problem(with_certificates.endpoint, **tls(place), **shown)
-        assert told.endswith("look at the options 'tlsCertFile' and 'tlsKeyFile'")
+        assert told.endswith("look at the options 'tlsCertFile' and 'tlsKeyFile', and at the server's log")
 
 
 def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path: Path) -> None:
@@ -138,6 +138,6 @@ def test_what_is_no_name_server_is_told_with_the_option_or_given_up() -> None:
         pool.submit(answer)
         told = problem(f"127.0.0.1:{listener.getsockname()[1]}")
         listener.shutdown(socket.SHUT_RDWR)
-    assert told.endswith("something else than a name server listens there: look at the port in option 'endpoints'")
+    assert told.endswith("something else than gRPC listens there: look at the port in the option 'endpoints'")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "UNAVAILABLE" in problem(f"127.0.0.1:{silent.getsockname()[1]}")

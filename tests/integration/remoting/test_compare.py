@@ -85,13 +85,16 @@ TWO_CLUSTERS = {"broker-a": ("B", "127.0.0.1:10911"), "broker-b": ("A", "127.0.0
 OWN = ["A", "B", "B_REPLY_TOPIC", "BenchmarkTest", "RMQ_SYS_ROCKSDB_OFFSET_TOPIC", "%RETRY%g", "%DLQ%g", "broker-a"]
 
 
-def test_clusters_and_brokers_that_sort_in_opposite_ways_do_not_differ(own_namesrv: NamesrvProcess) -> None:
-    with (
-        RemotingClient(address_of(own_namesrv)) as client,
-        stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders", "payments"])) as rocketmq,
-    ):
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_clusters_and_brokers_that_sort_in_opposite_ways_do_not_differ(
+    own_namesrv: NamesrvProcess, tmp_path: Path, with_tls: bool
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    tls, flags = server_tls(authority.sign_server()), ["--rocketmq-tls-ca", str(authority.path)]
+    there = stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders", "payments"]), tls if with_tls else None)
+    with RemotingClient(address_of(own_namesrv)) as client, there as rocketmq:
         register_groups(client, TWO_CLUSTERS, ["orders", "payments"])
-        assert compared(own_namesrv, rocketmq, 0) == []
+        assert compared(own_namesrv, rocketmq, 0, *(flags if with_tls else ())) == []
 
 
 def test_a_lost_retry_topic_a_key_and_a_setting_are_differences(own_namesrv: NamesrvProcess) -> None:
@@ -155,16 +158,6 @@ def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_na
         assert [row["topic"] for row in rows if row["part"] == "topic"] == ["orders"], "the drain does not explain it"
         [still] = [row["clients_of_rocketmq"] for row in rows if row.get("intent") and row["broker"]]
         assert still == "keep writing to broker-a: 1 topic (payments)"
-
-
-def test_a_name_server_with_tls_is_compared(own_namesrv: NamesrvProcess, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "authority")
-    with (
-        RemotingClient(address_of(own_namesrv)) as client,
-        stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders"]), server_tls(authority.sign_server())) as rocketmq,
-    ):
-        register_groups(client, TWO_CLUSTERS, ["orders"])
-        assert compared(own_namesrv, rocketmq, 0, "--rocketmq-tls-ca", str(authority.path)) == []
 
 
 def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from nsctl.cli import app
 from nsctl.commands import drained
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
-from tests.integration.remoting.conftest import LOOPBACK, address_of
+from tests.integration.remoting.conftest import address_of
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, server_tls, stand_in
 from tests.support.secured.certificates import Authority
@@ -63,12 +63,6 @@ def asked(namesrv: NamesrvProcess, broker: Broker) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
-    with NamesrvProcess(*LOOPBACK, "--data-dir", str(tmp_path_factory.mktemp("data"))) as process:
-        yield process
 
 
 def run(namesrv: NamesrvProcess, *arguments: str, text: str = "") -> Result:

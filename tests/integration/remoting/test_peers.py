@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -115,16 +114,6 @@ def test_any_number_language_and_version_is_answered(client: RemotingClient, opa
     assert (answer.code, answer.opaque) == (17, int(opaque))
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_a_body_that_is_cut_short_is_refused_and_changes_nothing(client: RemotingClient, *, is_packed: bool) -> None:
-    body = packed_body(["A", "B"]) if is_packed else registration_body(["A", "B"])
-    for end in (1, len(body) // 2, len(body) - 1):
-        answer = client.ask(103, broker_fields(), body[:end])
-        assert (answer.code, (answer.remark or "").startswith("body")) == (1, True)
-    assert client.ask(206).json == {"topicList": []}
-    assert client.ask(106).json == {"brokerAddrTable": {}, "clusterAddrTable": {}}
-
-
 def test_a_frame_whose_rest_never_comes_registers_nobody(namesrv: NamesrvProcess, client: RemotingClient) -> None:
     whole = frame(103, broker_fields(), registration_body(["A"]))
     with RemotingClient(address_of(namesrv)) as broken_off:
@@ -156,12 +145,6 @@ def test_a_table_of_100_000_topics_is_taken_packed_while_others_are_answered(own
         assert answer is not None
         assert answer.code == 0
         assert len(other.ask(206).json["topicList"]) == len(topics)
-
-
-def test_a_table_that_is_larger_than_a_frame_may_be_ends_its_connection(namesrv: NamesrvProcess) -> None:
-    with RemotingClient(address_of(namesrv)) as client:
-        client.send_bytes(frame(103, broker_fields(), bytes(16 * 1024 * 1024))[:100])
-        assert client.read() is None
 
 
 def test_answers_to_what_came_before_a_broken_frame_are_sent(client: RemotingClient) -> None:
@@ -224,30 +207,6 @@ def test_many_registrations_that_come_at_once_wait_for_memory_and_are_all_taken(
         assert len(reader.ask(106).json["brokerAddrTable"]) == 12
     for client in clients:
         client.close()
-
-
-def test_a_zlib_bomb_is_refused_by_its_limit(client: RemotingClient) -> None:
-    packer = zlib.compressobj()
-    head = packer.compress(zlib.decompress(packed_body(["A"])) + bytes(4))
-    bomb = b"".join([head, *(packer.compress(b"\0" * 1_000_000) for _ in range(200)), packer.flush()])
-    fields = {"brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c", "brokerId": "0"}
-    answer = client.ask(103, fields, bomb)
-    assert (answer.code, "bytes of an unpacked body" in (answer.remark or "")) == (1, True)
-
-
-def test_bodies_of_junk_take_little_memory_and_leave_none(own_namesrv: NamesrvProcess) -> None:
-    assert lookup_is_answered(own_namesrv)
-    before = mebibytes(own_namesrv, "VmRSS")
-    lists, nested = b"[" + b"[]," * 4_000_000 + b"[]]", b"[" + (b"[" * 900 + b"]" * 900 + b",") * 7_000 + b"[]]"
-    version, part = b'{"counter":8}', struct.pack(">ii", 0, len(lists)) + lists
-    packed = zlib.compress(struct.pack(">i", len(version)) + version + part)
-    with RemotingClient(address_of(own_namesrv)) as client:
-        for _ in range(2):
-            told = [client.ask(103, broker_fields(), b'{"x":' + junk + b"}").code for junk in (lists, nested)]
-            told += [client.ask(code, {**broker_fields(), "topic": "T"}, nested).code for code in (217, 322)]
-            assert [*told, client.ask(103, broker_fields(), packed).code] == [1] * 5
-    assert mebibytes(own_namesrv, "VmHWM") < before + 256
-    eventually(lambda: mebibytes(own_namesrv, "VmRSS") < before + 64)
 
 
 NO_READERS, PIPELINED = 60, 40

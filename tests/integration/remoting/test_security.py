@@ -48,18 +48,18 @@ def is_answered(process: NamesrvProcess, tls: ssl.SSLContext | None) -> bool:
         return False
 
 
-def test_permissive_takes_connections_with_tls_and_without_on_one_port(place: Place) -> None:
-    flags = place.flags("TLS", with_permits=False)
-    with NamesrvProcess(*LOOPBACK, "--remoting-tls", "permissive", *flags) as process:
-        assert is_answered(process, context_of(place))
-        assert is_answered(process, None)
-
-
-def test_enforcing_is_the_default_with_a_certificate_and_takes_tls_only(place: Place) -> None:
-    with NamesrvProcess(*LOOPBACK, *place.flags("TLS", with_permits=False)) as process:
-        assert is_answered(process, context_of(place))
-        assert not is_answered(process, None)
-        assert process.wait_for("remoting_connection_ended")["peer"].startswith("127.0.0.1:")
+@pytest.mark.parametrize(
+    ("mode", "with_tls", "without"),
+    [(["--remoting-tls", "permissive"], True, True), ([], True, False), (["--remoting-tls", "disabled"], False, True)],
+    ids=["permissive", "enforcing by default", "disabled"],
+)
+def test_one_port_takes_connections_as_its_mode_of_tls_says(
+    place: Place, mode: list[str], with_tls: bool, without: bool
+) -> None:
+    with NamesrvProcess(*LOOPBACK, *mode, *place.flags("TLS", with_permits=False)) as process:
+        assert (is_answered(process, context_of(place)), is_answered(process, None)) == (with_tls, without)
+        if not (with_tls and without):
+            assert process.wait_for("remoting_connection_ended")["peer"].startswith("127.0.0.1:")
 
 
 def ended(process: NamesrvProcess, problem: str) -> bool:
@@ -150,12 +150,6 @@ def test_a_load_balancer_that_is_named_says_whose_connection_it_forwards() -> No
         assert forwarded(process, line) is None
 
 
-def test_disabled_takes_no_tls(place: Place) -> None:
-    with NamesrvProcess(*LOOPBACK, "--remoting-tls", "disabled", *place.flags("TLS", with_permits=False)) as process:
-        assert is_answered(process, None)
-        assert not is_answered(process, context_of(place))
-
-
 def test_certificates_that_change_are_shown_to_the_next_connection(place: Place, tmp_path: Path) -> None:
     files = Files(Path(shutil.copy(place.server.certificate, tmp_path)), Path(shutil.copy(place.server.key, tmp_path)))
     tls = ("--tls-cert", str(files.certificate), "--tls-key", str(files.key))
@@ -172,13 +166,9 @@ def test_certificates_that_change_are_shown_to_the_next_connection(place: Place,
         eventually(lambda: shown(process), lambda now: now != before, LIVE_SECONDS)
 
 
-@pytest.mark.parametrize("restricted", [True, False], ids=["patterns name addresses", "patterns do not"])
-def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(
-    place: Place, tmp_path: Path, *, restricted: bool
-) -> None:
-    owners, attackers = ("@127.0.0.2", "@127.0.0.1") if restricted else ("", "")
+def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "permits.json"
-    rights = {"broker": {"register": [f"*/broker-a{attackers}"]}, "admin": {"register": [f"*/broker-b{owners}"]}}
+    rights = {"broker": {"register": ["*/broker-a@127.0.0.1"]}, "admin": {"register": ["*/broker-b@127.0.0.2"]}}
     file.write_text(json.dumps(permits(**rights)))
     victim, disguised = broker_fields("broker-b", "127.0.0.2:10911"), broker_fields("broker-a", "127.0.0.2:10911")
     flags = (*LOOPBACK, *ALL, *place.flags("mTLS", with_permits=False), "--permits-file", str(file))
@@ -189,15 +179,11 @@ def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(
     ):
         assert register(owner, broker=victim).code == 0
         assert owner.ask(104, victim).code == 0
-        taken = register(attacker, broker=disguised)
-        if restricted:
-            assert taken.code == 1
-            assert "broker may not register DefaultCluster/broker-a at 127.0.0.2:10911" in (taken.remark or "")
-            assert {attacker.ask(104, disguised).code, attacker.ask(904, disguised).code} == {1}
-            assert register(owner, broker=victim).code == 0
-        else:
-            assert taken.code == 0
-            assert register(owner, broker=victim).code == 1
+        refused = register(attacker, broker=disguised)
+        assert refused.code == 1
+        assert "broker may not register DefaultCluster/broker-a at 127.0.0.2:10911" in (refused.remark or "")
+        assert {attacker.ask(104, disguised).code, attacker.ask(904, disguised).code} == {1}
+        assert register(owner, broker=victim).code == 0
 
 
 def test_with_permits_a_certificate_says_who_may_do_what(place: Place) -> None:

@@ -37,7 +37,3 @@ def shows(client: RouteClient, *groups: str, topic: str = TOPIC, stale: Stale | 
         return known is not None and known.route == route(*groups, **kwargs) and known.stale == stale
 
     eventually(lambda: client.cached(topic), matches)
-
-
-def gone(client: RouteClient, topic: str = TOPIC) -> None:
-    eventually(lambda: client.cached(topic), lambda known: known is not None and known.route is None)

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from route_client import ClientSettings, KnownRoute, RouteClient
 from tests.integration.route_client.sessions import TOPIC, watching
 from tests.support.programs.agents import Agent, StandInBroker
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client, NamesrvProcess, Process, ended, eventually
 from tests.support.registrations import identity, registration
 
 MASTER = "127.0.0.1:10911"
@@ -65,45 +64,27 @@ def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
         hangs.signal(signal.SIGCONT)
 
 
-def test_the_only_broker_s_crash_is_held_back_and_its_orderly_end_is_not(start: Callable[..., NamesrvProcess]) -> None:
-    server = start()
-    with RouteClient(str(server.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, server)
-        with Agent(str(server.endpoint)) as agent:
-            eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
-            agent.kill()
-            eventually(lambda: client.status().held_topics, lambda topics: topics == (TOPIC,))
-            assert client.select_one_queue(TOPIC).broker_name == "broker-a"
-        with Agent(str(server.endpoint)) as agent:
-            eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is None)
-            agent.terminate()
-            eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == [])
-
-
 def test_the_example_prints_each_change_as_it_happens(start: Callable[..., NamesrvProcess]) -> None:
     server = start()
     program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", "--rate", "0", TOPIC]
-    with server.connect() as broker, subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as example:
-        try:
-            assert example.stdout is not None
-            assert "knows no topic 'TopicTest'; waiting for it" in example.stdout.readline()
-            register(broker)
-            assert "TopicTest: send to 4 queues of broker-a" in example.stdout.readline()
-            register(broker, "broker-b", "127.0.0.1:10921")
-            assert "send to 4 queues of broker-a, 4 queues of broker-b" in example.stdout.readline()
-            unregister(broker)
-            assert f"send to 4 queues of broker-b; {MASTER} left: UNREGISTERED" in example.stdout.readline()
-            server.kill()
-            assert "no name server can be reached; going on with this route" in example.stdout.readline()
-            back = start(port=server.endpoint.port)
-            assert "nobody says why; going on with the old route" in example.stdout.readline()
-            with back.connect() as again:
-                register(again, "broker-b", "127.0.0.1:10921")
-            assert "confirmed by a name server" in example.stdout.readline()
-            example.send_signal(signal.SIGINT)
-            assert example.wait(20) == 0
-        finally:
-            example.kill()
+    with server.connect() as broker, Process(program, pipes=True) as example:
+        _, output = example.pipes
+        assert "knows no topic 'TopicTest'; waiting for it" in output.readline()
+        register(broker)
+        assert "TopicTest: send to 4 queues of broker-a" in output.readline()
+        register(broker, "broker-b", "127.0.0.1:10921")
+        assert "send to 4 queues of broker-a, 4 queues of broker-b" in output.readline()
+        unregister(broker)
+        assert f"send to 4 queues of broker-b; {MASTER} left: UNREGISTERED" in output.readline()
+        server.kill()
+        assert "no name server can be reached; going on with this route" in output.readline()
+        back = start(port=server.endpoint.port)
+        assert "nobody says why; going on with the old route" in output.readline()
+        with back.connect() as again:
+            register(again, "broker-b", "127.0.0.1:10921")
+        assert "confirmed by a name server" in output.readline()
+        example.signal(signal.SIGINT)
+        assert example.wait() == 0
 
 
 def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_drain(
@@ -111,6 +92,17 @@ def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_d
 ) -> None:
     servers = [start("--data-dir", str(tmp_path / name)) for name in "ab"]
     namesrv = ";".join(str(server.endpoint) for server in servers)
+    read: list[str] = []
+
+    def wait_for(*texts: str) -> None:
+        """Reads until a line ends with these texts, each with a number behind it if it ends with a space."""
+        pattern = "".join(re.escape(text) + (r"\d+" if text.endswith(" ") else ".*") for text in texts)
+        for line in output:
+            read.append(line)
+            if re.search(f"{pattern}$", line):
+                return
+        raise AssertionError("".join(read[-20:]))
+
     with ExitStack() as stack:
         brokers = {name: stack.enter_context(StandInBroker()) for name in ("broker-a", "broker-b")}
         for name, broker in brokers.items():
@@ -122,53 +114,27 @@ def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_d
                     partial(client.route, TOPIC), lambda route: route is not None and len(route.broker_datas) == 2
                 )
         program = [sys.executable, str(EXAMPLE), "--namesrv", namesrv, "--rate", "200", "--seconds", "120", TOPIC]
-        lines = Lines(stack.enter_context(subprocess.Popen(program, stdout=subprocess.PIPE, text=True)))
-        stack.callback(lines.stop)
-        lines.wait_for("sent to broker-a ", ", broker-b ")
+        _, output = stack.enter_context(Process(program, pipes=True)).pipes
+        wait_for("sent to broker-a ", ", broker-b ")
         with servers[1].connect() as client:
             servers[0].kill()
-            lines.wait_for("sent to broker-a ", ", broker-b ")
+            wait_for("sent to broker-a ", ", broker-b ")
             drain = admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a")
             client.admin.WipeWritePermOfBroker(drain, timeout=20)
-            lines.wait_for("sent to broker-b ")
+            wait_for("sent to broker-b ")
             restore = admin_service_pb2.AddWritePermOfBrokerRequest(broker_name="broker-a")
             client.admin.AddWritePermOfBroker(restore, timeout=20)
-            lines.wait_for("sent to broker-a ", ", broker-b ")
+            wait_for("sent to broker-a ", ", broker-b ")
             brokers["broker-b"].kill()
-            lines.wait_for("BROKER_DOWN")
-            lines.wait_for("sent to broker-a ")
-    assert not lines.with_text("nobody")
-
-
-class Lines:
-    """What a program prints, and a wait for it."""
-
-    def __init__(self, program: subprocess.Popen[str]) -> None:
-        self._program = program
-        self._read: list[str] = []
-
-    def wait_for(self, *texts: str) -> None:
-        """Reads until a line ends with these texts, each with a number behind it if it ends with a space."""
-        assert self._program.stdout is not None
-        pattern = "".join(re.escape(text) + (r"\d+" if text.endswith(" ") else ".*") for text in texts)
-        for line in self._program.stdout:
-            self._read.append(line)
-            if re.search(f"{pattern}$", line):
-                return
-        raise AssertionError("".join(self._read[-20:]))
-
-    def with_text(self, text: str) -> list[str]:
-        return [line for line in self._read if text in line]
-
-    def stop(self) -> None:
-        self._program.kill()
+            wait_for("BROKER_DOWN")
+            wait_for("sent to broker-a ")
+    assert not [line for line in read if "nobody" in line]
 
 
 def test_the_example_says_what_is_wrong_with_its_arguments() -> None:
-    program = [sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1
-    assert "producer: address 'nowhere' has no port" in ended.stderr
+    example = ended([sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC])
+    assert example.returncode == 1
+    assert "producer: address 'nowhere' has no port" in example.stderr
 
 
 IN_A_FORKED_CHILD = """
@@ -192,8 +158,7 @@ with RouteClient("127.0.0.1:1") as client:
 def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
     # gRPC's handlers may keep the child from this code.
     environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
-    command = [sys.executable, "-c", IN_A_FORKED_CHILD]
-    program = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    program = ended([sys.executable, "-c", IN_A_FORKED_CHILD], environment)
     lines = program.stdout.splitlines()
     assert (len(lines), program.returncode) == (3, 0), program.stderr
     assert all(line.endswith("create the client after the fork") for line in lines)

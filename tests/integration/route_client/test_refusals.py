@@ -88,7 +88,7 @@ def test_a_route_that_no_broker_can_have_is_refused_and_the_old_one_stays(fake: 
 
 def test_there_is_a_most_of_topics_and_room_after_one_is_forgotten(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), ClientSettings(max_topics=1), topics=[TOPIC]) as client:
-        with pytest.raises(TooManyTopicsError):
+        with pytest.raises(TooManyTopicsError, match=r"1 topics.*'Other'"):
             client.route("Other")
         client.forget(TOPIC)
         assert client.cached(TOPIC) is None

@@ -77,6 +77,7 @@ def test_without_a_watch_routes_are_polled_and_unexplained_losses_held(
         shows(client, "broker-b")
         fake.put(TOPIC, None)
         shows(client, "broker-b", stale=Stale.HELD)
+        assert client.status().held_topics == (TOPIC,)
 
 
 def test_a_topic_that_is_too_many_for_the_watch_has_all_routes_polled(fake: FakeNameServer) -> None:

@@ -14,14 +14,12 @@ from broker_agent_api.v1 import client_service_pb2 as clients_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
-from broker_agent.listener import SERVICE_NAME
-from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
+from namesrv_common.client.channels import ClientFiles
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.secured.agents import agent_flags, give_agent_its_address
 from tests.support.secured.fleet import CALLERS, LIVE_SECONDS, Place, connected, outcome
 
 OWN_TOPICS = ("--topics-mode", "own")
@@ -38,8 +36,8 @@ def namesrv() -> Iterator[NamesrvProcess]:
 
 def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
     """The flags of an agent of a kind."""
-    give_agent_its_address(place)
-    pair = agent_flags(place, "broker")[2:]
+    place.give_agent_its_address()
+    pair = place.agent_flags("broker")[2:]
     return {"TLS": pair, "token": pair, "mTLS": (*pair, "--tls-client-ca", str(place.authority.path))}[kind]
 
 
@@ -118,15 +116,6 @@ def test_without_permits_all_on_this_machine_may_do_everything(
         assert set(outcomes(agent, place.files("mTLS", "client")).values()) <= LET_IN
 
 
-def test_health_stays_open_to_everybody_who_can_connect(namesrv: NamesrvProcess, place: Place, tmp_path: Path) -> None:
-    flags = (*listener_flags(place, "TLS"), "--permits-file", str(place.permits))
-    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
-        files = place.files("TLS", None)
-        assert files is not None
-        assert check_health(ordinary(agent), "", TIMEOUT, ClientSecurity(files)) is None
-        assert check_health(agent.endpoint, SERVICE_NAME, TIMEOUT, ClientSecurity(files)) is None
-
-
 def test_a_clients_channel_ends_when_it_may_not_be_a_client(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path
 ) -> None:
@@ -146,10 +135,10 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
 def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place, tmp_path: Path, kind: str) -> None:
-    give_agent_its_address(place)
+    place.give_agent_its_address()
     token, ca = str(place.tokens["broker"]), ("--tls-client-ca", str(place.authority.path))
     shown = ("--token-file", token, "--master-token-file", token) if kind == "token" else ()
-    flags = (*agent_flags(place, "broker"), *shown, "--permits-file", str(place.permits))
+    flags = (*place.agent_flags("broker"), *shown, "--permits-file", str(place.permits))
     with NamesrvProcess(*place.flags(kind)) as secured:
         master_flags = (*flags, *(ca if kind == "mTLS" else ()), "--ha-server-addr", "127.0.0.1:10912")
         with secured_agent(secured, place, tmp_path, *master_flags) as master:

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import BrokerIdentity, QueueData
 
@@ -25,7 +25,6 @@ from tests.support.secured.fleet import (
     CALLERS,
     LIVE_SECONDS,
     REGISTRATION,
-    TOKENS,
     Place,
     administer,
     connected,
@@ -77,28 +76,6 @@ def test_without_permits_everybody_who_can_connect_may_do_everything(place: Plac
         connected(server.endpoint, place.files("mTLS", "client")) as client,
     ):
         assert set(outcomes(client).values()) == {"OK"}
-
-
-def test_tokens_are_taken_in_one_form_and_repeated_by_nobody(place: Place) -> None:
-    with NamesrvProcess("--permits-file", str(place.permits)) as server, server.connect() as client:
-        request = route_service_pb2.GetNamesrvStatusRequest()
-
-        def with_metadata(*values: str) -> str:
-            metadata = tuple(("authorization", value) for value in values)
-            return outcome(lambda: client.routes.GetNamesrvStatus(request, timeout=20, metadata=metadata))
-
-        good = f"Bearer {TOKENS['client']}"
-        assert with_metadata(good) == with_metadata(good.replace("Bearer", "bearer")) == "OK"
-        alone, basic = TOKENS["client"], f"Basic {TOKENS['client']}"
-        for wrong in ((), (basic,), (alone,), ("Bearer wrong",), ("Bearer ",), (good, good)):
-            assert with_metadata(*wrong) == "NOT_AUTHENTICATED", wrong
-        with pytest.raises(grpc.RpcError) as raised:
-            client.routes.GetNamesrvStatus(request, timeout=20, metadata=(("authorization", "Basic c2VjcmV0"),))
-        error = RichError.of(raised.value)
-        assert error.code is grpc.StatusCode.UNAUTHENTICATED
-        assert "Bearer" in error.message
-        assert "c2VjcmV0" not in error.message
-        assert "c2VjcmV0" not in server.raw
 
 
 def about(who: BrokerIdentity) -> list[tuple[str, Message]]:
@@ -154,17 +131,6 @@ def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place
         broker.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_of_own.id), timeout=20)
 
 
-def test_the_journal_names_the_principal(place: Place, tmp_path: Path) -> None:
-    with NamesrvProcess(*place.flags("token"), "--data-dir", str(tmp_path / "data")) as server:
-        with connected(server.endpoint, place.files("token", "broker")) as broker:
-            assert register(broker) == "OK"
-        with connected(server.endpoint, place.files("token", "admin")) as admin:
-            request = admin_service_pb2.PutKvConfigRequest(namespace="n", key="k", value="v")
-            admin.admin.PutKvConfig(request, timeout=20)
-            entries = admin.admin.ListAuditEntries(admin_service_pb2.ListAuditEntriesRequest(), timeout=20).entries
-    assert {entry.cause: entry.caller for entry in entries} == {"PutKvConfig": "admin", "RegisterBroker": "broker"}
-
-
 def test_health_and_reflection_stay_open(place: Place) -> None:
     with NamesrvProcess(*place.flags("TLS")) as server:
         files = place.files("TLS", None)
@@ -179,18 +145,6 @@ def test_health_and_reflection_stay_open(place: Place) -> None:
                 assert b"namesrv_api.v1.RouteService" in next(iter(answers))
 
 
-def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place) -> None:
-    place.permit(client={"certificates": ["plain"]})
-    plain = place.authority.sign("plain")
-    with_names = place.authority.sign("plain", ["x.example"], file_name="named")
-    seen = []
-    with NamesrvProcess(*place.flags("mTLS")) as server:
-        for pair in (plain, with_names):
-            with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
-                seen.append(lookup(client))
-    assert seen == ["OK", "NOT_PERMITTED"]
-
-
 def test_new_permits_are_taken_and_a_broken_file_keeps_the_old(place: Place) -> None:
     with (
         NamesrvProcess(*place.flags("token")) as server,
@@ -203,26 +157,6 @@ def test_new_permits_are_taken_and_a_broken_file_keeps_the_old(place: Place) -> 
         refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
         assert str(place.permits) in refused[0]["problem"]
         assert administer(client) == "OK"
-
-
-@pytest.mark.parametrize("restricted", [True, False], ids=["patterns name addresses", "patterns do not"])
-def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(place: Place, *, restricted: bool) -> None:
-    owners, attackers = ("@127.0.0.2", "@127.0.0.1") if restricted else ("", "")
-    place.permit(
-        admin={"register": [f"DefaultCluster/broker-b{owners}"]},
-        broker={"register": [f"DefaultCluster/broker-a{attackers}"]},
-    )
-    victim, disguised = identity("127.0.0.2:10922", name="broker-b"), identity("127.0.0.2:10922")
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "admin")) as owner,
-        connected(server.endpoint, place.files("token", "broker")) as attacker,
-    ):
-        assert register(owner, broker=victim) == "OK"
-        owner.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=victim), timeout=20)
-        assert register(attacker, broker=disguised) == ("NOT_PERMITTED" if restricted else "OK")
-        assert register(owner, broker=victim) == ("OK" if restricted else "NOT_PERMITTED"), "it is locked out"
-        assert register(attacker, broker=identity("127.0.0.1:10911")) == "OK"
 
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
@@ -279,19 +213,6 @@ def test_streams_end_when_their_caller_loses(place: Place, lost: str) -> None:
             error = error_of(stream)
             assert (error.code, error.reason, error.domain) == (code, reason, "namesrv.dev"), name
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
-
-
-def test_streams_of_unchanged_callers_go_on(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "client")) as revoked,
-        connected(server.endpoint, place.files("token", "broker")) as broker,
-    ):
-        ended, kept, channel = opened(revoked, "watch"), opened(broker, "watch"), broker.open_channel()
-        place.permit(client={"look_up": False})
-        assert error_of(ended).reason == "NOT_PERMITTED"
-        assert register(broker, channel_id=channel.id) == "OK"
-        assert any(change.HasField("route") for message in kept for change in message.changes)
 
 
 def test_a_channel_ends_with_the_right_to_register_its_broker(place: Place) -> None:

@@ -6,6 +6,7 @@ import json
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from namesrv_common.grpc_errors import RichError
 from tests.support.metrics_page import samples
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import identity, register, register_group, registration, unregister, unregister_group
-from tests.support.routes.route_rows import FollowedRows, RouteRows, key_of
+from tests.support.registrations import identity, register, registration
+from tests.support.routes.route_rows import FollowedRows
 from tests.support.secured.fleet import digest
 
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
@@ -103,67 +104,31 @@ def snapshot_of(stream: Iterator[pb.StreamRouteSnapshotResponse]) -> FollowedRow
     raise AssertionError("the stream ended before the snapshot did")
 
 
-def take(rows: FollowedRows, stream: Iterator[pb.StreamRouteSnapshotResponse], revision: int) -> list[str]:
-    """Takes changes in up to the bookmark of a revision; returns their kinds."""
-    kinds = []
+def take(rows: FollowedRows, stream: Iterator[pb.StreamRouteSnapshotResponse], revision: int) -> None:
+    """Takes changes in up to the bookmark of a revision."""
     for message in stream:
         assert message.HasField("changes")
         rows.take(message)
-        kinds += [str(change.WhichOneof("row")) for change in message.changes.changes]
         if not message.changes.changes and message.header.revision >= revision:
-            return kinds
+            return
     raise AssertionError("the stream ended")
 
 
-def point(client: Client) -> pb.ResumePoint:
-    header = client.routes.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), timeout=TIMEOUT).header
-    return pb.ResumePoint(epoch=header.epoch, revision=header.revision)
-
-
-def test_a_followed_snapshot_is_kept_up_and_a_lost_broker_is_one_change(client: Client) -> None:
-    first = register_group(client, *(f"T{number}" for number in range(10_000)))
-    with following(client) as stream:
-        rows = snapshot_of(stream)
-        assert take(rows, stream, first) == []
-        take(rows, stream, register_group(client, "T1", "T2", port=20911))
-        unregister_group(client)
-        assert sorted(take(rows, stream, first + 2)) == ["broker_removed", "group_removed"]
-        assert rows == FollowedRows.of_snapshot(client.snapshot())
-
-
 def test_a_follower_resumes_without_the_snapshot_or_from_a_pinned_one(client: Client) -> None:
-    register_group(client, "T1")
-    resumed = FollowedRows.of_snapshot(client.snapshot())
-    before = point(client)
+    register(client, "T1")
+    before = client.snapshot()
+    resumed, header = FollowedRows.of_snapshot(before), before[0].header
     pin = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
-    reached = register_group(client, "T2", port=20911)
-    with following(client, resume_after=before) as stream:
+    reached = register(client, "T2", name="broker-b", port=20911).header.revision
+    with following(client, resume_after=pb.ResumePoint(epoch=header.epoch, revision=header.revision)) as stream:
+        take(resumed, stream, reached)
+        reached = register(client, "T3", name="broker-b", port=20911, counter=2).header.revision
         take(resumed, stream, reached)
     with following(client, pin_id=pin.pin_id) as stream:
         pinned = snapshot_of(stream)
         assert {key[0] for key in pinned.queues} == {"T1"}
         take(pinned, stream, reached)
     assert resumed == pinned == FollowedRows.of_snapshot(client.snapshot())
-
-
-def test_the_changes_after_a_pin_lead_to_the_tables_as_they_are(client: Client) -> None:
-    register_group(client, *(f"T{number}" for number in range(1_000)))
-    register_group(client, "T1", "will-go", port=30911)
-    pinned = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
-    register_group(client, *(f"T{number}" for number in range(1_000, 1_500)), counter=2)
-    register_group(client, "T1", "of-another-group", port=20911)
-    unregister(client, "broker-30911", 30911)
-    latest = client.snapshot()
-    request = pb.StreamRouteSnapshotRequest(pin_id=pinned.pin_id)
-    rows = RouteRows.of_snapshot(list(client.routes.StreamRouteSnapshot(request, timeout=60)))
-    after = pb.ResumePoint(epoch=pinned.header.epoch, revision=pinned.header.revision)
-    messages = list(client.routes.StreamRouteChanges(pb.StreamRouteChangesRequest(after=after), timeout=TIMEOUT))
-    assert (messages[-1].header, messages[-1].HasField("changes")) == (latest[0].header, False)
-    told = [(message.header.revision, change) for message in messages for change in message.changes.changes]
-    for _, change in told:
-        rows.apply(change)
-    assert rows == RouteRows.of_snapshot(latest)
-    assert len({(revision, key_of(change)) for revision, change in told}) == len(told)
 
 
 CALLERS = ("greedy", "pipeline", "operator", "agents")
@@ -222,19 +187,10 @@ def stall_a_snapshot(client: Client, metadata: Metadata) -> Any:
     return stream
 
 
-def watch(client: Client, metadata: Metadata, *topics: str) -> Any:
-    requests = iter([pb.WatchTopicRoutesRequest(topics=topics)])
-    stream = client.routes.WatchTopicRoutes(requests, timeout=60, metadata=metadata)
+def watch(client: Client, metadata: Metadata, topics: Sequence[str] = (TOPIC,)) -> Any:
+    stream = client.routes.WatchTopicRoutes(iter([request(*topics)]), timeout=60, metadata=metadata)
     next(iter(stream))
     return stream
-
-
-def watch_one(client: Client, metadata: Metadata) -> Any:
-    return watch(client, metadata, TOPIC)
-
-
-def watch_many(client: Client, metadata: Metadata) -> Any:
-    return watch(client, metadata, *(f"wide-{number}" for number in range(3_000)))
 
 
 def open_channel(client: Client, metadata: Metadata) -> Any:
@@ -271,8 +227,8 @@ def others_go_on(client: Client, take: Take, honest: str) -> None:
     [
         ("pins", pin, 10, "pipeline"),
         ("snapshot_streams", stall_a_snapshot, 2, "pipeline"),
-        ("watches", watch_one, 200, "pipeline"),
-        ("watched_names", watch_many, 3, "pipeline"),
+        ("watches", watch, 200, "pipeline"),
+        ("watched_names", partial(watch, topics=[f"wide-{number}" for number in range(3_000)]), 3, "pipeline"),
         ("channels", open_channel, 500, "agents"),
     ],
 )

@@ -56,16 +56,13 @@ class ToldProbe(BrokerProbe):
     def __init__(self) -> None:
         super().__init__(None, Timing())
 
-    def start(self, on_down: Callable[[], None], on_up: Callable[[], None]) -> None:
-        self._on_down, self._on_up = on_down, on_up
-
     def die(self) -> None:
         self.is_up = False
-        self._on_down()
+        self.on_down()
 
     def come_back(self) -> None:
         self.is_up = True
-        self._on_up()
+        self.on_up()
 
 
 class ToldList(NamesrvList):
@@ -81,13 +78,7 @@ class ToldList(NamesrvList):
 class Agent:
     """A controller, and the parts of it that a test drives."""
 
-    def __init__(
-        self,
-        settings: AgentSettings,
-        *servers: FakeNameServer,
-        timing: Timing | None = None,
-        schedule: RegistrationSchedule | None = None,
-    ) -> None:
+    def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
         self.rounds = RoundsOnDemand()
         self.probe, self.list = ToldProbe(), ToldList(*servers)
         if settings.topics_mode == "own":
@@ -96,7 +87,7 @@ class Agent:
         else:
             self.topics = TopicConfigManager.follow(settings.topics)
         self.controller = BrokerController(
-            settings, self.topics, self.list, self.probe, timing=timing, schedule=schedule or self.rounds
+            settings, self.topics, self.list, self.probe, timing=timing, schedule=self.rounds
         )
 
     def wait_until_idle(self) -> None:

@@ -18,8 +18,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import examined
 from nsctl.console.observer import Observation
-from nsctl.held import BrokerKey, Clock, Held, Reported, Tables
-from nsctl.writable import GroupKey
+from nsctl.held import BrokerKey, Clock, GroupKey, Held, Reported, Tables
 
 NOW = 1_700_000_000.0
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
@@ -103,10 +102,10 @@ def entry(summary: str, at: float = NOW, **fields: object) -> admin.AuditEntry:
     return admin.AuditEntry(summary=summary, applied_at_millis=int(at * 1000), **fields)  # type: ignore[arg-type]
 
 
-def drain(key: BrokerKey = BROKER, since: float = NOW) -> admin.Intent:
+def drain(key: BrokerKey = BROKER) -> admin.Intent:
     kind = admin.Intent.KIND_WIPE_WRITE_PERM
     return admin.Intent(
-        kind=kind, cluster_name=key.cluster, broker_name=key.broker, since_millis=int(since * 1000), comment="new disks"
+        kind=kind, cluster_name=key.cluster, broker_name=key.broker, since_millis=int(NOW * 1000), comment="new disks"
     )
 
 

@@ -24,7 +24,6 @@ class FakeNameServer(ScriptedNamesrv):
         self.registrations: list[pb.RegisterBrokerRequest] = self.asked["RegisterBroker"]
         self.queries: list[pb.QueryDataVersionRequest] = self.asked["QueryDataVersion"]
         self.unregistrations: list[pb.UnregisterBrokerRequest] = self.asked["UnregisterBroker"]
-        self.handed_over: list[pb.HandOverChannelRequest] = self.asked["HandOverChannel"]
         self.members: dict[int, str] = {}
         self.order_topic_config: dict[str, str] = {}
         self.channels_opened = 0

@@ -50,13 +50,12 @@ class _Watch:
 class FakeNameServer(ScriptedNamesrv):
     """Answers lookups and watches from the routes it is given."""
 
-    def __init__(self, name: str = "ns-a", *, epoch: str = "0001-a", garbles: bool = False) -> None:
-        super().__init__(name, epoch=epoch)
+    def __init__(self, name: str = "ns-a", *, garbles: bool = False) -> None:
+        super().__init__(name)
         self.garbles = garbles
         """Whether it sends bytes that are no messages."""
         self.watches = True
         self.told: dict[str, Told] = {}
-        self.warming: set[str] = set()
         self.lookups: list[list[str]] = []
         self.hold_lookups: threading.Event | None = None
         """Lookups wait for it."""
@@ -64,8 +63,6 @@ class FakeNameServer(ScriptedNamesrv):
         """The first request of each watch."""
         self.watch_updates: list[pb.WatchTopicRoutesRequest] = []
         """The later requests of all watches."""
-        self.hold_updates: threading.Event | None = None
-        """Later requests wait for it."""
         self.refusals: list[Refusal] = []
         """Errors for the next watches, one each."""
         self.update_refusals: list[Refusal] = []
@@ -114,9 +111,7 @@ class FakeNameServer(ScriptedNamesrv):
             answer = pb.BatchGetTopicRoutesResponse(header=self.header())
             for topic in request.topics:
                 told = self.told.get(topic)
-                if topic in self.warming:
-                    answer.topics_warming.append(topic)
-                elif told is None or told.route is None:
+                if told is None or told.route is None:
                     answer.topics_not_found.append(topic)
                 else:
                     answer.routes.add(topic=topic, route=told.route)
@@ -135,8 +130,6 @@ class FakeNameServer(ScriptedNamesrv):
             abort(context, *self.refusals.pop(0))
         sent = -1
         if request.HasField("resume_after"):
-            if request.resume_after.epoch != self.epoch:
-                abort(context, grpc.StatusCode.FAILED_PRECONDITION, "EPOCH_CHANGED")
             sent = request.resume_after.revision
         context.add_callback(self._wake)
         self.open_watches += 1
@@ -150,8 +143,6 @@ class FakeNameServer(ScriptedNamesrv):
     def _read_updates(self, requests: Iterator[pb.WatchTopicRoutesRequest], watch: _Watch) -> None:
         with suppress(Exception):  # whatever gRPC says of the end of a call
             for request in requests:
-                if self.hold_updates is not None:
-                    self.hold_updates.wait(30)
                 with self.happened:
                     self.watch_updates.append(request)
                     watch.refusal = self.update_refusals.pop(0) if self.update_refusals else None
@@ -183,7 +174,7 @@ class FakeNameServer(ScriptedNamesrv):
 
     def _add(self, answer: pb.WatchTopicRoutesResponse, topic: str, sent: int) -> None:
         told = self.told.get(topic)
-        if told is None and topic not in self.warming and sent < 0:
+        if told is None and sent < 0:
             answer.changes.add(topic=topic)
         elif told is not None and told.revision > sent:
             answer.changes.add(topic=topic, route=told.route, removals=told.removals if sent >= 0 else ())

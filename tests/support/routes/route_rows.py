@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -81,11 +81,14 @@ class RouteRows:
     def _put_live(self, live: route_data_pb2.BrokerLiveInfo) -> None:
         row = route_data_pb2.BrokerLiveInfo()
         row.CopyFrom(live)
-        for name in ("last_update_timestamp_millis", "generation", "has_channel"):
+        for name in _CHANGES_WITHOUT_A_REVISION:
             row.ClearField(name)
         self.live[row.cluster_name, row.broker_addr] = row
 
 
+_CHANGES_WITHOUT_A_REVISION = (
+    "last_update_timestamp_millis", "generation", "has_channel", "doubt_ends_at_millis", "doubt_reason"
+)  # fmt: skip
 _KEYS = {
     "topic_removed": ("queues", "topic", "cluster_name", "broker_name"),
     "broker_put": ("groups", "cluster_name", "broker_name"),
@@ -142,9 +145,9 @@ class FollowedRows(RouteRows):
                 assert key_of(change)[0] in self._held, f"{kind} changes no table that was asked for"
                 self.apply(change)
 
-    def of_tables(self, tables: Iterable[pb.RouteTable]) -> FollowedRows:
-        """A copy of what is in some tables."""
-        rows = FollowedRows()
+    def of_tables(self, tables: Collection[pb.RouteTable]) -> FollowedRows:
+        """A copy of what is in some tables, to be kept up."""
+        rows = FollowedRows(tables)
         for table in tables:
             setattr(rows, TABLES[table], dict(getattr(self, TABLES[table])))
         return rows

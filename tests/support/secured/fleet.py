@@ -85,6 +85,16 @@ class Place:
             self.tokens[caller] if caller and kind == "token" else None,
         )
 
+    def agent_flags(self, caller: str) -> tuple[str, ...]:
+        """The flags of an agent that shows a caller's certificate on both sides."""
+        pair = self.callers[caller]
+        shown = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
+        return ("--tls-ca", str(self.authority.path), *shown)
+
+    def give_agent_its_address(self) -> None:
+        """Makes the broker's certificate one for its listeners, too."""
+        self.authority.sign("broker", ["broker.example", "localhost"], ips=["127.0.0.1"])
+
     def permit(self, **changes: dict[str, Any]) -> None:
         """Writes the permits file, with changes of callers' rows; a server that runs takes it within LIVE_SECONDS."""
         self.permits.write_text(json.dumps(permits(**changes)), encoding="utf-8")

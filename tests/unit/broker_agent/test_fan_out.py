@@ -10,9 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.broker_outer_api import Master, RegistrationResults
-from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane
-from broker_agent.name_server import RegisterBrokerResult
+from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane, call_all
+from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from namesrv_common.endpoints import Endpoint
+from tests.support.agents.fan_out_harness import target_of
 from tests.support.patience import TIMEOUT
 
 
@@ -40,19 +41,12 @@ def test_a_closed_list_takes_nothing_more_and_says_so() -> None:
     assert items.close() == (1,)
 
 
-def test_no_item_is_lost_when_many_threads_append() -> None:
-    items: CopyOnWriteList[int] = CopyOnWriteList()
-
-    def append_all(start: int) -> None:
-        for item in range(start, start + 200):
-            items.append(item)
-
-    writers = [threading.Thread(target=append_all, args=(start,)) for start in range(0, 1600, 200)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(TIMEOUT)
-    assert sorted(items.close()) == list(range(1600))
+@pytest.fixture
+def target() -> Iterator[NamesrvTarget]:
+    """A name server that is never called."""
+    made = target_of(Endpoint("127.0.0.1", 1))
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -84,9 +78,12 @@ class Held:
         self._ended.set()
 
 
-def test_a_busy_lane_takes_no_work_that_does_not_wait(lane: Lane) -> None:
+def test_a_busy_lane_takes_no_work_that_does_not_wait(lane: Lane, target: NamesrvTarget) -> None:
     held = Held(lane)
     assert not lane.submit(pytest.fail, pytest.fail, after_others=False)
+    with capture_logs() as logs:
+        assert call_all({target: lane}, lambda _: pytest.fail("a second call"), TIMEOUT) == ()
+    assert [entry["event"] for entry in logs] == ["call_still_in_flight"]
     held.wait_for_end()
     assert held.was_free_at_end
 
@@ -126,7 +123,15 @@ def test_work_that_raises_is_logged_and_the_lane_goes_on(lane: Lane) -> None:
     assert [entry["event"] for entry in logs] == ["registration_task_failed"]
 
 
-PATIENCE_SECONDS = 20
+def test_a_late_answer_is_logged_and_not_applied(lane: Lane, target: NamesrvTarget) -> None:
+    let_go, over = threading.Event(), threading.Event()
+    with capture_logs() as logs:
+        assert call_all({target: lane}, lambda _: let_go.wait(TIMEOUT), timeout_seconds=0) == ()
+        let_go.set()
+        lane.submit(over.set)
+        assert over.wait(TIMEOUT)
+    assert [(entry["event"], entry["endpoint"]) for entry in logs] == [("late_answer_not_applied", "127.0.0.1:1")]
+    assert target.status().late_answer_count == 1
 
 
 def ordered(topic: str) -> tuple[RegisterBrokerResult, ...]:
@@ -154,17 +159,17 @@ def test_order_topics_on_a_hanging_disk_delay_no_answers() -> None:
 
     def write(topics: Collection[str]) -> None:
         writing.set()
-        assert works_again.wait(PATIENCE_SECONDS)
+        assert works_again.wait(TIMEOUT)
         written.append(list(topics))
         if len(written) == 2:
             both_written.set()
 
     results = RegistrationResults(lambda: False, write)
     results.take(ordered("First"))
-    assert writing.wait(PATIENCE_SECONDS)
+    assert writing.wait(TIMEOUT)
     for topic in ("Second", "Third"):  # come back while the first write hangs; the last answer is the one to keep
         results.take(ordered(topic))
     works_again.set()
-    assert both_written.wait(PATIENCE_SECONDS)
+    assert both_written.wait(TIMEOUT)
     results.stop()
     assert written == [["First"], ["Third"]]

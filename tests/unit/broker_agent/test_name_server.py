@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import Any, cast
@@ -13,11 +14,11 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
 
-from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Pace, Reopening
+from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
+from broker_agent.name_server import CallRetries
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
 from broker_agent.registration import Registration
-from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint
@@ -201,8 +202,9 @@ class Stream(list[channel_pb.OpenChannelResponse]):
 class Stub:
     """A name server whose second channel has no defect."""
 
-    def __init__(self, *, refuses_first: bool) -> None:
+    def __init__(self, *, refuses_first: bool = False, events: int = 0) -> None:
         self._refuses = refuses_first
+        self._events = events
         self._opened = 0
         self.again = threading.Event()
 
@@ -212,7 +214,7 @@ class Stub:
             self.again.set()
         if self._refuses and self._opened == 1:
             raise ValueError("Cannot invoke RPC on closed channel!")
-        return Stream([OPENED])
+        return Stream([OPENED, *[channel_pb.OpenChannelResponse()] * self._events])
 
 
 class Status(NameServerStatus):
@@ -222,18 +224,11 @@ class Status(NameServerStatus):
         raise KeyError
 
 
-@pytest.mark.parametrize("refuses_first", [False, True])
-def test_a_defect_of_a_channel_does_not_end_its_thread(refuses_first: bool) -> None:
-    stub, timing = Stub(refuses_first=refuses_first), Timing()
-    channel = NamesrvChannel(
-        ENDPOINT,
-        cast(Any, stub),
-        "test",
-        Status(ENDPOINT, timing),
-        lambda: None,
-        reopening=Reopening(LONGEST_WAIT_SECONDS, timing),
-        timing=timing,
-    )
+def open_again(stub: Stub, status: type[NameServerStatus]) -> None:
+    """Holds a channel open until a second one has been opened."""
+    reopening = Reopening(LONGEST_WAIT_SECONDS, Timing())
+    known = status(ENDPOINT, Timing())
+    channel = NamesrvChannel(ENDPOINT, cast(Any, stub), "test", known, lambda: None, reopening=reopening)
     channel.open()
     try:
         assert stub.again.wait(20)
@@ -242,14 +237,15 @@ def test_a_defect_of_a_channel_does_not_end_its_thread(refuses_first: bool) -> N
     assert channel.id is None
 
 
-def test_events_beyond_those_of_a_second_wait_for_its_end() -> None:
-    clock = VirtualClock()
-    pace = Pace(2, clock.monotonic)
-    assert [pace.pause(), pace.pause()] == [0.0, 0.0]
-    clock.advance(0.25)
-    assert pace.pause() == 0.75
-    clock.advance(0.75)
-    assert [pace.pause(), pace.pause(), pace.pause()] == [0.0, 0.0, 1.0]
+@pytest.mark.parametrize("refuses_first", [False, True])
+def test_a_defect_of_a_channel_does_not_end_its_thread(refuses_first: bool) -> None:
+    open_again(Stub(refuses_first=refuses_first), Status)
+
+
+def test_a_flood_of_events_is_read_no_faster_than_1_000_a_second() -> None:
+    begun = time.monotonic()
+    open_again(Stub(events=500), NameServerStatus)
+    assert time.monotonic() - begun >= 0.5
 
 
 def reopening(seed: int = 1) -> Reopening:
@@ -298,10 +294,11 @@ def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
         assert ("grpc.enable_retries", 0) in options
 
 
-def test_who_holds_the_id_is_asked_after_a_refused_increment() -> None:
+def test_who_holds_the_id_is_asked_after_a_refused_increment(status: NameServerStatus) -> None:
     """The name server may have lost the broker to another agent, which must not lose the id again at once."""
-    status = NameServerStatus(Endpoint("127.0.0.1", 9876), agent_timing(VirtualClock()))
-    status.accepted(OLD, pb.REGISTRATION_KIND_FULL, namesrv_name="ns", topics=1, generation=1, channel_is_open=True)
+    accept(status, pb.REGISTRATION_KIND_FULL)
     error = NameServerError(RichError(grpc.StatusCode.FAILED_PRECONDITION, "holds none", "NEED_FULL_REGISTRATION"))
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     assert next_call(status.known, NEW, 0.0) is Call.FIND_HOLDER
+    assert [event.kind for event in status.report().events] == [pb.NamesrvEvent.KIND_NEED_FULL_REGISTRATION]
+    assert status.registered, "the whole table follows at once"

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -124,35 +125,17 @@ def test_another_url_is_refused_and_a_password_is_not_repeated(url: str, problem
     assert "u:p" not in str(refused.value)
 
 
-class WatchedList:
-    """A list file that is watched_list on virtual time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.time = VirtualClock()
-        self.told: list[tuple[Endpoint, ...]] = []
-        self.source = list_file(path, self.time.wait)
-        self.source.on_names = self.told.append
-        self.source.start()
-        self.time.settle(1)
-
-    def look(self) -> None:
-        """Lets the file look the same twice."""
-        self.time.run(2 * CHECK_SECONDS)
-
-    def stop(self) -> None:
-        self.source.stop()
-        self.source.join(TIMEOUT)
-
-
-@pytest.fixture
-def watched_list(tmp_path: Path) -> Iterator[WatchedList]:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "list").write_text("a:1\n")
-    watching = WatchedList(folder / "list")
-    yield watching
-    watching.stop()
+@contextmanager
+def watched_list(path: Path) -> Iterator[tuple[list[tuple[Endpoint, ...]], Callable[[], None]]]:
+    """A list file that is watched on virtual time: the lists that were told, and a look at the file."""
+    time, told = VirtualClock(), list[tuple[Endpoint, ...]]()
+    source = list_file(path, time.wait)
+    source.on_names = told.append
+    source.start()
+    time.settle(1)
+    yield told, lambda: time.run(2 * CHECK_SECONDS)  # a changed file has to look the same twice
+    source.stop()
+    source.join(TIMEOUT)
 
 
 def test_a_link_that_is_turned_as_a_config_map_does_is_followed(tmp_path: Path) -> None:
@@ -161,32 +144,30 @@ def test_a_link_that_is_turned_as_a_config_map_does_is_followed(tmp_path: Path) 
         (tmp_path / version / "list").write_text(content)
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "list").symlink_to("..data/list")
-    watching = WatchedList(tmp_path / "list")
-    (tmp_path / "..new").symlink_to("..2")
-    (tmp_path / "..new").rename(tmp_path / "..data")
-    watching.look()
-    assert watching.told == [endpoints("b:1")]
-    watching.stop()
+    with watched_list(tmp_path / "list") as (told, look):
+        (tmp_path / "..new").symlink_to("..2")
+        (tmp_path / "..new").rename(tmp_path / "..data")
+        look()
+        assert told == [endpoints("b:1")]
 
 
-def test_a_broken_or_missing_file_keeps_the_list_and_is_logged_once(watched_list: WatchedList) -> None:
-    source = str(watched_list.path)
-    for broken in (b"b:1;;c:2\n", b"x" * 100_000, None):
-        with capture_logs() as logs:
-            watched_list.path.unlink()
-            if broken is not None:
-                watched_list.path.write_bytes(broken)
-            watched_list.look()
-            watched_list.look()
-            assert watched_list.told == []
-            watched_list.path.write_text("a:1\n")
-            watched_list.look()
-        assert [(entry["event"], entry["source"]) for entry in logs] == [
-            ("namesrv_list_bad", source),
-            ("namesrv_list_good_again", source),
-        ]
-        assert logs[0]["kept"] == ["a:1"]
-        assert watched_list.told == []
+@pytest.mark.parametrize("broken", [b"b:1;;c:2\n", b"x" * 100_000, None])
+def test_a_broken_or_missing_file_keeps_the_list_and_is_logged_once(tmp_path: Path, broken: bytes | None) -> None:
+    file = tmp_path / "list"
+    file.write_text("a:1\n")
+    with capture_logs() as logs, watched_list(file) as (told, look):
+        file.unlink()
+        if broken is not None:
+            file.write_bytes(broken)
+        look()
+        look()
+        file.write_text("a:1\n")
+        look()
+    assert [(entry["event"], entry["source"], entry.get("kept")) for entry in logs] == [
+        ("namesrv_list_bad", str(file), ["a:1"]),
+        ("namesrv_list_good_again", str(file), None),
+    ]
+    assert told == []
 
 
 LONGEST_PERIOD = RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER)
@@ -309,38 +290,19 @@ def test_a_name_without_an_address_is_an_os_error(host: str) -> None:
         addresses_of(Endpoint(host, 1))
 
 
-class Source(ListSource):
-    """A source whose list the test changes."""
-
-    def __init__(self) -> None:
-        self.stopped = False
-
-    def start(self) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        self.on_names(endpoints(text))
-
-    def stop(self) -> None:
-        self.stopped = True
-
-    def join(self, seconds: float) -> None:
-        pass
-
-
 class Following:
-    """A list on virtual time, what its listener was told, and its source."""
+    """A list on virtual time, what its listener was told, and its source, which has what the test says."""
 
-    def __init__(self, names: str, system: NameSystem) -> None:
+    def __init__(self, system: NameSystem) -> None:
         self.time = VirtualClock()
-        self.source = Source()
+        self.source = ListSource("told", lambda: (), (), lambda: 3_600.0)
         self.told: list[tuple[Endpoint, ...]] = []
-        self.list = NamesrvList(endpoints(names), self.source, agent_timing(self.time), system.resolve, self.time.wait)
+        self.list = NamesrvList(endpoints("ns:1"), self.source, agent_timing(self.time), system.resolve, self.time.wait)
         self.list.start()
         self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
-
-Follow = Callable[[str], Following]
+    def say(self, text: str) -> None:
+        self.source.on_names(endpoints(text))
 
 
 @pytest.fixture
@@ -349,49 +311,39 @@ def system() -> NameSystem:
 
 
 @pytest.fixture
-def follow(system: NameSystem) -> Iterator[Follow]:
-    started: list[Following] = []
-
-    def start(names: str) -> Following:
-        started.append(Following(names, system))
-        return started[-1]
-
-    yield start
+def following(system: NameSystem) -> Iterator[Following]:
+    started = Following(system)
+    yield started
     system.answer_all()
-    for following in started:
-        following.list.stop()
+    started.list.stop()
 
 
-def test_names_and_addresses_mix_and_each_counts_once(follow: Follow, system: NameSystem) -> None:
-    following = follow("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
+def test_names_and_addresses_mix_and_each_counts_once(following: Following, system: NameSystem) -> None:
+    following.say("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
     assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
     assert sorted(system.asked) == ["ns", "other"]
 
 
-def test_a_new_list_is_told_once_its_names_have_been_looked_up(follow: Follow) -> None:
-    following = follow("ns:1")
-    following.source.say("other:1 10.0.9.9:1")
+def test_a_new_list_is_told_once_its_names_have_been_looked_up(following: Following) -> None:
+    following.say("other:1 10.0.9.9:1")
     assert following.told == [endpoints("10.0.1.1:1 10.0.9.9:1")]
 
 
-def test_names_that_left_the_list_are_not_looked_up(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
-    following.source.say("other:1")
+def test_names_that_left_the_list_are_not_looked_up(following: Following, system: NameSystem) -> None:
+    following.say("other:1")
     asked = system.asked.count("ns")
     following.time.run(10 * RESOLVE_PERIOD_SECONDS)
     assert system.asked.count("ns") == asked
     assert system.asked.count("other") > 5
 
 
-def test_a_name_that_stays_is_not_looked_up_anew(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
-    following.source.say("ns:1 other:1")
+def test_a_name_that_stays_is_not_looked_up_anew(following: Following, system: NameSystem) -> None:
+    following.say("ns:1 other:1")
     assert system.asked == ["ns", "other"]
 
 
-def test_a_list_of_unknown_names_replaces_nothing(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
-    following.source.say("unknown:1")
+def test_a_list_of_unknown_names_replaces_nothing(following: Following, system: NameSystem) -> None:
+    following.say("unknown:1")
     assert following.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
     assert following.told == []
     system.set("unknown", "10.0.2.2")
@@ -421,8 +373,7 @@ def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameS
     namesrv.stop()
 
 
-def test_too_many_addresses_are_cut_and_logged_once(follow: Follow, system: NameSystem) -> None:
-    following = follow("ns:1")
+def test_too_many_addresses_are_cut_and_logged_once(following: Following, system: NameSystem) -> None:
     for host in range(3):
         system.set("ns", " ".join(f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)))
         with capture_logs() as logs:
@@ -431,9 +382,7 @@ def test_too_many_addresses_are_cut_and_logged_once(follow: Follow, system: Name
         assert [entry["event"] for entry in logs].count("namesrv_list_cut") == (1 if host == 0 else 0)
 
 
-def test_after_stop_nobody_is_told_anything(follow: Follow) -> None:
-    following = follow("ns:1")
+def test_after_stop_nobody_is_told_anything(following: Following) -> None:
     following.list.stop()
-    following.source.say("other:1")
+    following.say("other:1")
     assert following.told == []
-    assert following.source.stopped

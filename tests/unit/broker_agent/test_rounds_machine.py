@@ -5,6 +5,7 @@ The agent leaves out what it knows to be useless: a table that was refused for g
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import grpc
@@ -14,10 +15,9 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from broker_agent.errors import NameServerError
-from broker_agent.name_server import NamesrvTarget
+from broker_agent.name_server import CallRetries, NamesrvTarget
 from broker_agent.name_server_status import FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
 from broker_agent.registration import Registration
-from broker_agent.retries import CallRetries
 from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
@@ -125,7 +125,7 @@ class RoundsAgainstANameServer(Machine):
         self.timing = Timing(clock=self.clock)
         self.server = NameServer()
         self.target = Target(self.server, self.timing)
-        self.retries = CallRetries(self.timing, stopping=NEVER, sleep=self.clock.advance)
+        self.retries = CallRetries(self.timing, threading.Event(), self.clock.advance)
         self.channels = 1
         self.topics = {"A": 4}
         self.counter = 0
@@ -249,12 +249,5 @@ class RoundsAgainstANameServer(Machine):
     def teardown(self) -> None:
         self.target._connection.close()
 
-
-class _Never:
-    def is_set(self) -> bool:
-        return False
-
-
-NEVER: Any = _Never()
 
 TestRoundsAgainstANameServer = machine_test(RoundsAgainstANameServer, 100, steps=30)

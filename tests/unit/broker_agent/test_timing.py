@@ -97,21 +97,6 @@ def test_a_registration_that_fails_does_not_end_the_thread() -> None:
     assert [entry["event"] for entry in logs] == ["registration_of_changes_failed"] * 2
 
 
-def test_work_is_done_after_the_first_delay_and_then_as_often_as_it_says() -> None:
-    time, times = VirtualClock(), list[float]()
-
-    def work() -> float:
-        times.append(time.seconds)
-        return 7.0
-
-    thread = PeriodicThread("broker-agent-test", work, first_delay=3.0, wait=time.wait)
-    thread.start()
-    time.run(25.0)
-    thread.stop()
-    thread.join(10)
-    assert times == [1_003.0, 1_010.0, 1_017.0, 1_024.0]
-
-
 def test_work_that_raises_is_logged_and_done_again_later() -> None:
     time, times = VirtualClock(), list[float]()
 

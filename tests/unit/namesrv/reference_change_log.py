@@ -1,10 +1,9 @@
-"""A reader of the change log that keeps tables of its own, as dictionaries of rows."""
+"""A reader of the change log that keeps tables of its own, as a dictionary of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from namesrv.core.changes import (
     Change,
@@ -16,81 +15,35 @@ from namesrv.core.changes import (
     LiveChange,
     QueuesChange,
     Row,
-    RowChange,
     SettingChange,
 )
-from namesrv.core.model import (
-    BrokerData,
-    BrokerKey,
-    BrokerLiveInfo,
-    HoldKey,
-    Intent,
-    IntentKey,
-    LiveKey,
-    RemovalReason,
-    WriteRule,
-)
+from namesrv.core.model import BrokerLiveInfo, HoldKey, RemovalReason, WriteRule
 from namesrv.core.state import RouteState
 
+ReaderTables = dict[tuple[type[Row], object], object]
+"""Rows by the kind of their changes and their key. Queues are there by topic and group, encoded as they are in force.
+"""
 
-@dataclass
-class ReaderTables:
-    """Rows by their keys."""
 
-    topics: dict[tuple[str, BrokerKey], bytes] = field(default_factory=dict)
-    """Queues as they are in force, encoded."""
-    groups: dict[BrokerKey, BrokerData] = field(default_factory=dict)
-    live: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
-    """Without channel and generation, whose changes take no revision."""
-    clusters: set[str] = field(default_factory=set)
-    filter_servers: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
-    intents: dict[IntentKey, Intent] = field(default_factory=dict)
-    kv: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def apply(self, change: Change) -> None:
-        """Applies a change's rows in their order. What is removed must be there."""
-        for row in change.rows:
-            match row:
-                case QueuesChange():
-                    assert (row.before is None) is (row.reason is None) is not (row.after is None)
-                    for topic, data in (row.after or {}).items():
-                        self.topics[topic, row.key] = data.fragment_under(row.write)
-                    for topic, data in (row.before or {}).items():
-                        lost = self.topics.pop((topic, row.key))
-                        assert lost in map(data.fragment_under, WriteRule)
-                case FilterServersChange():
-                    _apply(self.filter_servers, row)
-                case KvChange():
-                    _apply(self.kv, row)
-                case _:
-                    self._apply_brokers(row)
-
-    def _apply_brokers(self, row: Row) -> None:
+def apply(tables: ReaderTables, change: Change) -> None:
+    """Applies a change's rows in their order. What is changed or removed must be there as they say."""
+    for row in change.rows:
         match row:
-            case GroupChange():
-                _apply(self.groups, row)
-            case LiveChange(key, before, after, reason):
-                _apply(self.live, LiveChange(key, before and _as_read(before), after and _as_read(after), reason))
-            case ClusterChange():
-                assert (row.key in self.clusters) is (row.before is not None)
-                self.clusters ^= {row.key}
-            case IntentChange():
-                _apply(self.intents, row)
+            case QueuesChange():
+                assert (row.before is None) is (row.reason is None) is not (row.after is None)
+                for topic, data in (row.after or {}).items():
+                    tables[QueuesChange, (topic, row.key)] = data.fragment_under(row.write)
+                for topic, data in (row.before or {}).items():
+                    assert tables.pop((QueuesChange, (topic, row.key))) in [*map(data.fragment_under, WriteRule)]
+            case SettingChange():
+                pass  # belongs to no table
             case _:
-                assert isinstance(row, SettingChange), "belongs to no table"
-
-
-KeyT = TypeVar("KeyT")
-ValueT = TypeVar("ValueT")
-
-
-def _apply(table: dict[KeyT, ValueT], row: RowChange[KeyT, ValueT]) -> None:
-    assert row.before == table.get(row.key)
-    assert row.before != row.after
-    if row.after is None:
-        del table[row.key]
-    else:
-        table[row.key] = row.after
+                place, before, after = (type(row), row.key), _as_read(row.before), _as_read(row.after)
+                assert before == tables.get(place)
+                assert before != after
+                tables[place] = after
+                if after is None:
+                    del tables[place]
 
 
 REMOVALS = frozenset({"UNREGISTERED gone", "CHANNEL_CLOSED gone", "EXPIRED gone", "REPLACED gone"})
@@ -110,7 +63,7 @@ def outcomes_of(change: Change, before: ReaderTables) -> Iterator[str]:
             case QueuesChange(reason=RemovalReason() as reason):
                 yield f"{reason.name} lost"
             case LiveChange(live=live) if live.unconfirmed:
-                yield "held by the guard" if live.key in before.live else "brought back by the guard"
+                yield "held by the guard" if (LiveChange, live.key) in before else "brought back by the guard"
             case IntentChange():
                 kind = "hold" if isinstance(row.key, HoldKey) else "permission"
                 yield kind if row.after else f"{kind} lifted"
@@ -121,25 +74,32 @@ def outcomes_of(change: Change, before: ReaderTables) -> Iterator[str]:
 def tables_of(state: RouteState) -> ReaderTables:
     """The tables as a reader of the whole log must have them."""
     tables, index = state.tables, state.index
-    in_force = index.queue_datas.in_force
-    return ReaderTables(
-        topics={
-            (topic, index.queue_datas.of(fragment).broker): in_force.get(fragment, fragment)
-            for topic, fragments in tables.topic_queue_table.rows()
-            for fragment in fragments
-        },
-        groups=dict(tables.broker_addr_table),
-        live={key: _as_read(live) for key, live in tables.broker_live_table.items()},
-        clusters=set(index.cluster_addr_table),
-        filter_servers=dict(tables.filter_server_table),
-        intents=dict(state.intents.intents),
-        kv={
-            (namespace, key): value
-            for namespace, entries in state.kv_config.namespaces.items()
-            for key, value in entries.items()
-        },
-    )
+    rows: ReaderTables = {
+        (QueuesChange, (topic, index.queue_datas.of(fragment).broker)): index.queue_datas.in_force.get(
+            fragment, fragment
+        )
+        for topic, fragments in tables.topic_queue_table.rows()
+        for fragment in fragments
+    }
+    for namespace, entries in state.kv_config.namespaces.items():
+        rows |= {(KvChange, (namespace, key)): value for key, value in entries.items()}
+    for kind, table in (
+        (GroupChange, tables.broker_addr_table),
+        (LiveChange, tables.broker_live_table),
+        (ClusterChange, index.cluster_addr_table),
+        (FilterServersChange, tables.filter_server_table),
+        (IntentChange, state.intents.intents),
+    ):
+        rows |= {(kind, key): _as_read(row) for key, row in table.items()}
+    return rows
 
 
-def _as_read(live: BrokerLiveInfo) -> BrokerLiveInfo:
-    return replace(live, channel_id=None, generation=0)
+def _as_read(row: object) -> object:
+    """A row without what changes and takes no revision, or in changes of other rows."""
+    match row:
+        case BrokerLiveInfo():
+            return replace(row, channel_id=None, generation=0)
+        case set() | frozenset():
+            return "a cluster"  # whose changes name the groups that came or went with it
+        case _:
+            return row

@@ -1,37 +1,38 @@
-"""Drives a name server's core and the reference model side by side, and compares them after every step."""
+"""Drives a name server's core and the reference model side by side, and compares them after every step.
+
+Readers of the changes come to the same tables as a snapshot, whenever they read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant
-from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from hypothesis.stateful import invariant, rule
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app.worker import GivenUp
 from namesrv.core import tables as tables_module
+from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BrokerKey, Doubt, LiveKey
+from namesrv.core.model import BrokerKey, DataVersion, Doubt, LiveKey
 from namesrv.core.policy import Behaviour
+from namesrv.core.snapshot import ALL_TABLES, RouteTable
 from namesrv.core.state import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.watch.hub import Follower
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
+from tests.support.routes.route_rows import TABLES, FollowedRows, RouteRows, key_of
 from tests.support.yield_points import frequent_yield_points, give_up, yielding
-from tests.unit.namesrv.reference_change_log import (
-    BY_OPERATORS,
-    LOST_QUEUES,
-    REMOVALS,
-    ReaderTables,
-    outcomes_of,
-    tables_of,
-)
-from tests.unit.namesrv.reference_inputs import TOPICS_KNOWN
+from tests.unit.namesrv.reference_change_log import BY_OPERATORS, LOST_QUEUES, REMOVALS, apply, outcomes_of, tables_of
+from tests.unit.namesrv.reference_inputs import ADDRS, GROUPS, IDS, TOPICS_KNOWN, VERSIONS
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data
 
@@ -75,6 +76,14 @@ def often_disturbed() -> Iterator[None]:
         yield
 
 
+SOME_TABLES: list[Collection[RouteTable]] = [
+    ALL_TABLES,
+    *({table} for table in RouteTable),
+    {RouteTable.BROKER_GROUPS, RouteTable.LIVE_BROKERS},
+    {RouteTable.CLUSTERS, RouteTable.TOPIC_QUEUES},
+]
+"""Tables that followers ask for."""
+
 REFUSALS = {
     Reason.BROKER_NOT_REGISTERED,
     Reason.CHANNEL_GONE,
@@ -85,7 +94,7 @@ REFUSALS = {
 
 
 class ReferenceMachine(Machine):
-    """Has no rules of its own."""
+    """Has rules for what changes no table: queries, and readers."""
 
     outcomes = (
         REMOVALS
@@ -114,9 +123,20 @@ class ReferenceMachine(Machine):
         """Whether the current step's change was not made, or not as a whole: given up, or the tables were frozen."""
         self.from_file: set[LiveKey] = set()
         """Brokers that have not registered since the name server's last start."""
-        self.reader = ReaderTables()
-        self.last_read = self.state.change_log.last
-        self.seen = self.model.visible()
+        self.begin_to_read()
+
+    def begin_to_read(self) -> None:
+        """Has readers of the changes begin with the tables as they are."""
+        state = self.state
+        self.reader, self.last_read, self.seen = tables_of(state), state.change_log.last, self.model.visible()
+        self.rows, self.rows_revision = FollowedRows.of_snapshot(self.snapshot()), state.revision
+        self.followers = [
+            (tables, self.rows.of_tables(on_wire(tables)), Follower(lambda: None, revision=state.revision))
+            for tables in SOME_TABLES
+        ]
+
+    def snapshot(self, tables: Collection[RouteTable] = ALL_TABLES) -> list[pb.StreamRouteSnapshotResponse]:
+        return list(map(pb.StreamRouteSnapshotResponse.FromString, self.state.snapshot().messages(tables)))
 
     @property
     def now(self) -> float:
@@ -220,23 +240,27 @@ class ReferenceMachine(Machine):
                 self.fleet.clock.advance(40.0 * number)
             case "more time":
                 self.grant_more_time(10.0 * number)
-            case _:
-                self.somebody_is_heard(kind, number)
-
-    def somebody_is_heard(self, kind: str, number: int) -> None:
-        match kind:
-            case "heartbeat":
-                self.heartbeat(number)
-            case "query":
-                self.query_of_one(number)
-            case "by address":
-                self.heartbeat_by_address(number)
             case "channel opens":
                 self.open_channel()
             case "channel ends":
                 channels = sorted(self.model.open_channels)
                 if channels:
                     self.end_channel(channels[number % len(channels)])
+            case _:
+                for key, broker in self.brokers_at(number):
+                    self.is_heard(kind, key, broker)
+
+    def is_heard(self, kind: str, key: LiveKey, broker: Broker) -> None:
+        asked = broker.group, key.broker_addr, broker.broker_id, broker.version
+        match kind:
+            case "heartbeat":
+                self.heartbeat(key, broker)
+            case "query":
+                self.query(*asked)
+            case "by address":
+                assert self.fleet.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
+                if broker.topic_by_topic:
+                    self.query_by_address(*asked)
             case _:
                 raise AssertionError(kind)
 
@@ -248,8 +272,7 @@ class ReferenceMachine(Machine):
         self.state.load_snapshot(before.snapshot().messages())
         self.model.restart(self.now)
         self.from_file = set(self.model.brokers)
-        self.reader, self.last_read = tables_of(self.state), self.state.change_log.last
-        self.seen = self.model.visible()
+        self.begin_to_read()
 
     def open_channel(self) -> None:
         if self.state.frozen:
@@ -263,34 +286,40 @@ class ReferenceMachine(Machine):
         brokers = sorted(self.model.brokers.items(), key=lambda item: item[0])
         return brokers[number % len(brokers) :][:1] if brokers else []
 
-    def heartbeat(self, number: int) -> None:
-        for key, broker in self.brokers_at(number):
-            if broker.unconfirmed:
-                with refuses(Reason.BROKER_NOT_REGISTERED):
-                    self.fleet.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
-                self.reaches("refused while unconfirmed")
-            else:
-                self.fleet.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
-                broker.renew(self.now)
+    def heartbeat(self, key: LiveKey, broker: Broker) -> None:
+        with refuses(Reason.BROKER_NOT_REGISTERED) if broker.unconfirmed else nullcontext():
+            self.fleet.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+        if broker.unconfirmed:
+            self.reaches("refused while unconfirmed")
+        else:
+            broker.renew(self.now)
 
-    def query_of_one(self, number: int) -> None:
-        for key, broker in self.brokers_at(number):
-            answer = self.fleet.heartbeats.query_data_version(
-                broker.group, broker.broker_id, key.broker_addr, broker.version
-            )
-            assert answer == (not broker.vouches_for(broker.version), broker.version)
+    @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
+    def query(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
+        answer = self.fleet.heartbeats.query_data_version(group, broker_id, addr, version)
+        self.check_answer(answer, group, addr, broker_id, version)
+
+    def check_answer(
+        self, answer: tuple[bool, DataVersion | None], group: BrokerKey, addr: str, broker_id: int, version: DataVersion
+    ) -> None:
+        broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
+        if broker is None or (broker.group, broker.broker_id) != (group, broker_id):
+            assert answer == (True, None)
+        else:
+            assert answer == (not broker.vouches_for(version), broker.version)
             if not answer[0]:
                 broker.renew(self.now)
 
-    def heartbeat_by_address(self, number: int) -> None:
-        for key, broker in self.brokers_at(number):
-            assert self.fleet.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
-            if broker.topic_by_topic:
-                answer = self.fleet.heartbeats.query_by_address(
-                    broker.group, broker.broker_id, key.broker_addr, broker.version
-                )
-                assert answer == (broker.unconfirmed or broker.increment_first, broker.version)
-                broker.heard_by_address(self.now)
+    @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
+    def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
+        answer = self.fleet.heartbeats.query_by_address(group, broker_id, addr, version)
+        broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
+        if broker is None or not broker.topic_by_topic:
+            self.check_answer(answer, group, addr, broker_id, version)
+            return
+        is_same = (broker.group, broker.broker_id, broker.version) == (group, broker_id, version)
+        assert answer == (not is_same or broker.unconfirmed or broker.increment_first, broker.version)
+        broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
         self.fleet.heartbeats.end_channel(channel)
@@ -370,7 +399,7 @@ class ReferenceMachine(Machine):
             assert self.last_read.cause.call in self.causes
             for outcome in outcomes_of(self.last_read, self.reader):
                 self.reaches(outcome)
-            self.reader.apply(self.last_read)
+            apply(self.reader, self.last_read)
         assert self.reader == tables_of(self.state)
         visible = self.model.visible()
         assert (self.last_read is not before) == (visible != self.seen)
@@ -422,27 +451,61 @@ class ReferenceMachine(Machine):
 
     @invariant()
     def a_snapshot_holds_every_row(self) -> None:
-        messages = [
-            route_service_pb2.StreamRouteSnapshotResponse.FromString(message)
-            for message in self.state.snapshot().messages()
-        ]
+        messages = self.snapshot()
         assert messages[0].HasField("snapshot_header")
         assert {message.header.revision for message in messages} == {self.state.revision}
-        rows = {
-            (row.topic, BrokerKey(queue.cluster_name, queue.broker_name)): queue
-            for message in messages
-            for row in message.chunk.topics
-            for queue in row.queue_datas
+        rows, end = FollowedRows.of_snapshot(messages), messages[-1].snapshot_end
+        assert rows.queues == {
+            (topic, *group): queue_data(self.model, topic, group) for topic, group in self.model.shown()
         }
-        assert rows == {place: queue_data(self.model, *place) for place in self.model.shown()}
-        live = {
-            LiveKey(row.cluster_name, row.broker_addr): row.unconfirmed
-            for message in messages
-            for row in message.chunk.live_brokers
-        }
+        live = {key: row.unconfirmed for key, row in rows.live.items()}
         assert live == {key: broker.unconfirmed for key, broker in self.model.brokers.items()}
-        end = messages[-1].snapshot_end
-        assert (end.queue_data_count, end.live_broker_count) == (len(rows), len(live))
+        assert (end.queue_data_count, end.live_broker_count) == (len(rows.queues), len(live))
+        self.changes_lead_to(rows)
+
+    def changes_lead_to(self, rows: RouteRows) -> None:
+        """The rows of the snapshot before, with the changes since, one for each key and revision."""
+        state, keys = self.state, list[object]()
+        encoded = change_messages(state.change_log.after(self.rows_revision), state.revision, state.identity)
+        *messages, end = (pb.StreamRouteChangesResponse.FromString(message) for message in encoded if message)
+        assert (end.header, end.HasField("changes")) == (state.header(), False)
+        for message in messages:
+            for change in message.changes.changes:
+                keys.append((message.header.revision, key_of(change)))
+                self.rows.apply(change)
+        assert len(keys) == len(set(keys))
+        assert self.rows == rows
+        self.rows_revision = state.revision
+
+    @rule()
+    def followers_read(self) -> None:
+        """At each bookmark they hold what a snapshot has."""
+        state, now = self.state, FollowedRows.of_snapshot(self.snapshot())
+        for tables, held, follower in self.followers:
+            encoded = follow_messages(state.change_log, follower, state.identity, tables)
+            messages = [pb.StreamRouteSnapshotResponse.FromString(message) for message in encoded if message]
+            assert {message.WhichOneof("content") for message in messages} == {"changes"}
+            for message in messages:
+                held.take(message)
+            assert held == now.of_tables(on_wire(tables))
+            revisions = [message.header.revision for message in messages]
+            assert revisions == sorted(revisions)
+            assert revisions[-1] == state.revision
+
+    @rule(tables=st.sets(st.sampled_from(RouteTable), min_size=1))
+    def somebody_takes_a_snapshot_of_some_tables(self, tables: set[RouteTable]) -> None:
+        messages = self.snapshot(tables)
+        rows, counted = FollowedRows.of_snapshot(messages), messages[-1].snapshot_end
+        assert rows == FollowedRows.of_snapshot(self.snapshot()).of_tables(on_wire(tables))
+        assert counted.queue_data_count == len(rows.queues)
+        assert counted.topic_count == len({topic for topic, *_ in rows.queues})
+        assert (counted.cluster_count, counted.broker_data_count) == (len(rows.clusters), len(rows.groups))
+        assert counted.live_broker_count == len(rows.live)
+
+
+def on_wire(tables: Collection[RouteTable]) -> list[pb.RouteTable]:
+    asked = {f"ROUTE_TABLE_{table.name}" for table in tables}
+    return [table for table in TABLES if pb.RouteTable.Name(table) in asked]
 
 
 def _grouped(pairs: Iterable[tuple[KeyT, ValueT]]) -> dict[KeyT, list[ValueT]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -54,6 +54,11 @@ async def holding(writer: TableWriter, state: RouteState, owner: str = OWN) -> A
     finally:
         held.let_go()
         await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0)
 
 
 def channel_streams(fleet: Fleet, writer: TableWriter | None = None) -> ChannelStreams:

@@ -13,28 +13,25 @@ from hypothesis.stateful import initialize, precondition, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import slices
-from namesrv.core.changes import Cause, SettingChange
-from namesrv.core.model import ORDER_TOPIC_CONFIG
-from namesrv.core.operator_changes import publish_behaviour, publish_kv_config
-from namesrv.core.policy import Behaviour
+from namesrv.core import slices, tables
+from namesrv.core.model import QueueNumbers
 from namesrv.core.slices import Sliced, run_steps
 from namesrv.core.watch import messages as messages_module
-from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.hub import RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from tests.support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
-from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
+from tests.unit.namesrv.reference_inputs import TOPICS, TOPICS_KNOWN
+from tests.unit.namesrv.reference_rules import SWITCHES, FleetPlace, TablesAgreeWithTheModelUnderTheGuard, places
 
-TOPICS = ["T1", "T2", "T3", "T4"]
+WATCHED = (*TOPICS_KNOWN, "T5")
+"""The last one never comes."""
 _SUBSCRIPTIONS = st.builds(
     Subscription,
-    st.frozensets(st.sampled_from([*TOPICS, "T5"]), max_size=3),
+    st.frozensets(st.sampled_from(WATCHED), max_size=3),
     st.lists(st.sampled_from(["T", "T1", "U", ""]), max_size=2, unique=True).map(tuple),
     st.sampled_from([None, None, "z1"]),
 ).filter(lambda subscription: bool(subscription.name_count))
-_CAUSE = Cause("test")
 
 
 class Client:
@@ -43,8 +40,6 @@ class Client:
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
         """What it wants."""
-        self.subscription_at_bookmark = subscription
-        """What its last bookmark covers."""
         self.in_flight = [subscription]
         """What its last bookmark covers, and what it asked for since."""
         self.watch: RouteWatch
@@ -56,7 +51,7 @@ class Client:
 
     def may_want(self, wanted: Subscription) -> bool:
         """Whether it adds no topic again before a bookmark has counted the removal of the topic."""
-        left = [topic for topic in [*TOPICS, "T5"] if not self.subscription.has(topic)]
+        left = [topic for topic in WATCHED if not self.subscription.has(topic)]
         return not any(wanted.has(topic) and any(some.has(topic) for some in self.in_flight) for topic in left)
 
     def request(self, epoch: str, revision: int | None) -> pb.WatchTopicRoutesRequest:
@@ -80,7 +75,6 @@ class Client:
             self.routes[change.topic] = after
         if message.bookmark:
             self.in_flight = self.in_flight[self.in_flight.index(self.watch.subscription) :]
-            self.subscription_at_bookmark = self.watch.subscription
             self.routes = {topic: route for topic, route in self.routes.items() if self.watch.subscription.has(topic)}
             self.at_bookmark = dict(self.routes)
 
@@ -95,34 +89,43 @@ def brokers_of(route: Route) -> set[tuple[str, str, str]]:
     }
 
 
-class WatchesAgainstLookups(ChangesMakeSnapshots):
+class WatchesAgainstLookups(TablesAgreeWithTheModelUnderTheGuard):
+    outcomes = TablesAgreeWithTheModelUnderTheGuard.outcomes - {"restarted"}
+    # A restart would end all watches. Other machines compare the tables with the model after each step.
+    the_name_server_restarts = followers_read = somebody_takes_a_snapshot_of_some_tables = None  # type: ignore[assignment]
+    a_snapshot_holds_every_row = lists_agree = joined_routes_are_what_generated_code_encodes = None  # type: ignore[assignment]
+
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.clients: list[Client] = []
-        self.is_warm = True
-        self.watch_the_fleet()
         self.telling: Sliced[None] | None = None
         self.lookups: list[Lookup] = []
         self.passing_over: Sliced[None] | None = None
+        self.leaving: list[Sliced[None]] = []
 
     @initialize(
-        behaviour=BEHAVIOURS,
-        enabled=st.booleans(),
-        is_warm=st.booleans(),
+        switches=SWITCHES, places=places(1), topics=TOPICS, is_warm=st.booleans(),
         wanted=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
-    )
-    def start(self, behaviour: Behaviour, enabled: bool, is_warm: bool, wanted: list[Subscription]) -> None:
+    )  # fmt: skip
+    def start(
+        self,
+        switches: dict[str, bool],
+        places: list[FleetPlace],
+        topics: dict[str, QueueNumbers],
+        is_warm: bool,
+        wanted: list[Subscription],
+    ) -> None:
+        self.patch.setattr(tables, "UNUSED_PER_BROKER", 0)
         self.patch.setattr(messages_module, "MESSAGE_TOPICS", 2)
         self.patch.setattr(slices, "SLICE", 1)
-        super().start(replace(behaviour, order_message_enable=enabled), [])
+        super().start(switches, places, topics, intents=[])
         self.is_warm = is_warm
-        self.watch_the_fleet()
-        for number, name in enumerate(("broker-a", "broker-b"), 1):
-            topics = [(topic, (1, 1, 6, 0)) for topic in ("T1", "T2", "T3")]
-            self.fleet.register(f"10.0.0.{number}:10911", 0, topics, name=name, cluster="c1")
+        self.hub = WatchHub(self.state, max_pending=1_000)
+        self.messages = WatchMessages(self.state, self.hub, lambda: self.is_warm)
         for subscription in wanted:
-            self.somebody_watches(subscription)
+            self.clients.append(Client(subscription))
+            self.open(self.clients[-1])
 
     @precondition(lambda self: not self.is_warm)
     @rule()
@@ -135,22 +138,10 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         if self.telling is not None and next(self.telling, self) is self:
             self.telling = None
 
-    def watch_the_fleet(self) -> None:
-        state = self.fleet.state
-        self.hub = WatchHub(state, max_pending=1_000)
-        self.leaving: list[Sliced[None]] = []
-        self.messages = WatchMessages(state, self.hub, lambda: self.is_warm)
-
-    def somebody_watches(self, subscription: Subscription) -> None:
-        client = Client(subscription)
-        self.clients.append(client)
-        self.open(client)
-
     def open(self, client: Client) -> None:
-        state = self.fleet.state
         point = last_bookmark(client.streams)
         revision = point[1] if point else None
-        client.in_flight = [client.subscription_at_bookmark if point else client.subscription]
+        client.in_flight = [client.in_flight[0] if point else client.subscription]
         watch = RouteWatch(lambda: None, client.in_flight[0])
         if revision is not None:
             self.changes_are_passed_over()
@@ -162,7 +153,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             run_steps(self.hub.catch_up(watch, revision))
         client.watch = watch
         client.routes = dict(client.at_bookmark) if point else {}
-        client.streams.append(WatchedStream(client.request(state.identity.epoch, revision)))
+        client.streams.append(WatchedStream(client.request(self.state.identity.epoch, revision)))
         if watch.subscription != client.subscription:
             self.begin_to_change(client)
 
@@ -238,7 +229,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         if encoded is None:
             return False
         message = pb.WatchTopicRoutesResponse.FromString(encoded)
-        assert message.header == self.fleet.state.header()
+        assert message.header == self.state.header()
         client.take(message)
         if message.bookmark:
             assert message.request_count == client.watch.request_count
@@ -247,7 +238,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     def it_holds_what_lookups_give(self, client: Client) -> None:
         subscription = client.watch.subscription
-        for topic in [*TOPICS, "T5"]:
+        for topic in WATCHED:
             if not subscription.has(topic):
                 continue
             route = self.lookup(topic, subscription.zone_name)
@@ -257,11 +248,10 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
                 assert route is None
                 assert topic not in subscription.topics or not self.is_warm or self.telling is not None
             if subscription.zone_name is None:
-                state = self.fleet.state
-                self.lookups.append(Lookup(state.identity.epoch, state.revision, topic, route))
+                self.lookups.append(Lookup(self.state.identity.epoch, self.state.revision, topic, route))
 
     def lookup(self, topic: str, zone_name: str | None) -> Route:
-        encoded = self.fleet.state.route(topic, zone_name)
+        encoded = self.state.route(topic, zone_name)
         return None if encoded is None else route_data_pb2.TopicRouteData.FromString(encoded)
 
     @rule(data=st.data())
@@ -275,28 +265,12 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     def a_part_of_what_they_left_is_cleared_up(self) -> None:
         self.leaving = [steps for steps in self.leaving if next(steps, self) is None]
 
-    @rule(topic=st.sampled_from(TOPICS), value=st.sampled_from(["broker-a:2", None]))
-    def the_order_configuration_changes(self, topic: str, value: str | None) -> None:
-        state = self.fleet.state
-        table = state.kv_config.without(ORDER_TOPIC_CONFIG, topic)
-        if value is not None:
-            table = table.with_value(ORDER_TOPIC_CONFIG, topic, value)
-        publish_kv_config(self.fleet.state, table, _CAUSE)
-
-    @rule(enabled=st.booleans())
-    def routes_carry_the_order_configuration(self, enabled: bool) -> None:
-        state = self.fleet.state
-        behaviour = replace(state.behaviour, order_message_enable=enabled)
-        if behaviour != state.behaviour:
-            rows = (SettingChange(ORDER_MESSAGE_ENABLE, None, str(enabled)),)
-            publish_behaviour(self.fleet.state, behaviour, _CAUSE, rows)
-
     def teardown(self) -> None:
         try:
-            self.the_promises_were_kept()
+            if self.clients:  # else the start has failed
+                self.the_promises_were_kept()
         finally:
             self.patch.undo()
-            super().teardown()
 
     def the_promises_were_kept(self) -> None:
         self.everybody_reads()

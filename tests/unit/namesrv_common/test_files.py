@@ -11,15 +11,7 @@ from typing import Any
 
 import pytest
 
-from namesrv_common.files.regular_files import (
-    ATTRIBUTE,
-    NoRegularFile,
-    is_damaged,
-    open_regular,
-    read_as_it_is,
-    read_at_most,
-    seal,
-)
+from namesrv_common.files.regular_files import ATTRIBUTE, is_damaged, read_at_most, replace_durably
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile, request_reload
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock
@@ -61,22 +53,10 @@ def test_what_is_no_file_is_an_error_at_once(tmp_path: Path, make: Callable[[Pat
     assert done[0].strerror == problem
 
 
-def test_a_file_that_grows_is_read_no_further_than_it_was_long(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 8)
-    with open_regular(path) as file:
-        assert read_as_it_is(file, 8) == b"x" * 8
-        file.seek(0)
-        with pytest.raises(OSError, match="is larger than 7 bytes"):
-            read_as_it_is(file, 7)
-    assert not isinstance(_error_of_growing(Path("/proc/self/status")), NoRegularFile)
-
-
-def _error_of_growing(path: Path) -> OSError:
-    """Files there say that they are empty, and are not: as one to which something is added in the meantime."""
-    with open_regular(path) as file, pytest.raises(OSError, match="grows while it is read") as caught:
-        read_as_it_is(file, 1_000_000)
-    return caught.value
+def test_a_file_that_grows_is_read_no_further_than_it_was_long() -> None:
+    # It says that it is empty, and is not: as one to which something is added in the meantime.
+    with pytest.raises(OSError, match="grows while it is read"):
+        read_at_most(Path("/proc/self/status"), 1_000_000)
 
 
 def rot(file: Path, content: bytes) -> None:
@@ -90,9 +70,7 @@ def rot(file: Path, content: bytes) -> None:
 def sealed(tmp_path: Path) -> Path:
     """A file with a checksum."""
     file = tmp_path / "file"
-    with file.open("wb") as stream:
-        stream.write(b"content")
-        seal(stream, b"content")
+    replace_durably(file, b"content", copy=tmp_path / "kept")
     if ATTRIBUTE not in os.listxattr(file):
         pytest.skip("the file system of the temporary folder takes no extended attributes")
     return file
@@ -132,9 +110,7 @@ def test_where_a_disk_takes_no_attributes_a_file_has_no_checksum(
 
     monkeypatch.setattr(os, "setxattr", refuse)
     file = tmp_path / "file"
-    with file.open("wb") as stream:
-        stream.write(b"content")
-        seal(stream, b"content")
+    replace_durably(file, b"content", copy=tmp_path / "kept")
     rot(file, b"bontent")
     assert not is_damaged(file, b"bontent")
 

@@ -12,7 +12,7 @@ from unittest import mock
 
 import grpc
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2 as pb
 from structlog.testing import capture_logs
 
@@ -23,16 +23,7 @@ from namesrv_common.grpc_errors import RichError
 from namesrv_common.server import rpc_handlers
 from namesrv_common.server.call_metrics import BeginOfCall
 from namesrv_common.server.health_service import MAX_SERVICE_LENGTH, HealthService
-from namesrv_common.server.rpc_handlers import (
-    MAX_STREAM_REQUEST_BYTES,
-    CallHandlers,
-    Context,
-    Failures,
-    Gate,
-    LargeRequests,
-    Memory,
-    MessageT,
-)
+from namesrv_common.server.rpc_handlers import MAX_STREAM_REQUEST_BYTES, CallHandlers, Context, Failures, Gate
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
 REQUEST = pb.HealthCheckRequest(service="s").SerializeToString()
@@ -101,8 +92,8 @@ class Part:
             self.closed = True
 
 
-class Tally(Gate, Memory):
-    """A gate and a bound on memory that count what is inside."""
+class Tally(Gate):
+    """Counts the calls inside, and the bytes of their requests."""
 
     def __init__(self) -> None:
         self.inside = self.taken = 0
@@ -136,12 +127,7 @@ class World:
     ) -> None:
         self.part, self.observer, self.tally = Part(work, inline_calls), Observer(), tally or Tally()
         handlers = CallHandlers(
-            failures,
-            slow_reader_seconds,
-            gate_of=lambda _: self.tally,
-            memory=self.tally,
-            observers=(self.observer,),
-            **options,
+            failures, slow_reader_seconds, gate_of=lambda _: self.tally, observers=(self.observer,), **options
         )
         self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part,))
 
@@ -200,7 +186,7 @@ def test_an_error_travels_as_the_table_of_the_program_says(
     failures: Failures, work: Work, request_bytes: bytes, code: grpc.StatusCode, reason: str
 ) -> None:
     error = World(failures, work).refused(request_bytes)
-    assert (error.code, error.reason, error.domain) == (code, reason, failures.table.domain)
+    assert (error.code, error.reason, error.domain) == (code, reason, failures.domain)
 
 
 @both
@@ -215,25 +201,7 @@ def test_the_text_of_a_defect_is_for_the_log_alone(failures: Failures) -> None:
 
 
 @both
-async def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
-    begun = asyncio.Event()
-
-    async def work() -> Any:
-        begun.set()
-        await asyncio.Event().wait()
-
-    world, reader = World(failures, work), Reader()
-    call = asyncio.create_task(world.check(reader))
-    await begun.wait()
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    assert reader.error is None
-    assert (world.tally.inside, world.tally.taken) == (0, 0)
-    assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
-
-
-def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
+def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
     async def run() -> weakref.ref[Reader]:
         begun = asyncio.Event()
 
@@ -241,16 +209,20 @@ def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        reader = Reader()
-        call = asyncio.create_task(World(OF_NAME_SERVER, work).check(reader))
+        world, reader = World(failures, work), Reader()
+        call = asyncio.create_task(world.check(reader))
         await begun.wait()
         call.cancel()
         await asyncio.wait([call])
+        assert call.cancelled()
+        assert reader.error is None
+        assert (world.tally.inside, world.tally.taken) == (0, 0)
+        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
         return weakref.ref(reader)
 
     gc.disable()
     try:
-        assert asyncio.run(run())() is None
+        assert asyncio.run(run())() is None, "it waits for the garbage collector"
     finally:
         gc.enable()
 
@@ -346,60 +318,24 @@ async def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
     assert held[0].__traceback__ is None
 
 
-class BadInPieces(LargeRequests):
-    """Large requests that turn out to be no messages when a part of each has been parsed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[DecodeError] = []
-
-    async def parsed(self, message: type[MessageT], _request: bytes, _context: Context) -> MessageT:
-        half_parsed = message()
-        self.errors.append(DecodeError(f"no {half_parsed.DESCRIPTOR.name}"))
-        raise self.errors[0]
-
-
 @pytest.mark.parametrize("call", ["Check", "Watch"])
 def test_a_large_request_that_is_no_message_is_not_held_while_its_answer_leaves(call: str) -> None:
-    large_requests, reader = BadInPieces(), Reader()
-    world = World(OF_NAME_SERVER, answering(b"answer"), inline_calls=(), large_requests=large_requests)
+    errors: list[DecodeError] = []
+
+    async def parse_half(message: type[Message], _request: bytes, _context: Context) -> Message:
+        half_parsed = message()
+        errors.append(DecodeError(f"no {half_parsed.DESCRIPTOR.name}"))
+        raise errors[0]
+
+    reader = Reader()
+    world = World(OF_NAME_SERVER, answering(b"answer"), inline_calls=(), parse_large=parse_half)
     handler = world.handlers[call]
     with pytest.raises(grpc.aio.AbortError):
         asyncio.run((handler.unary_unary or handler.unary_stream)(REQUEST, reader))
     assert reader.error is not None
     assert reader.error.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert [error.__traceback__ for error in large_requests.errors] == [None]
+    assert [error.__traceback__ for error in errors] == [None]
     assert (world.tally.inside, world.tally.taken) == (0, 0)
-
-
-class Parsed(Tally):
-    """Counts what has been parsed, of requests that are large or small."""
-
-    def __init__(self, *, large: bool) -> None:
-        super().__init__()
-        self.parsed, self._large = 0, large
-
-    def take(self, entered: Any, size: int) -> int:
-        return super().take(entered, size if self._large else 0)
-
-    def checked(self, entered: Any, request: Any, context: Context) -> Any:
-        self.parsed += 1
-        return super().checked(entered, request, context)
-
-
-@pytest.mark.parametrize(("large", "most"), [(True, 1), (False, 5)])
-async def test_of_large_requests_one_is_parsed_in_a_turn_of_the_event_loop(large: bool, most: int) -> None:
-    tally = Parsed(large=large)
-    world = World(OF_NAME_SERVER, answering(b"answer"), tally=tally, inline_calls=())
-    calls = [asyncio.create_task(world.check(Reader())) for _ in range(5)]
-    in_turns = []
-    while not all(call.done() for call in calls):
-        before = tally.parsed
-        await asyncio.sleep(0)
-        in_turns.append(tally.parsed - before)
-    assert [await call for call in calls] == [b"answer"] * 5
-    assert max(in_turns) == most
-    assert (tally.parsed, tally.inside, tally.taken) == (5, 0, 0)
 
 
 IS_SERVING, IS_NOT_SERVING, IS_UNKNOWN = (

@@ -6,6 +6,8 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from namesrv_common.server.permits import (
     Permits,
     PermitsError,
     Principal,
-    bearer_token,
+    of_token,
     read_permits,
 )
 from tests.support.refusals import refuses
@@ -67,21 +69,29 @@ def test_what_is_not_known_is_nobody(permits: Permits) -> None:
         assert permits.of_token(token) is None
 
 
+def shown(*authorizations: str) -> Any:
+    """A call with these values of ``authorization``."""
+    metadata = [("other", "Bearer secret"), *(("authorization", value) for value in authorizations)]
+    return SimpleNamespace(invocation_metadata=lambda: metadata)
+
+
+def test_a_call_shows_its_token_after_a_scheme_in_any_case_or_none(permits: Permits) -> None:
+    for value in ("Bearer secret", "bEARER secret"):
+        assert of_token(shown(value), permits) is permits.of_token("secret")
+    assert of_token(shown(), permits) is None
+
+
 @pytest.mark.parametrize(
-    ("authorization", "token"),
+    "values",
     [
-        ("Bearer secret", "secret"),
-        ("bEARER secret", "secret"),
-        ("Bearer  secret", " secret"),
-        ("Bearer ", ""),
-        ("Bearer", ""),
-        ("Bearer\tsecret", None),
-        ("Basic secret", None),
-        ("", None),
+        *(("Bearer  secret",), ("Bearer secret ",), ("Bearer ",), ("Bearer",), ("Bearer\tsecret",)),
+        *(("Basic secret",), ("secret",), ("",), ("Bearer secret", "Bearer secret")),
     ],
 )
-def test_a_bearer_token_is_all_that_follows_one_space(authorization: str, token: str | None) -> None:
-    assert bearer_token(authorization) == token
+def test_a_token_in_another_form_is_refused_and_not_repeated(permits: Permits, values: tuple[str, ...]) -> None:
+    with refuses(CommonReason.NOT_AUTHENTICATED) as refused:
+        of_token(shown(*values), permits)
+    assert "secret" not in refused.value.text
 
 
 def test_what_is_not_granted_is_denied(permits: Permits) -> None:
@@ -198,6 +208,11 @@ def row(**values: object) -> dict[str, object]:
     return {"certificates": ["x"], **values}
 
 
+def file_of(**values: object) -> str:
+    """A permits file with one principal."""
+    return json.dumps({"principals": {"a": row(**values)}})
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -207,28 +222,19 @@ def row(**values: object) -> dict[str, object]:
         (b"[]", "valid dictionary"),
         (json.dumps({"principals": {"a": row(), "b": row()}}), "'x' is a's already"),
         (json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}), "is a's already"),
-        (
-            json.dumps({"principals": {"a": {"token_sha256": [digest("t"), digest("").upper()]}}}),
-            "principals.a.token_sha256.1: is the SHA-256 of an empty token",
-        ),
+        (file_of(token_sha256=[digest("t"), digest("").upper()]), "a.token_sha256.1: is the SHA-256 of an empty token"),
         (json.dumps({"principals": {"a b": row()}}), "a name has 1 to 127 of"),
-        (json.dumps({"principals": {"a": row(look_up=1)}}), "principals.a.look_up: Input should be a valid boolean"),
-        (json.dumps({"principals": {"a": row(lookup=True)}}), "a.lookup: is unknown; did you mean look_up?"),
-        (json.dumps({"principals": {"a": row(agents={"reed": []})}}), "agents.reed: is unknown; did you mean read?"),
+        (file_of(look_up=1), "principals.a.look_up: Input should be a valid boolean"),
+        (file_of(lookup=True), "a.lookup: is unknown; did you mean look_up?"),
+        (file_of(agents={"reed": []}), "agents.reed: is unknown; did you mean read?"),
         (json.dumps({"principals": {"a": row()}, "x": 1}), "x: is unknown; known are principals"),
-        (json.dumps({"principals": {"a": row(register="a/b")}}), "principals.a.register: Input should be a valid list"),
-        (
-            json.dumps({"principals": {"a": row(register=["a/b", "a/b@10.0.0.1/8"])}}),
-            "principals.a.register.1: '10.0.0.1/8' is not a network",
-        ),
-        (json.dumps({"principals": {"a": row(agents={"read": ["a/b@10.0.0.1"]})}}), "read.0: .* is not CLUSTER/BROKER"),
-        (json.dumps({"principals": {"a": row(certificates=[""])}}), "at least 1 character"),
+        (file_of(register="a/b"), "principals.a.register: Input should be a valid list"),
+        (file_of(register=["a/b", "a/b@10.0.0.1/8"]), "principals.a.register.1: '10.0.0.1/8' is not a network"),
+        (file_of(agents={"read": ["a/b@10.0.0.1"]}), "read.0: .* is not CLUSTER/BROKER"),
+        (file_of(certificates=[""]), "at least 1 character"),
         *(
-            (
-                json.dumps({"principals": {"a": row(certificates=["x", pattern])}}),
-                f"principals.a.certificates.1: {re.escape(repr(pattern))} has \\*, .* the exact URI or DNS name",
-            )
-            for pattern in ("*", "*.example", "spiffe://prod/*")
+            (file_of(certificates=["x", one]), rf"a\.certificates\.1: {re.escape(repr(one))} has \*, .* the exact URI")
+            for one in ("*", "*.example", "spiffe://prod/*")
         ),
     ],
 )
@@ -252,9 +258,8 @@ def test_as_many_principals_as_the_limit_are_taken_and_no_more(tmp_path: Path) -
 
 
 def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
-    content = json.dumps({"principals": {"a": row()}})
-    (path := tmp_path / "permits.json").write_text(content.ljust(MAX_PERMITS_FILE_BYTES))
+    (path := tmp_path / "permits.json").write_text(file_of().ljust(MAX_PERMITS_FILE_BYTES))
     assert read_permits(path).by_certificate
-    path.write_text(content.ljust(MAX_PERMITS_FILE_BYTES + 1))
+    path.write_text(file_of().ljust(MAX_PERMITS_FILE_BYTES + 1))
     with pytest.raises(PermitsError, match="is larger than"):
         read_permits(path)

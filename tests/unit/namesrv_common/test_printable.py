@@ -14,13 +14,10 @@ from contextlib import contextmanager
 
 import pytest
 import structlog
-from rich.table import Table
 
 from namesrv_common.printable import UNPRINTABLE, print_error, printable, printable_json
 from namesrv_common.process.logs import LogFormat, configure_logs
 from namesrv_common.process.settings_cli import exit_with
-from namesrv_common.process.terminal import TableConsole
-from nsctl.output import Format, show
 from tests.support.hostile.server import HOSTILE, unescaped
 
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
@@ -47,30 +44,6 @@ def test_programs_read_what_was_written_whatever_it_is() -> None:
     shown = printable_json(json.dumps({"a": text}, ensure_ascii=False, indent=2))
     assert json.loads(shown) == {"a": text}
     assert not unescaped(shown)
-
-
-@pytest.mark.parametrize("form", list(Format))
-def test_rows_are_shown_without_anything_that_a_terminal_obeys(
-    form: Format, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"a": HOSTILE, "b": [HOSTILE, "x"], "c": 1, "d": {"e": HOSTILE}}]
-    show(rows, ("a", "b", "c"), form, title=HOSTILE)
-    out = capsys.readouterr().out
-    assert not unescaped(out)
-    assert "[bold]" in out.replace("\n", "").replace(" ", ""), "markup is text"
-    if form is Format.JSON:
-        assert json.loads(out) == rows
-
-
-def test_a_table_of_any_program_obeys_nothing() -> None:
-    out = io.StringIO()
-    console = TableConsole(file=out, width=200)
-    drawn = Table(title=HOSTILE)
-    drawn.add_column(HOSTILE)
-    drawn.add_row(HOSTILE)
-    console.print(drawn)
-    console.print(HOSTILE)
-    assert not unescaped(out.getvalue())
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import ssl
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -55,32 +56,16 @@ def test_validity_is_that_of_the_first_certificate_of_a_chain(authority: Authori
 
 
 def test_what_is_wrong_with_a_validity_is_said() -> None:
-    now = dt.datetime(2030, 1, 2, tzinfo=dt.UTC)
-    first = validity_of_days(now, -1, 1)
-    assert first.problem(now) is None
-    assert validity_of_days(now, -2, -1).problem(now) == "expired at 2030-01-01 00:00:00 UTC"
-    assert validity_of_days(now, 1, 2).problem(now) == "is not valid before 2030-01-03 00:00:00 UTC"
+    begins, ends = dt.datetime(2030, 1, 2, tzinfo=dt.UTC), dt.datetime(2030, 1, 4, tzinfo=dt.UTC)
+    validity = Validity(begins, ends)
+    assert validity.problem(begins + DAY) is None
+    assert validity.problem(begins - DAY) == "is not valid before 2030-01-02 00:00:00 UTC"
+    assert validity.problem(ends + DAY) == "expired at 2030-01-04 00:00:00 UTC"
 
 
-def validity_of_days(now: dt.datetime, begins: int, ends: int) -> Validity:
-    return Validity(now + begins * DAY, now + ends * DAY)
-
-
-def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
-    a, b = authority.sign("a"), authority.sign("b")
-    with pytest.raises(CertificateError, match=r"b\.key: the key does not belong to the certificate .*a\.pem"):
-        read_key_pair(a.certificate, b.key)
-
-
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(authority: Authority) -> None:
-    pair = authority.sign("a")
-    encrypt(pair.key)
-    with pytest.raises(CertificateError, match=r"a\.key: the key is encrypted"):
-        read_key_pair(*pair)
-
-
-def test_files_that_are_none_of_the_kind_are_refused_by_name(authority: Authority, tmp_path: Path) -> None:
-    pair = authority.sign("a")
+def test_files_that_are_no_pair_are_refused_by_name_without_a_question(authority: Authority, tmp_path: Path) -> None:
+    pair, other, secret = authority.sign("a"), authority.sign("b"), authority.sign("c")
+    encrypt(secret.key)
     (text := tmp_path / "text").write_text("no certificate")
     (large := tmp_path / "large").write_bytes(b" " * (MAX_FILE_BYTES + 1))
     for certificate, key, problem in (
@@ -90,6 +75,8 @@ def test_files_that_are_none_of_the_kind_are_refused_by_name(authority: Authorit
         (tmp_path, pair.key, "Is a directory"),
         (Path("a\0b"), pair.key, r"^'a.x00b': embedded null byte$"),
         (pair.certificate, large, f"large: is larger than {MAX_FILE_BYTES}"),
+        (pair.certificate, other.key, r"b\.key: the key does not belong to the certificate .*a\.pem"),
+        (*secret, r"c\.key: the key is encrypted"),
     ):
         with pytest.raises(CertificateError, match=problem):
             read_key_pair(certificate, key)
@@ -158,15 +145,6 @@ def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: s
         read_token(path)
 
 
-def test_nothing_at_all_is_no_tls_and_a_token_alone_is_refused() -> None:
-    assert ClientFiles.of(None) is None
-    for alone in ({"token": Path("t")}, {"server_name": "x"}, {"certificate": Path("c"), "key": Path("k")}):
-        with pytest.raises(CertificateError, match="needs tls_ca"):
-            ClientFiles.of(None, **alone)
-    with pytest.raises(CertificateError, match="needs its key"):
-        ClientFiles.of(Path("ca"), Path("c"))
-
-
 def test_files_that_cannot_be_used_are_told_at_once(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     a, b = authority.sign("a"), authority.sign("b")
@@ -174,6 +152,8 @@ def test_files_that_cannot_be_used_are_told_at_once(tmp_path: Path) -> None:
     for files in (ClientFiles(a.key), ClientFiles(authority.path, a.certificate, b.key)):
         with pytest.raises(CertificateError):
             ClientSecurity(files)
+    with pytest.raises(CertificateError, match="needs its key"):
+        ClientFiles(authority.path, a.certificate)
     with pytest.raises(CertificateError, match="No such file"):
         ClientSecurity(ClientFiles(authority.path, token=tmp_path / "gone"))
 
@@ -234,22 +214,23 @@ def test_files_on_a_disk_that_hangs_hold_up_no_calls(authority: Authority, monke
     token.write_text("second")
     authority.path.write_bytes(authority.path.read_bytes() * 2)
     for _ in range(5):
-        assert (security.token(), security.generation()) == ("first", 1)
+        assert (security.token(), security.credentials()[0]) == ("first", 1)
     disk.set()
-    eventually(lambda: (security.token(), security.generation()), lambda seen: seen == ("second", 2))
+    eventually(lambda: (security.token(), security.credentials()[0]), lambda seen: seen == ("second", 2))
 
 
 def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
     connections = iter([Connection("old"), OSError("planted"), Connection("new")])
     generation = 1
 
-    def connect() -> tuple[int, grpc.Channel]:
-        made = next(connections)
+    def connect(_credentials: object) -> Any:
+        made: Any = next(connections)
         if isinstance(made, OSError):
             raise made
-        return generation, cast(grpc.Channel, made)
+        return made
 
-    channel = RenewedChannel(connect, lambda: generation)
+    security: Any = SimpleNamespace(credentials=lambda: (generation, None), token=lambda: None)
+    channel = RenewedChannel(connect, security)
     ask = channel.unary_unary("/a.B/C")
     assert ask() == "old"
     generation = 2
@@ -259,7 +240,8 @@ def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
 
 
 def test_the_first_call_after_close_raises_and_does_not_end_the_process() -> None:
-    channel = RenewedChannel(lambda: (1, grpc.insecure_channel("127.0.0.1:1")), lambda: 1)
+    security: Any = SimpleNamespace(credentials=lambda: (1, None), token=lambda: None)
+    channel = RenewedChannel(lambda _: grpc.insecure_channel("127.0.0.1:1"), security)
     stub = RouteServiceStub(cast(grpc.Channel, channel))
     channel.close()
     with pytest.raises(ValueError, match="closed channel"):

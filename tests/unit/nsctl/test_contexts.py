@@ -62,6 +62,14 @@ def test_without_any_name_server_the_error_says_what_to_do(tmp_path: Path) -> No
         name_servers(None, None, {"HOME": str(tmp_path)})
 
 
+LAB = 'current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n'
+
+
+def asked(context: str | None, home: Path) -> object:
+    environment = {"HOME": str(home)}
+    return name_servers(None, context, environment), client_files({}, None, context, environment)
+
+
 @pytest.mark.parametrize(
     ("text", "context", "problem"),
     [
@@ -72,6 +80,10 @@ def test_without_any_name_server_the_error_says_what_to_do(tmp_path: Path) -> No
         ('[contexts.lab]\nnamesrv = "a:1"', "x", "there is no context 'x'; there are: lab"),
         ('current = "x"\n[contexts.x]\n', None, r"contexts\.x\.namesrv is missing"),
         ('current = "x"\n[contexts.x]\nnamesrv = "a"', None, r"contexts\.x\.namesrv: address 'a' has no port"),
+        (f'{LAB}token_file = "t"', None, r"contexts\.lab: .* needs tls_ca"),
+        (f"{LAB}tls_ca = 1", None, r"contexts\.lab: tls_ca is 1; it must be a text"),
+        (f'{LAB}tls_ca = ""', None, r"tls_ca is ''; it must be a text"),
+        (f'{LAB}tls_ca = "a"\ntls_cert = "c"', None, "a certificate needs its key"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_named_with_its_problem(
@@ -80,19 +92,19 @@ def test_a_file_that_makes_no_sense_is_named_with_its_problem(
     file = contexts_file({"HOME": str(home)})
     file.write_text(text)
     with pytest.raises(ContextError, match=problem) as raised:
-        name_servers(None, context, {"HOME": str(home)})
+        asked(context, home)
     assert str(raised.value).startswith(str(file))
 
 
 def test_a_context_without_a_file_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(ContextError, match=r"contexts\.toml: No such file or directory"):
-        name_servers(None, "lab", {"HOME": str(tmp_path)})
+        asked("lab", tmp_path)
 
 
 def test_what_a_context_says_about_tls_is_relative_to_its_file(home: Path) -> None:
     file = contexts_file({"HOME": str(home)})
     tls = 'tls_ca = "ca.pem"\ntls_cert = "/abs/c.pem"\ntls_key = "k"\ntls_server_name = "ns"\n'
-    file.write_text(f'current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n{tls}')
+    file.write_text(f"{LAB}{tls}")
     of_context = ClientFiles(file.parent / "ca.pem", Path("/abs/c.pem"), file.parent / "k", server_name="ns")
     assert (
         client_files({}, None, None, {"HOME": str(home)})
@@ -106,18 +118,3 @@ def test_what_a_context_says_about_tls_is_relative_to_its_file(home: Path) -> No
         "a context counts only if it names the name servers"
     )
     assert client_files({}, None, None, {"HOME": str(home), "NAMESRV_ADDR": "b:9876"}) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('token_file = "t"', r"contexts\.lab: .* needs tls_ca"),
-        ("tls_ca = 1", r"contexts\.lab: tls_ca is 1; it must be a text"),
-        ('tls_ca = ""', r"tls_ca is ''; it must be a text"),
-        ('tls_ca = "a"\ntls_cert = "c"', "a certificate needs its key"),
-    ],
-)
-def test_a_context_whose_tls_makes_no_sense_is_an_error(home: Path, line: str, problem: str) -> None:
-    contexts_file({"HOME": str(home)}).write_text(f'current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n{line}\n')
-    with pytest.raises(ContextError, match=problem):
-        client_files({}, None, None, {"HOME": str(home)})

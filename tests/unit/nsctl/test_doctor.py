@@ -23,18 +23,16 @@ from nsctl.commands.doctor import (
     check_clock,
     check_contests,
     check_diagnostics,
+    check_intents,
     check_liveness,
     check_losses,
     check_status,
     check_topics,
-    exit_code,
     losses,
     together,
 )
 from nsctl.commands.findings import Code, Finding, Severity, merged
-from nsctl.held import Clock
-from nsctl.output import seconds
-from nsctl.writable import lacks_writable_queue
+from nsctl.held import BrokerKey, Clock, lacks_writable_queue
 from tests.support.fakes.observed_name_server import live as fleet_live
 from tests.support.fakes.observed_name_server import seen
 from tests.support.pages import ROOT
@@ -52,15 +50,9 @@ def status(**fields: object) -> pb.GetNamesrvStatusResponse:
 
 
 def live(addr: str = "a:1", broker_id: int = 0, **fields: object) -> route_data_pb2.BrokerLiveInfo:
-    given: dict[str, object] = {
-        "cluster_name": "c",
-        "broker_name": "broker-a",
-        "has_channel": True,
-        "heartbeat_timeout_millis": 120_000,
-        "last_update_timestamp_millis": int(NOW * 1000),
-    }
-    made = route_data_pb2.BrokerLiveInfo(broker_addr=addr, broker_id=broker_id)
-    made.MergeFrom(route_data_pb2.BrokerLiveInfo(**(given | fields)))  # type: ignore[arg-type]
+    made = fleet_live(BrokerKey("c", "broker-a", broker_id, addr), heard_at=NOW)
+    for name, value in fields.items():
+        setattr(made, name, value)
     return made
 
 
@@ -85,6 +77,11 @@ LATE = int(NOW * 1000) - 61_000
         (check_liveness([live(last_update_timestamp_millis=LATE, doubt_ends_at_millis=LATE)], NOW), []),
         (check_liveness([live(has_channel=False)], NOW), [Code.BROKER_WITHOUT_CHANNEL]),
         (check_liveness([live(broker_id=1)], NOW), [Code.GROUP_WITHOUT_MASTER]),
+        (check_clock(Clock(100.0, 99.5, 102.0)), []),  # the call took two seconds
+        (check_clock(Clock(100.0, 102.5, 102.0)), []),
+        (check_intents([Intent(since_millis=1)], FORGOTTEN_MILLIS + 2), [Code.INTENT_FORGOTTEN]),
+        (check_intents([Intent(since_millis=1)], FORGOTTEN_MILLIS + 1), [Code.INTENT_IN_FORCE]),
+        (check_intents([Intent(since_millis=1, ends_at_millis=9)], FORGOTTEN_MILLIS + 2), [Code.INTENT_IN_FORCE]),
         (seen().findings, [Code.NO_BROKERS]),
         (seen(warm=False).findings, [Code.WARMING]),
     ],
@@ -114,11 +111,6 @@ def test_a_finding_says_what_is_wrong_and_what_to_do(found: Iterable[Finding], w
     (finding,) = found
     assert finding.what == what
     assert do in finding.do
-
-
-@pytest.mark.parametrize("theirs", [99.5, 102.5])  # the call took two seconds
-def test_a_clock_that_may_be_right_is_no_finding(theirs: float) -> None:
-    assert list(check_clock(Clock(100.0, theirs, 102.0))) == []
 
 
 @pytest.mark.parametrize(
@@ -291,26 +283,9 @@ def test_name_servers_are_compared_with_one_another() -> None:
     assert found[Code.NAME_SERVERS_DISAGREE] == "name servers differ in brokers or topics"
 
 
-@pytest.mark.parametrize(
-    ("codes", "code"),
-    [
-        ((), 0),
-        ((Code.INTENT_IN_FORCE,), 0),
-        ((Code.INTENT_IN_FORCE, Code.BROKER_LOST), 5),
-        ((Code.BROKER_LOST, Code.UNREACHABLE), 1),
-    ],
-)
-def test_the_exit_code_is_that_of_the_worst(codes: tuple[Code, ...], code: int) -> None:
-    assert exit_code([Finding(one, "", "") for one in codes]) == code
-
-
 def test_each_kind_of_finding_has_a_severity_a_command_and_a_paragraph_of_the_runbook() -> None:
     page = (ROOT / "docs/runbook.md").read_text(encoding="utf-8")
     for code in Code:
         assert code.severity in Severity
         assert code.more.startswith("nsctl ")
         assert re.search(rf"\n#+ {code.name}\n\n[^#\n].{{60}}", page), code
-
-
-def test_only_an_intent_without_an_end_can_be_forgotten() -> None:
-    assert seconds("1d") * 1_000 == FORGOTTEN_MILLIS

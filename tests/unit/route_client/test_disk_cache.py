@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -14,14 +15,14 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2 as pb
 
 from route_client.disk_cache import MAX_FILE_BYTES, DiskCache, DiskWriter
-from route_client.route import TopicRoute, from_wire
+from route_client.route import from_wire
 from tests.properties import examples
 from tests.support.routes.wire_routes import route, wire_route
 
 TOPIC = "TopicTest"
 
 
-def full_route() -> TopicRoute:
+def full_route() -> pb.TopicRouteData:
     wire = wire_route("broker-a", "broker-b", order="broker-a:4", zones={"broker-a": "zone-1"})
     wire.broker_datas[0].enable_acting_master = True
     wire.broker_datas[0].unconfirmed_broker_ids.append(1)
@@ -32,45 +33,54 @@ def full_route() -> TopicRoute:
         )
     )
     wire.filter_servers.add(cluster_name="c", broker_addr="a:1", filter_servers=["f:1", "f:2"])
-    return from_wire(wire)
+    return wire
+
+
+def saved(queues: int = 4) -> bytes:
+    return wire_route(queues=queues).SerializeToString()
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> DiskCache:
-    return DiskCache(tmp_path / "new" / "folder", "prod")
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "folder"
 
 
-def file_of(cache: DiskCache) -> Path:
-    (path,) = cache._folder.iterdir()
+@pytest.fixture
+def cache(folder: Path) -> DiskCache:
+    return DiskCache(folder, "prod")
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
     return path
 
 
 def test_a_saved_route_comes_back_whole(cache: DiskCache) -> None:
     assert cache.load(TOPIC) is None
-    cache.save(TOPIC, full_route())
-    assert cache.load(TOPIC) == full_route()
+    cache.save(TOPIC, full_route().SerializeToString())
+    assert cache.load(TOPIC) == from_wire(full_route())
     assert cache.refused == 0
 
 
-def test_a_later_route_replaces_it_and_none_removes_it(cache: DiskCache) -> None:
-    cache.save(TOPIC, full_route())
-    cache.save(TOPIC, route())
+def test_a_later_route_replaces_it_and_none_removes_it(cache: DiskCache, folder: Path) -> None:
+    cache.save(TOPIC, saved(1))
+    cache.save(TOPIC, saved())
     assert cache.load(TOPIC) == route()
     cache.save(TOPIC, None)
-    assert list(cache._folder.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_the_longest_names_and_characters_that_file_systems_refuse_are_no_problem(cache: DiskCache) -> None:
     for topic in ("%RETRY%" + "g" * 248, "a|b%c", "."):
-        cache.save(topic, route())
+        cache.save(topic, saved())
         assert cache.load(topic) == route()
 
 
 @given(st.data())
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
-def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, data: st.DataObject) -> None:
-    cache.save(TOPIC, full_route())
-    path = file_of(cache)
+def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, folder: Path, data: st.DataObject) -> None:
+    cache.save(TOPIC, full_route().SerializeToString())
+    path = only_file(folder)
     content = bytearray(path.read_bytes())
     position = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -84,71 +94,80 @@ def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, data: st.DataO
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b"[]\n", b"no json\n", b"\xff\xfe\n\0", b"[" * 100_000])
-def test_a_foreign_file_is_refused_and_replaced_by_the_next_route(cache: DiskCache, content: bytes) -> None:
-    cache.save(TOPIC, route())
-    file_of(cache).write_bytes(content)
+def test_a_foreign_file_is_refused_and_replaced_by_the_next_route(
+    cache: DiskCache, folder: Path, content: bytes
+) -> None:
+    cache.save(TOPIC, saved())
+    only_file(folder).write_bytes(content)
     assert cache.load(TOPIC) is None
     assert cache.refused == 1
-    cache.save(TOPIC, route())
+    cache.save(TOPIC, saved())
     assert cache.load(TOPIC) == route()
 
 
-def test_a_file_of_any_size_is_refused_without_being_read_whole(cache: DiskCache) -> None:
-    cache.save(TOPIC, route())
-    with file_of(cache).open("wb") as file:
+def test_a_file_of_any_size_is_refused_without_being_read_whole(cache: DiskCache, folder: Path) -> None:
+    cache.save(TOPIC, saved())
+    with only_file(folder).open("wb") as file:
         file.truncate(MAX_FILE_BYTES * 1_000)
     assert cache.load(TOPIC) is None
 
 
-def test_another_topic_s_file_and_another_fleet_s_are_refused(cache: DiskCache) -> None:
-    cache.save(TOPIC, route())
-    file_of(cache).rename(cache._path("Other"))
+def test_another_topic_s_file_and_another_fleet_s_are_refused(cache: DiskCache, folder: Path) -> None:
+    cache.save("Other", saved())
+    of_other = only_file(folder)
+    of_other.unlink()
+    cache.save(TOPIC, saved())
+    only_file(folder).rename(of_other)
     assert cache.load("Other") is None
     assert cache.refused == 1
-    staging = DiskCache(cache._folder, "staging")
-    staging.save(TOPIC, full_route())
+    staging = DiskCache(folder, "staging")
+    staging.save(TOPIC, saved())
     assert cache.load(TOPIC) is None
 
 
-def test_a_write_that_fails_is_counted_and_leaves_nothing_behind(cache: DiskCache) -> None:
-    cache._path(TOPIC).mkdir()
-    cache.save(TOPIC, route())
+def test_a_write_that_fails_is_counted_and_leaves_nothing_behind(cache: DiskCache, folder: Path) -> None:
+    cache.save(TOPIC, saved())
+    path = only_file(folder)
+    path.unlink()
+    path.mkdir()
+    cache.save(TOPIC, saved())
     cache.save(TOPIC, None)
     assert cache.failed_writes == 2
-    assert [path.suffix for path in cache._folder.iterdir()] == [".route"]
+    assert only_file(folder) == path
 
 
-def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache) -> None:
-    other = DiskCache(cache._folder, "prod")
-    versions = [route(queues=number) for number in range(1, 9)]
-    cache.save(TOPIC, versions[0])
+def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache, folder: Path) -> None:
+    other = DiskCache(folder, "prod")
+    versions = range(1, 9)
+    cache.save(TOPIC, saved(1))
 
     def write(into: DiskCache, seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(200):
-            into.save(TOPIC, rng.choice(versions))
+            into.save(TOPIC, saved(rng.choice(versions)))
 
     writers = [threading.Thread(target=write, args=pair) for pair in ((cache, 1), (other, 2))]
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):
-        assert cache.load(TOPIC) in versions
+        assert cache.load(TOPIC) in [route(queues=number) for number in versions]
     for writer in writers:
         writer.join()
     assert (cache.refused, cache.failed_writes, other.failed_writes) == (0, 0, 0)
-    assert len(list(cache._folder.iterdir())) == 1
+    assert len(list(folder.iterdir())) == 1
 
 
 async def test_a_writer_that_ends_behind_a_slow_load_saves_what_waits(cache: DiskCache) -> None:
     writer, loaded = DiskWriter(cache), threading.Event()
-    writer._thread.submit(loaded.wait, 20)
-    saving = asyncio.create_task(writer.run())
-    writer.save(TOPIC, route())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    saving.cancel()
-    await asyncio.gather(saving, return_exceptions=True)
-    loaded.set()
+    with mock.patch.object(cache, "load", side_effect=lambda _topic: loaded.wait(20)):
+        loading, saving = asyncio.create_task(writer.load("Other")), asyncio.create_task(writer.run())
+        writer.save(TOPIC, saved())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)
+        loaded.set()
+        await loading
     await writer.flush()
     writer.close()
     assert cache.load(TOPIC) == route()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from namesrv_common.endpoints import Endpoint
-from route_client.endpoints import MAX_BACKOFF_SECONDS, DnsRefresh, EndpointChooser, EndpointList
+from route_client.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList, resolve
 from route_client.errors import EndpointListError, RouteClientError
 from tests.support.virtual_clock import VirtualClock
 
@@ -77,7 +77,7 @@ def test_after_a_whole_round_it_waits_ever_longer_up_to_a_bound_with_jitter() ->
     assert not choice.all_failed
 
 
-def test_one_that_asks_for_time_is_left_alone_for_it() -> None:
+def test_one_that_asks_for_time_is_left_alone_for_it_a_minute_at_most() -> None:
     clock = VirtualClock()
     choice = chooser(A, B, clock=clock)
     first = choice.current
@@ -89,12 +89,9 @@ def test_one_that_asks_for_time_is_left_alone_for_it() -> None:
     clock.advance(60)
     choice.failed(other)
     assert choice.current == first
-
-
-def test_nobody_is_left_alone_for_longer_than_a_minute() -> None:
-    choice = chooser(A)
-    choice.failed(A, retry_after_seconds=1e9)
-    assert choice.delay_seconds() == pytest.approx(60)
+    alone = chooser(A)
+    alone.failed(A, retry_after_seconds=1e9)
+    assert alone.delay_seconds() == pytest.approx(60)
 
 
 def test_one_that_let_a_lookup_wait_is_asked_last_for_a_while() -> None:
@@ -129,7 +126,7 @@ def test_one_that_returns_to_the_list_may_be_asked_whatever_it_said_before() -> 
     assert choice.delay_seconds() == 0
 
 
-def test_it_can_choose_anew_among_those_that_want_to_be_asked() -> None:
+def test_it_can_choose_anew_among_those_that_want_to_be_asked_if_any_do() -> None:
     choice = chooser()
     first = choice.current
     choice.failed(first, retry_after_seconds=60.0)
@@ -138,41 +135,34 @@ def test_it_can_choose_anew_among_those_that_want_to_be_asked() -> None:
         choice.choose_anew()
         chosen.add(choice.current)
     assert chosen == {A, B, C} - {first}
+    alone = chooser(A)
+    alone.failed(A, retry_after_seconds=60.0)
+    alone.choose_anew()
+    assert alone.current == A
+    assert alone.delay_seconds() > 50
 
 
-def test_it_chooses_anew_also_where_none_wants_to_be_asked() -> None:
-    choice = chooser(A)
-    choice.failed(A, retry_after_seconds=60.0)
-    choice.choose_anew()
-    assert choice.current == A
-    assert choice.delay_seconds() > 50
-
-
-def chooser_after(resolve: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> set[Endpoint]:
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+def chooser_after(getaddrinfo: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> set[Endpoint]:
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     listed = EndpointList.parse("a:9876;dns:many:9876")
     chooser = EndpointChooser(listed.unresolved, random.Random(0), lambda: 0.0)
-
-    async def refresh() -> None:
-        await DnsRefresh(listed, chooser, timeout_seconds=20).refresh()
-
-    asyncio.run(refresh())
+    asyncio.run(resolve(listed, chooser, timeout_seconds=20))
     return set(chooser.in_order())
 
 
 def test_a_name_is_replaced_by_its_addresses_of_ipv4_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(host: str, port: int, *_: object) -> list[tuple[object, ...]]:
+    def getaddrinfo(host: str, port: int, *_: object) -> list[tuple[object, ...]]:
         assert (host, port) == ("many", 9876)
         found = [("10.0.0.1", 9876), ("10.0.0.2", 9876), ("10.0.0.1", 9876)]
         both = [(socket.AF_INET, address) for address in found] + [(socket.AF_INET6, ("::1", 9876, 0, 0))]
         return [(family, socket.SOCK_STREAM, 6, "", address) for family, address in both]
 
     hosts = ("a", "10.0.0.1", "10.0.0.2")
-    assert chooser_after(resolve, monkeypatch) == {Endpoint(host, 9876) for host in hosts}
+    assert chooser_after(getaddrinfo, monkeypatch) == {Endpoint(host, 9876) for host in hosts}
 
 
 def test_a_name_that_cannot_be_resolved_leaves_the_list_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(*_: object) -> list[tuple[object, ...]]:
+    def getaddrinfo(*_: object) -> list[tuple[object, ...]]:
         raise socket.gaierror("no such name")
 
-    assert chooser_after(resolve, monkeypatch) == {Endpoint("a", 9876), Endpoint("many", 9876)}
+    assert chooser_after(getaddrinfo, monkeypatch) == {Endpoint("a", 9876), Endpoint("many", 9876)}

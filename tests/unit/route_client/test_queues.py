@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from namesrv_api.v1 import route_data_pb2 as pb
 
-from route_client import GroupKey, KnownRoute, MessageQueue, QueuePlace, TopicRoute, place_of, queues
+from route_client import GroupKey, MessageQueue, QueuePlace, TopicRoute, place_of, queues
 from route_client.errors import MalformedOrderConfError, NoWritableQueueError
 from route_client.queues import (
     LatencyFaults,
@@ -63,9 +63,6 @@ def test_queues_on_a_group_without_addresses_take_no_messages() -> None:
 def test_ordered_queues_keep_their_order_and_look_at_nothing_else_in_the_route() -> None:
     info = publish_info(TOPIC, route("x", perm=4, ids=(), order="b:1;a:2;"))
     assert names(info.queues) == [("b", 0), ("a", 0), ("a", 1)]
-
-
-def test_an_empty_ordered_configuration_is_none() -> None:
     assert not publish_info(TOPIC, route(order="")).ordered
 
 
@@ -77,18 +74,15 @@ def test_a_malformed_ordered_configuration_is_refused_by_piece_and_rule(order: s
         publish_info(TOPIC, route(order=order))
 
 
-def test_a_malformed_ordered_configuration_leaves_the_queues_as_they_were() -> None:
-    infos = PublishInfoCache(ClientSettings())
+def test_queues_are_made_once_a_route_and_a_malformed_one_leaves_them() -> None:
+    infos, held = PublishInfoCache(ClientSettings()), route()
+    assert infos.of(TOPIC, held) is infos.of(TOPIC, held)
+    infos.forget(TOPIC)
     with pytest.raises(MalformedOrderConfError):
         infos.of(TOPIC, route(order="a"))
     good = infos.of(TOPIC, route(order="a:2"))
     assert infos.of(TOPIC, route(order="a")) == good
     assert infos.of(TOPIC, route()).ordered is False
-
-
-def test_publish_info_is_made_once_a_route() -> None:
-    infos, held = PublishInfoCache(ClientSettings()), route()
-    assert infos.of(TOPIC, held) is infos.of(TOPIC, held)
 
 
 @pytest.mark.parametrize(("default_queues", "expected"), [(8, 4), (4, 4), (2, 2)])
@@ -108,17 +102,13 @@ def test_subscribe_info_is_sorted_and_has_the_readable_queues() -> None:
     assert names(subscribe_info(TOPIC, unreadable)) == [("b", 0), ("b", 1)]
 
 
-def test_the_own_zone_comes_first_and_everybody_if_it_has_nothing() -> None:
+def test_the_own_zone_comes_first_and_everybody_if_it_has_no_queue() -> None:
     zoned = route("a", "b", queues=1, zones={"a": "zone-1", "b": "zone-2"})
     assert names(publish_info(TOPIC, zoned, "zone-2").queues) == [("b", 0)]
     assert names(subscribe_info(TOPIC, zoned, "zone-1")) == [("a", 0)]
     nowhere = publish_info(TOPIC, zoned, "zone-3")
     assert names(nowhere.queues) == [("a", 0), ("b", 0)]
     assert nowhere.outside_zone
-
-
-def test_a_zone_whose_groups_lost_their_masters_is_left_for_the_others() -> None:
-    zoned = route("a", "b", queues=1, zones={"a": "zone-1", "b": "zone-2"})
     slaves = replace(zoned.broker_datas[0], broker_addrs=((1, "a:10912"),))
     info = publish_info(TOPIC, replace(zoned, broker_datas=(slaves, zoned.broker_datas[1])), "zone-1")
     assert names(info.queues) == [("b", 0)]
@@ -149,15 +139,11 @@ def test_queues_are_taken_in_turn_from_a_random_one_on() -> None:
     assert firsts == {0, 1, 2, 3}
 
 
-def test_another_try_goes_to_another_broker() -> None:
+def test_another_try_goes_to_another_broker_if_there_is_one() -> None:
     selector = QueueSelector(random.Random(0))
     for _ in range(10):
         assert selector.select_one_queue(TWO_BROKERS, "broker-a").broker_name == "broker-b"
-
-
-def test_another_try_goes_to_the_same_broker_if_there_is_no_other() -> None:
-    info = publish_info("TopicTest", route("broker-a"))
-    assert QueueSelector(random.Random(0)).select_one_queue(info, "broker-a").broker_name == "broker-a"
+    assert selector.select_one_queue(publish_info(TOPIC, route("broker-a")), "broker-a").broker_name == "broker-a"
 
 
 def test_nothing_can_be_selected_from_nothing() -> None:
@@ -293,14 +279,10 @@ def test_an_ordered_configuration_comes_before_the_mappings() -> None:
     assert publish_info(STATIC, from_wire(wire)).ordered
 
 
-def test_a_queue_of_another_topic_is_where_its_name_says() -> None:
+def test_a_queue_of_another_topic_is_where_its_name_says_if_there_is_a_route() -> None:
     found = route()
     assert place_of(found, publish_info(STATIC, found).queues[1]) == QueuePlace(GroupKey(CLUSTER, "broker-a"), 1)
-
-
-def test_without_a_route_a_queue_has_no_place() -> None:
-    known = KnownRoute(STATIC, None)
-    assert place_of(known.route, MessageQueue(STATIC, "broker-a", 0)) is None
+    assert place_of(None, MessageQueue(STATIC, "broker-a", 0)) is None
 
 
 @pytest.mark.parametrize(

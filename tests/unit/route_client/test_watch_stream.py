@@ -16,7 +16,6 @@ from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from route_client import watch_stream
 from route_client.cache import Answer
-from route_client.errors import TooManyTopicsError
 from route_client.settings import ClientSettings
 from route_client.watch_stream import Additions, KeptTopics, ResumePoint, WatchBroken, WatchedUpTo, WatchStream
 from tests.properties import Machine, machine_test
@@ -114,17 +113,6 @@ A, B = (Endpoint(name, 9876) for name in "ab")
 POINT = ResumePoint("0001", 7)
 
 
-def test_there_is_a_most_of_topics() -> None:
-    topics = KeptTopics(2)
-    topics.add("a")
-    topics.add("b")
-    topics.add("a")
-    with pytest.raises(TooManyTopicsError, match=r"2 topics.*'c'"):
-        topics.add("c")
-    topics.drop("a")
-    assert topics.add("c")
-
-
 def watched(*topics: str) -> KeptTopics:
     """Topics that were watched at A."""
     kept = KeptTopics(10)
@@ -157,17 +145,14 @@ def test_a_first_watch_resumes_after_the_first_lookup_there() -> None:
     assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT), "an open watch asks for it"
 
 
-@pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics"])
+@pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics", "hold_seconds"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_settings_out_of_their_range_are_refused_by_name(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=field):
-        ClientSettings(**{field: value})  # type: ignore[arg-type]
-
-
-def test_only_the_hold_may_be_zero() -> None:
-    assert ClientSettings(hold_seconds=0).hold_seconds == 0
-    with pytest.raises(ValueError, match="hold_seconds is -1"):
-        ClientSettings(hold_seconds=-1)
+    if (field, value) == ("hold_seconds", 0):
+        assert ClientSettings(hold_seconds=0).hold_seconds == 0
+    else:
+        with pytest.raises(ValueError, match=f"^{field} is "):
+            ClientSettings(**{field: value})  # type: ignore[arg-type]
 
 
 def test_topics_are_at_most_those_of_one_watch() -> None:

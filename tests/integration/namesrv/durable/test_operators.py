@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -243,10 +243,6 @@ def update(client: Client, **values: str) -> pb.UpdateNamesrvConfigResponse:
     return client.admin.UpdateNamesrvConfig(pb.UpdateNamesrvConfigRequest(values=values), timeout=TIMEOUT)
 
 
-def refused(client: Client, values: Mapping[str, str], validate_only: bool = False) -> RichError:
-    return failure(client, pb.UpdateNamesrvConfigRequest(values=values, validate_only=validate_only))
-
-
 def test_settings_are_listed_with_whether_they_can_be_changed(admin: Client, data_dir: Path) -> None:
     listed = entries(admin)
     assert list(listed) == sorted(listed)
@@ -305,7 +301,8 @@ def test_attacks_on_paths_are_refused_and_leave_no_trace(tmp_path: Path) -> None
             for step in steps:
                 values = {key: text.format(**names) for key, text in step.items()}
                 for validate_only in (True, False):
-                    error = refused(client, values, validate_only=validate_only)
+                    update_of = pb.UpdateNamesrvConfigRequest(values=values, validate_only=validate_only)
+                    error = failure(client, update_of)
                     errors.append((error.code, error.reason))
             assert errors[0] == denied, attack
             assert set(errors) <= {denied, (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")}, attack

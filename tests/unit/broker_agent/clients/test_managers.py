@@ -1,18 +1,22 @@
-"""The managers of clients on virtual time, with upstream's scenarios."""
+"""Clients of an agent on virtual time, with upstream's scenarios, and the rules on what they send."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients import channels, limits
+from broker_agent.clients import channels, client_service, limits
+from broker_agent.clients.groups import ConsumerFilterManager
 from broker_agent.errors import Reason
 from namesrv_common.server.shares import Sharer
-from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, tags, told
+from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, sql, tags, told
 from tests.support.refusals import refuses
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture
@@ -209,16 +213,6 @@ def test_groups_take_bytes_up_to_the_limit_of_which_one_address_has_half(monkeyp
     assert agent.managers.producers.membership_count == 4
 
 
-def test_a_group_has_clients_up_to_the_limit(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
-    channel = agent.open()
-    agent.beat(channel, producers=[GROUP])
-    agent.beat(channel, producers=[GROUP])
-    with refuses(Reason.LIMIT_EXCEEDED, match="clients of one producer group: 2 is over the limit of 1"):
-        agent.beat(agent.open(), producers=["other", GROUP])
-    assert agent.groups() == ({GROUP}, set())
-
-
 def subscriptions(agent: Agent) -> dict[str, str]:
     info = agent.managers.consumers.group(GROUP)
     assert info is not None
@@ -395,3 +389,184 @@ def test_filter_servers_are_taken_up_to_the_limit(agent: Agent, monkeypatch: pyt
     with refuses(Reason.LIMIT_EXCEEDED, match="filter servers: 2 is over the limit of 1"):
         agent.serve_filters(None, "b:1")
     assert agent.filter_servers_seen == [("a:1",)]
+
+
+# Filters by expression.
+
+DAY = 24 * 3600.0
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.manager = ConsumerFilterManager(agent_timing(self.clock))
+
+    def register(self, *subscriptions: pb.SubscriptionData, group: str = GROUP) -> None:
+        self.manager.register(group, {data.topic: data for data in subscriptions})
+
+    def get(self, group: str = GROUP) -> pb.ConsumerFilterData:
+        return next(data for data in self.manager.by_group(group) if data.topic == "T")
+
+    def is_dead(self, group: str = GROUP) -> bool:
+        return self.get(group).HasField("dead_time_millis")
+
+
+@pytest.fixture
+def filters() -> Fixture:
+    return Fixture()
+
+
+def test_a_filter_by_expression_is_born_with_its_subscription(filters: Fixture) -> None:
+    filters.register(sql("T", 7, "a > 5"), tags("U"), sql("V", expression=""))
+    (data,) = filters.manager.by_group(GROUP)
+    assert (data.topic, data.expression, data.client_version) == ("T", "a > 5", 7)
+    assert data.born_time_millis == filters.clock.wall_millis()
+    assert not filters.is_dead()
+
+
+@pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 2)]], ids=["no topic", "other topic", "by tags"])
+def test_a_filter_dies_once_when_its_group_stops_to_use_it(filters: Fixture, now: list[pb.SubscriptionData]) -> None:
+    filters.register(sql("T"))
+    filters.register(sql("T"), group="other")
+    filters.clock.advance(5)
+    filters.register(*now)
+    died = filters.clock.wall_millis()
+    filters.clock.advance(5)
+    filters.manager.unregister(GROUP)
+    assert filters.get().dead_time_millis == died
+    assert not filters.is_dead("other")
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_the_same_filter_lives_again_and_keeps_its_age(filters: Fixture, version: int) -> None:
+    filters.register(sql("T", 7))
+    born = filters.clock.wall_millis()
+    filters.manager.unregister(GROUP)
+    filters.clock.advance(5)
+    filters.register(sql("T", version))
+    assert (filters.is_dead(), filters.get().born_time_millis, filters.get().client_version) == (False, born, version)
+    filters.clock.advance(2 * DAY)
+    filters.manager.clean()
+    assert not filters.is_dead()
+
+
+def test_an_older_version_revives_no_filter_and_a_new_expression_is_young(filters: Fixture) -> None:
+    filters.register(sql("T", 7, "a > 5"))
+    filters.manager.unregister(GROUP)
+    filters.register(sql("T", 6, "a > 6"))
+    assert (filters.is_dead(), filters.get().expression) == (True, "a > 5")
+    filters.clock.advance(5)
+    filters.register(sql("T", 8, "a > 7"))
+    assert (filters.get().expression, filters.get().born_time_millis) == ("a > 7", filters.clock.wall_millis())
+
+
+@pytest.mark.parametrize("jump", [-10 * DAY, 0.0, 10 * DAY])
+def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(filters: Fixture, jump: float) -> None:
+    filters.register(sql("T"))
+    filters.register(sql("T"), group="living")
+    filters.manager.unregister(GROUP)
+    filters.clock.wall_ahead += jump
+    filters.clock.advance(DAY - 1)
+    filters.manager.clean()
+    assert filters.is_dead()
+    filters.clock.advance(1)
+    filters.manager.clean()
+    assert filters.manager.by_group(GROUP) == []
+    assert not filters.is_dead("living")
+
+
+def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_DEAD_FILTERS", 2)
+    for group in ("one", "two", "three"):
+        filters.register(sql("T"), group=group)
+    for group in ("two", "one", "three"):
+        filters.manager.unregister(group)
+    assert filters.manager.by_group("two") == []
+    assert filters.is_dead("one")
+
+
+def test_heartbeats_and_the_end_of_a_group_drive_its_filters() -> None:
+    agent = Agent()
+
+    def are_dead() -> list[bool]:
+        return [data.HasField("dead_time_millis") for data in agent.managers.filters.by_group(GROUP)]
+
+    channel = agent.open()
+    agent.beat(channel, consumers=[consumer(GROUP, sql("T"))])
+    assert are_dead() == [False]
+    agent.managers.on_channel_close(channel)
+    assert are_dead() == [True]
+    agent.beat(agent.open(), consumers=[consumer(GROUP, sql("T"))])
+    assert are_dead() == [False]
+
+
+# The rules on the fields of requests.
+
+
+def heartbeat(path: str = "client_id", value: object = "one") -> pb.HeartbeatRequest:
+    """A good heartbeat but for a field such as ``consumer_groups[0].group_name``."""
+    producers, consumers = [pb.ProducerData(group_name="producers")], [consumer("consumers", tags("A"), sql("B"))]
+    request = pb.HeartbeatRequest(client_id="one", producer_groups=producers, consumer_groups=consumers)
+    message: Any = request
+    *parents, name = path.replace("[", ".").replace("]", "").split(".")
+    for part in parents:
+        message = message[int(part)] if part.isdigit() else getattr(message, part)
+    setattr(message, name, value)
+    return request
+
+
+CONSUMER = "consumer_groups[0]"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("client_id", "", "is empty"),
+        ("client_id", "x" * 256, "has 256 bytes, at most 255"),
+        ("client_id", "a\nb", "cannot be printed"),
+        ("language", "x" * 65, "has 65 bytes, at most 64"),
+        ("producer_groups[0].group_name", "", "is empty"),
+        (f"{CONSUMER}.group_name", "x" * 256, "has 256 bytes, at most 255"),
+        (f"{CONSUMER}.consume_type", 0, "is not set"),
+        (f"{CONSUMER}.message_model", 0, "is not set"),
+        (f"{CONSUMER}.consume_from_where", 0, "is not set"),
+        (f"{CONSUMER}.subscriptions[1].topic", "a\tb", "has characters that are not printable"),
+        (f"{CONSUMER}.subscriptions[0].expression", "x" * 4097, "has 4097 bytes, at most 4096"),
+        (f"{CONSUMER}.subscriptions[0].expression_type", 7, "is 7, which this version does not know"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_named_with_the_problem(field: str, value: object, problem: str) -> None:
+    with refuses(Reason.INVALID_FIELD) as refused:
+        client_service.check_heartbeat(heartbeat(field, value))
+    assert refused.value.violations[0].field == field
+    assert problem in refused.value.violations[0].description
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("client_id", "x" * 255),
+        ("language", "x" * 64),
+        (f"{CONSUMER}.group_name", "x" * 255),
+        (f"{CONSUMER}.subscriptions[0].expression", "x" * 4096),
+        (f"{CONSUMER}.subscriptions[0].topic", "%RETRY%" + "x" * 248),
+        (f"{CONSUMER}.subscriptions[0].expression_type", 0),
+    ],
+)
+def test_a_field_at_its_limit_is_taken(field: str, value: object) -> None:
+    client_service.check_heartbeat(heartbeat(field, value))
+
+
+def test_groups_and_subscriptions_are_taken_up_to_the_limit_and_not_beyond() -> None:
+    message = heartbeat()
+    for number in range(limits.MAX_GROUPS_PER_HEARTBEAT - 1):
+        message.producer_groups.add(group_name=f"p{number}")
+    for number in range(limits.MAX_SUBSCRIPTIONS - 2):
+        message.consumer_groups[0].subscriptions.add(topic=f"t{number}")
+    client_service.check_heartbeat(message)
+    message.consumer_groups[0].subscriptions.add(topic="one-more")
+    with refuses(Reason.LIMIT_EXCEEDED, match="subscriptions of one consumer group: 301 is over the limit of 300"):
+        client_service.check_heartbeat(message)
+    message.producer_groups.add(group_name="one-more")
+    with refuses(Reason.LIMIT_EXCEEDED, match="producer groups of one heartbeat: 101 is over the limit of 100"):
+        client_service.check_heartbeat(message)

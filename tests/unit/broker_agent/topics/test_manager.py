@@ -115,19 +115,6 @@ def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, 
     assert list(json.loads(path.read_text())["topicConfigTable"]) == ["TopicTest", "Topic Test"]
 
 
-def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, time: VirtualClock) -> None:
-    manager = owner(path, time, BUILT_IN)
-    before = manager.table
-    for name in ("TBW102", "b", "rmq_sys_new"):
-        with refuses(Reason.SYSTEM_TOPIC):
-            put_topic(manager, replace(TOPIC, topic_name=name))
-        with refuses(Reason.SYSTEM_TOPIC):
-            manager.delete(name)
-    with refuses(Reason.TOPIC_NOT_FOUND):
-        manager.delete("TopicTest")
-    assert manager.table is before
-
-
 def test_one_topic_too_many_is_refused(path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
     manager = owner(written(path, TOPIC), time)

@@ -1,32 +1,50 @@
+"""A broker's topics: the table, the files that it is read from, and attributes."""
+
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from broker_agent.errors import Reason
 from broker_agent.topics import topics_json
 from broker_agent.topics.table import (
     DataVersion,
     TopicConfig,
     TopicConfigTable,
+    TopicQueueMapping,
     built_in_topics,
     changed_topics,
     is_system_topic,
 )
-from broker_agent.topics.topics_json import BrokenTopics, decode_topics, load_topic_config_table, log_skipped_topics
+from broker_agent.topics.topic_service import altered_attributes
+from broker_agent.topics.topics_json import (
+    BrokenTopics,
+    TopicQueueMappings,
+    decode_mappings,
+    load_topic_config_table,
+    log_skipped_topics,
+)
 from tests.support.programs.processes import TOPICS
+from tests.support.refusals import refuses
+from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 GOOD = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
 TOPIC = {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "order": False}
 VERSION = {"counter": 3, "timestamp": 1651398321850}
 
 
+def content(topics: Any, version: Any = VERSION) -> bytes:
+    return json.dumps({"dataVersion": version, "topicConfigTable": topics}).encode()
+
+
 def written(path: Path, topics: Any, version: Any = VERSION) -> Path:
     file = path / "topics.json"
-    file.write_text(json.dumps({"dataVersion": version, "topicConfigTable": topics}), encoding="utf-8")
+    file.write_bytes(content(topics, version))
     return file
 
 
@@ -45,10 +63,6 @@ def test_a_file_of_rocketmq_5_with_more_fields_is_read(tmp_path: Path) -> None:
     expected = TopicConfig("T", 4, 4, 6, 3, True, "SINGLE_TAG", {"+message.type": "NORMAL"}, {"new": 1})
     assert table.topics == (expected,)
     assert table.unknown.data_version == {"new": []}
-
-
-def test_a_table_without_topics_is_a_table(tmp_path: Path) -> None:
-    assert load_topic_config_table(written(tmp_path, {})).topics == ()
 
 
 @pytest.mark.parametrize(
@@ -89,30 +103,17 @@ def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topics", "version", "expected"),
+    ("broken", "expected"),
     [
-        ([], VERSION, "topicConfigTable is [], must be a JSON object"),
-        (None, VERSION, "topicConfigTable is missing, must be a JSON object"),
-        ({}, None, "dataVersion is missing, must be a JSON object"),
-        ({}, {"counter": 1}, "dataVersion: timestamp is missing, must be an integer"),
-        ({"a b": 3}, {"timestamp": 1}, "dataVersion: counter is missing"),
-        ({}, {"counter": -1, "timestamp": 1}, "dataVersion: counter is -1, must be an integer"),
-        ({}, VERSION | {"stateVersion": 2**62 + 1}, "dataVersion: stateVersion is 4611686018427387905, must be"),
-        ({}, {"counter": 2**63 - 1, "timestamp": 1}, "dataVersion: counter is 9223372036854775807, must be"),
-        ({"T": TOPIC | {"new": float("nan")}}, VERSION, "NaN is no number that JSON has room for"),
-    ],
-)
-def test_a_broken_table_is_refused(tmp_path: Path, topics: Any, version: Any, expected: str) -> None:
-    with pytest.raises(BrokenTopics) as raised:
-        load_topic_config_table(written(tmp_path, topics, version))
-    message = str(raised.value)
-    assert expected in message
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
+        (content([]), "topicConfigTable is [], must be a JSON object"),
+        (content(None), "topicConfigTable is missing, must be a JSON object"),
+        (content({}, None), "dataVersion is missing, must be a JSON object"),
+        (content({}, {"counter": 1}), "dataVersion: timestamp is missing, must be an integer"),
+        (content({"a b": 3}, {"timestamp": 1}), "dataVersion: counter is missing"),
+        (content({}, {"counter": -1, "timestamp": 1}), "dataVersion: counter is -1, must be an integer"),
+        (content({}, VERSION | {"stateVersion": 2**62 + 1}), "dataVersion: stateVersion is 4611686018427387905"),
+        (content({}, {"counter": 2**63 - 1, "timestamp": 1}), "dataVersion: counter is 9223372036854775807, must be"),
+        (content({"T": TOPIC | {"new": float("nan")}}), "NaN is no number that JSON has room for"),
         (b"", "the file is empty"),
         (b" \n", "the file is empty"),
         (TOPICS.read_bytes()[:200], "not JSON, or cut off: "),
@@ -123,13 +124,15 @@ def test_a_broken_table_is_refused(tmp_path: Path, topics: Any, version: Any, ex
         (b'{"topicConfigTable": {"T": {}, "T": {}}}', "the key 'T' is there twice in one JSON object"),
     ],
 )
-def test_a_file_that_is_no_topics_json_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_a_file_that_is_no_topics_json_is_refused(tmp_path: Path, broken: bytes, expected: str) -> None:
     file = tmp_path / "topics.json"
-    file.write_bytes(content)
+    file.write_bytes(broken)
     with pytest.raises(BrokenTopics) as raised:
         load_topic_config_table(file)
-    assert str(raised.value).startswith(f"{file}: ")
-    assert expected in str(raised.value)
+    message = str(raised.value)
+    assert message.startswith(f"{file}: ")
+    assert expected in message
+    assert "\n" not in message
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -150,11 +153,12 @@ def test_skipped_topics_are_one_line_of_the_log_with_at_most_20_names(tmp_path: 
 
 
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = TOPICS.read_bytes()
-    monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", len(content))
-    assert len(decode_topics(content).topics) == 11
-    with pytest.raises(BrokenTopics, match=f"the file is larger than {len(content)} bytes"):
-        decode_topics(content + b" ")
+    size = TOPICS.stat().st_size
+    monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", size)
+    assert len(load_topic_config_table(TOPICS).topics) == 11
+    monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", size - 1)
+    with pytest.raises(BrokenTopics, match=f"is larger than {size - 1} bytes"):
+        load_topic_config_table(TOPICS)
 
 
 @pytest.mark.parametrize(("now", "timestamp"), [(2_000, 2_000), (999, 1_000), (0, 1_000), (1_000, 1_000)])
@@ -222,3 +226,150 @@ def test_the_brokers_own_topics_are_system_topics(name: str) -> None:
 @pytest.mark.parametrize("name", ["TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"])
 def test_other_topics_are_not(name: str) -> None:
     assert not is_system_topic(name, frozenset({"broker-a"}))
+
+
+# The topicQueueMapping.json of a broker of RocketMQ 5: read as the broker registers it.
+
+STATIC = TopicQueueMapping("__global__", 4, 1_795_395_001_105, is_dirty=False, queue_ids=((0, 0), (1, 1)))
+MAPPINGS_VERSION = DataVersion(1_795_395_000_380, 1, 0)
+
+
+def item(broker_name: str, queue: Any) -> dict[str, Any]:
+    return {"bname": broker_name, "gen": 0, "logicOffset": 0, "queueId": queue}
+
+
+def detail(**changed: Any) -> dict[str, Any]:
+    hosted = {"0": [item("broker-a", 0)]}
+    return {"bname": "broker-a", "epoch": 7, "hostedQueues": hosted, "scope": "__global__", "totalQueues": 4, **changed}
+
+
+def read(detail: Any) -> TopicQueueMapping:
+    return decode_mappings(mappings_json({"T": detail})).mappings["T"]
+
+
+def test_what_a_broker_of_5_5_0_has_written_is_read() -> None:
+    """fastjson writes numbers as keys without quotes; currIdMap is empty there, and made of hostedQueues."""
+    assert decode_mappings(REAL_MAPPINGS) == TopicQueueMappings(MAPPINGS_VERSION, {"Static": STATIC})
+
+
+def test_keys_that_are_numbers_are_not_looked_for_in_texts() -> None:
+    found = decode_mappings(REAL_MAPPINGS.replace(b'"new":"x"', b'"new":"{0:\\"[{1:2}"'))
+    assert found.mappings == {"Static": STATIC}
+
+
+def test_a_queue_is_where_its_history_ends() -> None:
+    """RocketMQ keeps the places that a queue had before; of those in other groups none is here."""
+    hosted = {
+        "3": [item("broker-a", 3)],
+        "0": [item("broker-b", 0), item("broker-a", 5)],
+        "1": [item("broker-a", 1), item("broker-b", 1)],
+        "2": [],
+    }
+    assert read(detail(hostedQueues=hosted)).queue_ids == ((0, 5), (3, 3))
+
+
+def test_a_broker_whose_queues_have_moved_has_a_mapping_without_queues() -> None:
+    assert read(detail(hostedQueues={})) == TopicQueueMapping("__global__", 4, 7, is_dirty=False, queue_ids=())
+
+
+@pytest.mark.parametrize(
+    ("odd", "problem"),
+    [
+        ([], "its value is [], must be a JSON object"),
+        (detail(scope=1), "scope is 1, must be a text"),
+        (detail(scope="a\tb"), r"scope 'a\tb' has characters"),
+        (detail(totalQueues="4"), "totalQueues is '4', must be an integer from 0 to 2147483647"),
+        (detail(epoch=2**63), "epoch is 9223372036854775808, must be an integer from 0 to"),
+        (detail(hostedQueues=[]), "hostedQueues is [], must be a JSON object"),
+        (detail(hostedQueues={"4": []}), "hostedQueues has the queue '4', must be 0 to 3"),
+        (detail(hostedQueues={"00": []}), "hostedQueues has the queue '00', must be 0 to 3"),
+        (detail(hostedQueues={"-1": []}), "hostedQueues has the queue '-1', must be 0 to 3"),
+        (detail(hostedQueues={"0": {}}), "hostedQueues[0] must be a list"),
+        (detail(hostedQueues={"0": [None]}), "hostedQueues[0] is missing, must be a JSON object"),
+        (
+            detail(hostedQueues={"0": [item("broker-a", 65_535)]}),
+            "queueId is 65535, must be an integer from 0 to 65534",
+        ),
+    ],
+)
+def test_a_bad_mapping_is_left_out_and_named_with_field_and_rule(odd: Any, problem: str) -> None:
+    found = decode_mappings(mappings_json({"Good": detail(), "T": odd}))
+    assert found.mappings.keys() == {"Good"}
+    assert found.skipped == {"T"}
+    assert found.problem is not None
+    assert found.problem.startswith("mapping of 'T': ")
+    assert problem in found.problem
+
+
+@pytest.mark.parametrize(
+    "broken", [b"", b"{", b"[]", b"{}", REAL_MAPPINGS[:-2], b'{"topicQueueMappingInfoMap":{}}', b"\xff"]
+)
+def test_a_file_that_is_none_is_refused(broken: bytes) -> None:
+    with pytest.raises(BrokenTopics):
+        decode_mappings(broken)
+
+
+def test_a_table_with_mappings_has_a_version_of_both_files() -> None:
+    table = TopicConfigTable(DataVersion(5_000, 8, 2), (TopicConfig("T", 4, 4, 6), TopicConfig("U", 4, 4, 6)))
+    mappings = TopicQueueMappings(DataVersion(6_000, 3, 0), {"T": STATIC, "Gone": STATIC})
+    both = mappings.put_into(table)
+    assert [topic.mapping for topic in both.topics] == [STATIC, None]
+    assert both.data_version == DataVersion(6_000, 11, 2)
+    assert TopicQueueMappings().put_into(table) is table
+
+
+def test_the_largest_versions_of_both_files_leave_room_for_a_next_one() -> None:
+    table = TopicConfigTable(DataVersion(5_000, 2**63 - 2), ())
+    assert TopicQueueMappings(DataVersion(1, 9)).put_into(table).data_version.counter == 2**63 - 2
+
+
+# Scenario 77 of RocketMQ's tests, for the attributes of topics.
+
+FIXED = {"queue.type": "BatchCQ", "cleanup.policy": "COMPACTION"}
+ALL = FIXED | {"message.type": "FIFO"}
+
+
+def test_a_new_topic_can_have_any_attribute_of_rocketmq() -> None:
+    assert altered_attributes(None, ALL, (), create=True) == ALL
+
+
+def test_attributes_are_added_changed_and_taken_away() -> None:
+    current = dict(FIXED)
+    added = altered_attributes(current, {"message.type": "FIFO"}, (), create=False)
+    assert added == ALL
+    assert altered_attributes(added, {"message.type": "DELAY"}, (), create=False) == ALL | {"message.type": "DELAY"}
+    assert altered_attributes(added, {}, ["message.type"], create=False) == current == FIXED
+
+
+def test_only_a_topic_with_the_field_has_empty_attributes() -> None:
+    assert altered_attributes(None, {}, (), create=False) is None
+    assert altered_attributes({}, {}, (), create=False) == {}
+    assert altered_attributes({"message.type": "FIFO"}, {}, ["message.type"], create=False) == {}
+
+
+UNKNOWN = "is no attribute of a topic; there are cleanup.policy, message.type, queue.type"
+NEVER_CHANGES = "is 'queue.type', which cannot change once the topic is there"
+TWICE = "is 'message.type', which the request names twice"
+
+
+@pytest.mark.parametrize(
+    ("create", "to_set", "to_delete", "problem"),
+    [
+        (True, {"nothing": "x"}, [], f"set_attributes['nothing']: {UNKNOWN}"),
+        (True, {"queue.type": "x"}, [], "set_attributes['queue.type']: is 'x', must be BatchCQ or SimpleCQ"),
+        (True, {}, ["message.type"], "delete_attributes[0]: is 'message.type': a new topic has nothing to take away"),
+        (False, {"queue.type": "SimpleCQ"}, [], f"set_attributes['queue.type']: {NEVER_CHANGES}"),
+        (False, {}, ["queue.type"], f"delete_attributes[0]: {NEVER_CHANGES}"),
+        (False, {}, ["other"], "delete_attributes[0]: is 'other', which the topic does not have"),
+        (False, {}, ["message.type", "message.type"], f"delete_attributes[1]: {TWICE}"),
+        (False, {"message.type": "DELAY"}, ["message.type"], f"delete_attributes[0]: {TWICE}"),
+        (False, {"": "x"}, [], f"set_attributes['']: {UNKNOWN}"),
+        (False, {"+message.type": "FIFO"}, [], f"set_attributes['+message.type']: {UNKNOWN}"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_by_name(
+    create: bool, to_set: Mapping[str, str], to_delete: Sequence[str], problem: str
+) -> None:
+    with refuses(Reason.INVALID_FIELD) as raised:
+        altered_attributes(None if create else ALL, to_set, to_delete, create=create)
+    assert problem in str(raised.value)

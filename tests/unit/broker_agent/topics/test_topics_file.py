@@ -1,7 +1,11 @@
+"""The files of a broker's topics: the agent's own topics.json, and the files that it follows."""
+
 from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +15,23 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason, StartError
-from broker_agent.topics.files import TopicsFile, copy_of, replace_keeping_copy
+from broker_agent.topics import table as table_module
+from broker_agent.topics.files import (
+    BROKEN_SECONDS,
+    START_SECONDS,
+    FollowedTopics,
+    TopicsFile,
+    copy_of,
+    replace_keeping_copy,
+)
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
-from broker_agent.topics.topics_json import decode_topics, encode_topics
+from broker_agent.topics.topics_json import decode_topics, encode_topics, mappings_path
 from namesrv_common.files import disk
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
+from tests.support.static_topics import mappings_json
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 UPSTREAM = """{
 	"dataVersion":{
@@ -142,16 +157,6 @@ def test_the_copy_stands_in_for_a_missing_or_broken_file(tmp_path: Path, content
         assert (tmp_path / "topics.json.broken").read_bytes() == content
 
 
-def test_the_good_copy_survives_the_first_save_after_a_broken_file(tmp_path: Path) -> None:
-    path = tmp_path / "topics.json"
-    copy_of(path).write_bytes(encode_topics(table(1, a=1)))
-    path.write_bytes(b"{")
-    file = TopicsFile(path)
-    file.load()
-    file.save(table(2, a=2))
-    assert decode_topics(copy_of(path).read_bytes()) == table(1, a=1)
-
-
 @pytest.mark.parametrize(("copy", "problem"), [(None, "No such file or directory"), (b"[]", "the file is [], must be")])
 def test_a_broken_file_without_a_good_copy_stays_as_it_is(tmp_path: Path, copy: bytes | None, problem: str) -> None:
     path = tmp_path / "topics.json"
@@ -228,3 +233,265 @@ def test_a_file_system_without_hard_links_gets_a_copy(tmp_path: Path, monkeypatc
     replace_keeping_copy(path, b"after")
     assert path.read_bytes() == b"after"
     assert copy_of(path).read_bytes() == b"before"
+
+
+# The followed files, topics.json and topicQueueMapping.json: what is seen of them, and their faults.
+
+
+def numbered(counter: int) -> TopicConfigTable:
+    return TopicConfigTable(DataVersion(1_000, counter), (TopicConfig(f"topic-{counter}", 4, 4, 6),))
+
+
+def content(counter: int) -> bytes:
+    return encode_topics(numbered(counter))
+
+
+class Passing(VirtualClock):
+    """Time that passes by itself whenever somebody waits."""
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.advance(seconds)
+        return event.is_set()
+
+
+def follower(path: Path, time: Passing) -> FollowedTopics:
+    return FollowedTopics(path, agent_timing(time), time.wait)
+
+
+def seen(followed: FollowedTopics) -> TopicConfigTable | None:
+    """What a follower sees of a change, which must look the same twice."""
+    assert followed.look() is None
+    return followed.look()
+
+
+def events(logs: Any) -> list[tuple[str, str]]:
+    return [(line["event"], line["log_level"]) for line in logs]
+
+
+@pytest.fixture
+def time() -> Passing:
+    return Passing()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "topics.json"
+    path.write_bytes(content(1))
+    return path
+
+
+def test_a_changed_file_is_seen_once_if_replaced_or_written_over(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    assert followed.first_table() == numbered(1)
+    assert followed.look() is None
+    replace_keeping_copy(path, content(2))
+    assert seen(followed) == numbered(2)
+    assert followed.look() is None
+    path.write_bytes(content(33))
+    assert seen(followed) == numbered(33)
+    assert followed.look() is None
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", content(2)[:-1], content(2) + content(1)[-9:], b"\xff", b"[]", None])
+def test_a_file_that_stays_broken_is_a_fault_and_logged_once(path: Path, time: Passing, broken: bytes | None) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    with capture_logs() as logs:
+        path.unlink()
+        if broken is not None:
+            path.write_bytes(broken)
+        assert followed.look() is None
+        for _ in range(100):
+            assert followed.look() is None
+            assert (followed.problem is not None) == (time.seconds >= 1_000 + BROKEN_SECONDS)
+            time.advance(0.25)
+        assert events(logs) == [("topics_file_broken", "warning")]
+        path.write_bytes(content(2))
+        assert seen(followed) == numbered(2)
+    assert followed.problem is None
+    assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
+
+
+def test_too_many_topics_are_a_fault(path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    monkeypatch.setattr(table_module, "MAX_TOPICS", 0)
+    with pytest.raises(StartError, match=r"topics.json: it has 1 topics, over the limit of 0: no name server"):
+        follower(path, time).first_table()
+    path.write_bytes(content(2))
+    for _ in range(20):
+        assert followed.look() is None
+        time.advance(0.25)
+    assert followed.problem is not None
+    assert followed.problem.startswith("it has 1 topics, over the limit of 0")
+
+
+def test_a_half_written_file_that_is_soon_whole_is_never_mentioned(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    with capture_logs() as logs:
+        for counter in range(2, 50):
+            path.write_bytes(content(counter)[:40])
+            assert seen(followed) is None
+            time.advance(0.9 * BROKEN_SECONDS)
+            path.write_bytes(content(counter))
+            assert seen(followed) == numbered(counter)
+            time.advance(0.9 * BROKEN_SECONDS)
+    assert logs == []
+
+
+def test_bad_topics_are_left_out_and_named_once(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    path.write_bytes(content(2).replace(b'"topic-2":', b'"topic 2":'))
+    with capture_logs() as logs:
+        read = seen(followed)
+        path.write_bytes(content(3).replace(b'"topic-3":', b'"topic 2":'))
+        assert seen(followed) is not None
+    assert read is not None
+    assert read.topics == ()
+    assert [(line["event"], line["topics"]) for line in logs] == [("topics_skipped", ["topic 2"])]
+
+
+def test_the_start_waits_a_moment_for_a_file_that_is_just_being_written(path: Path, time: Passing) -> None:
+    path.write_bytes(b"{")
+    followed = follower(path, time)
+    waits = 0
+
+    def wait(event: threading.Event, seconds: float) -> bool:
+        nonlocal waits
+        waits += 1
+        if waits == 3:
+            path.write_bytes(content(2))
+        return Passing.wait(time, event, seconds)
+
+    followed._wait = wait
+    assert followed.first_table() == numbered(2)
+
+
+def test_a_file_broken_at_the_start_without_a_copy_is_a_clear_error(path: Path, time: Passing) -> None:
+    path.write_bytes(b"{")
+    with pytest.raises(StartError) as raised:
+        follower(path, time).first_table()
+    assert str(raised.value).startswith(f"{path}: not JSON, or cut off: ")
+    assert START_SECONDS <= time.seconds - 1_000 < START_SECONDS + 1
+
+
+@pytest.mark.parametrize("mode", ["follow", "own"])
+def test_what_is_no_file_is_a_clear_error_within_a_second(path: Path, time: Passing, mode: str) -> None:
+    path.unlink()
+    os.mkfifo(path)
+    load: Callable[[], object] = TopicsFile(path).load if mode == "own" else follower(path, time).first_table
+    with pytest.raises(StartError, match="is a named pipe and no file"):
+        load()
+    assert time.seconds - 1_000 < 1
+
+
+@pytest.mark.parametrize("broken", [b"{", None])
+def test_the_copy_stands_in_at_the_start_with_a_warning(path: Path, time: Passing, broken: bytes | None) -> None:
+    replace_keeping_copy(path, content(2))
+    path.unlink()
+    if broken is not None:
+        path.write_bytes(broken)
+    followed = follower(path, time)
+    with capture_logs() as logs:
+        assert followed.first_table() == numbered(1)
+    assert events(logs) == [("topics_taken_from_copy", "warning")]
+    for _ in range(2):
+        assert followed.look() is None
+        time.advance(BROKEN_SECONDS)
+    assert followed.look() is None
+    assert followed.problem is not None
+    assert path.exists() == (broken is not None)
+    path.write_bytes(content(3))
+    assert seen(followed) == numbered(3)
+    assert followed.problem is None
+
+
+def test_a_broken_file_and_a_broken_copy_are_both_named(path: Path, time: Passing) -> None:
+    path.write_bytes(b"{")
+    copy_of(path).write_bytes(b"[]")
+    with pytest.raises(StartError, match=r"topics\.json: not JSON.*topics\.json\.bak: the file is \[\]"):
+        follower(path, time).first_table()
+
+
+def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: Passing) -> None:
+    missing = tmp_path / "store" / "topics.json"
+    with pytest.raises(StartError, match=r"topics\.json: No such file or directory"):
+        follower(missing, time).first_table()
+    assert time.seconds == 1_000
+    followed = follower(missing, time)
+    with capture_logs() as logs:
+        assert followed.first_table(without_file=numbered(7)) == numbered(7)
+    assert events(logs) == [("topics_file_awaited", "warning")]
+    for _ in range(20):
+        time.advance(1.0)
+        assert followed.look() is None
+    assert followed.problem is None  # a broker may have no file for years
+    missing.parent.mkdir()
+    missing.write_bytes(content(2))
+    assert seen(followed) == numbered(2)
+
+
+def with_static(counter: int) -> bytes:
+    hosted = {str(queue): [{"bname": "b", "queueId": queue}] for queue in range(counter)}
+    return mappings_json({"topic-1": {"bname": "b", "hostedQueues": hosted, "epoch": 1, "totalQueues": 9}}, counter)
+
+
+def mapped(table: TopicConfigTable | None) -> tuple[int, int]:
+    """Queues in the mapping of the only topic, and the counter of the version."""
+    assert table is not None
+    (topic,) = table.topics
+    return len(topic.mapping.queue_ids if topic.mapping else ()), table.data_version.counter
+
+
+def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    mappings = mappings_path(path)
+    assert mapped(followed.first_table()) == (0, 1)
+    mappings.write_bytes(with_static(1))
+    assert mapped(seen(followed)) == (1, 2)
+    assert followed.look() is None
+    mappings.write_bytes(with_static(2))
+    assert mapped(seen(followed)) == (2, 3)
+    path.write_bytes(content(1).replace(b'"perm":6', b'"perm":4'))
+    assert mapped(seen(followed)) == (2, 3)
+    assert mapped(follower(path, time).first_table()) == (2, 3)  # the same version after a restart
+
+
+def test_mappings_that_are_gone_stay_and_are_a_fault_after_a_while(path: Path, time: Passing) -> None:
+    mappings = mappings_path(path)
+    mappings.write_bytes(with_static(1))
+    followed = follower(path, time)
+    assert mapped(followed.first_table()) == (1, 2)
+
+    def faults() -> list[str]:
+        return [] if followed.problem is None else [followed.problem]
+
+    mappings.unlink()
+    assert seen(followed) is None
+    assert faults() == []
+    time.advance(BROKEN_SECONDS)
+    assert followed.look() is None
+    assert faults() == ["topicQueueMapping.json: No such file or directory"]
+    mappings.write_bytes(with_static(3))
+    assert mapped(seen(followed)) == (3, 4)
+    assert faults() == []
+
+
+def test_broken_mappings_without_a_copy_end_the_start(path: Path, time: Passing) -> None:
+    mappings = mappings_path(path)
+    mappings.write_bytes(b"{")
+    with pytest.raises(StartError, match=r"topicQueueMapping\.json: not JSON, or cut off"):
+        follower(path, time).first_table()
+    copy_of(mappings).write_bytes(with_static(1))
+    assert mapped(follower(path, time).first_table()) == (1, 2)
+
+
+def test_a_mapping_that_breaks_a_rule_is_left_out_and_its_topic_stays(path: Path, time: Passing) -> None:
+    mappings_path(path).write_bytes(mappings_json({"topic-1": {"totalQueues": -1}}))
+    with capture_logs() as logs:
+        followed = follower(path, time)
+        assert mapped(followed.first_table()) == (0, 2)
+    assert followed.problem == "mapping of 'topic-1': totalQueues is -1, must be an integer from 0 to 2147483647"
+    assert events(logs) == [("mappings_skipped", "warning")]

@@ -158,22 +158,19 @@ async def test_a_holder_that_reads_nothing_is_closed_and_not_waited_for() -> Non
 # The order configuration
 
 
-@pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Notices follow one another as soon as the event loop has run."""
-    monkeypatch.setattr(channels, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
-
-
 @asynccontextmanager
 async def telling(**behaviour: bool) -> AsyncIterator[Told]:
-    async with with_channels(**behaviour) as told:
-        task = asyncio.create_task(told.notices.notify_of_order_config())
-        try:
-            yield told
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+    """Notices follow one another as soon as the event loop has run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channels, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
+        async with with_channels(**behaviour) as told:
+            task = asyncio.create_task(told.notices.notify_of_order_config())
+            try:
+                yield told
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
 
 async def let_tell() -> None:
@@ -182,7 +179,6 @@ async def let_tell() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.usefixtures("no_pause")
 async def test_every_channel_is_told_of_a_changed_order_configuration_once_for_many_keys() -> None:
     async with telling() as told:
         for addr in (A, B):
@@ -195,7 +191,6 @@ async def test_every_channel_is_told_of_a_changed_order_configuration_once_for_m
         assert [told.events(addr) for addr in (A, B)] == [[], []]
 
 
-@pytest.mark.usefixtures("no_pause")
 async def test_values_that_stay_and_other_namespaces_are_not_told() -> None:
     async with telling() as told:
         await told.channel(A)
@@ -209,7 +204,6 @@ async def test_values_that_stay_and_other_namespaces_are_not_told() -> None:
         assert await told.next_event(A) == ORDER_CONFIG_CHANGED
 
 
-@pytest.mark.usefixtures("no_pause")
 async def test_brokers_that_do_not_get_the_order_configuration_are_not_told_of_it() -> None:
     async with telling(return_order_topic_config_to_broker=False) as told:
         await told.channel(A)

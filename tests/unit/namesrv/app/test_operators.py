@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -77,29 +77,13 @@ def delete(key: str) -> KvEdit:
     return lambda table: table.without("ns", key)
 
 
-class Kind(NamedTuple):
-    """One kind of change, by an example."""
-
-    change: Callable[[Operators], Awaitable[object]]
-    preview: Callable[[Operators], Awaitable[object]]
-
-
-async def preview_kv_config(operators: Operators) -> object:
-    return operators.preview_kv_config(put("key"))
-
-
-async def preview_settings(operators: Operators) -> object:
-    return operators.preview_settings(OFF)
-
-
-KINDS = {
-    "intents": Kind(
-        lambda operators: operators.change_intents(decide(WIPE), CAUSE),
-        lambda operators: operators.preview_intents(decide(WIPE)),
-    ),
-    "kv_config": Kind(lambda operators: operators.change_kv_config(put("key"), CAUSE), preview_kv_config),
-    "settings": Kind(lambda operators: operators.change_settings(OFF, CAUSE), preview_settings),
+Kind = Callable[..., Awaitable[object]]
+KINDS: dict[str, Kind] = {
+    "intents": lambda operators, **options: operators.change_intents(decide(WIPE), CAUSE, **options),
+    "kv_config": lambda operators, **options: operators.change_kv_config(put("key"), CAUSE, **options),
+    "settings": lambda operators, **options: operators.change_settings(OFF, CAUSE, **options),
 }
+"""An example of each kind of change."""
 of_each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
@@ -186,7 +170,7 @@ def world(tmp_path: Path) -> World:
 
 async def under_way(operators: Operators) -> None:
     """Waits until a change runs."""
-    while not operators._turn.locked():  # noqa: ASYNC110 - nobody tells of it
+    while not operators._turn.waiting:  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0)
 
 
@@ -198,7 +182,7 @@ async def test_a_change_is_in_force_only_once_it_is_durable(world: World, kind: 
     async with world.running() as operators:
         before, revision = world.in_force, world.state.revision
         async with busy(world.database):
-            change = asyncio.ensure_future(kind.change(operators))
+            change = asyncio.ensure_future(kind(operators))
             await under_way(operators)
             assert world.in_force == world.stored == before
         await change
@@ -212,28 +196,23 @@ async def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind
         before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
             with refuses(Reason.NOT_DURABLE, match="database is locked"):
-                await kind.change(operators)
+                await kind(operators)
             assert (world.in_force, world.stored, world.state.revision) == (before, before, revision)
-        await kind.change(operators)
+        await kind(operators)
         assert world.in_force == world.stored != before
 
 
 @of_each_kind
-async def test_a_change_of_nothing_takes_no_revision_and_no_write(world: World, kind: Kind) -> None:
+@pytest.mark.parametrize("validate_only", [True, False], ids=["to validate", "of nothing"])
+async def test_a_preview_and_a_change_of_nothing_take_no_revision_and_no_write(
+    world: World, kind: Kind, validate_only: bool
+) -> None:
     async with world.running() as operators:
-        await kind.change(operators)
+        if not validate_only:
+            await kind(operators)
         before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
-            await kind.change(operators)
-        assert (world.in_force, world.state.revision) == (before, revision)
-
-
-@of_each_kind
-async def test_a_preview_changes_nothing(world: World, kind: Kind) -> None:
-    async with world.running() as operators:
-        before, revision = world.in_force, world.state.revision
-        async with refusing(world.database):
-            await kind.preview(operators)
+            await kind(operators, validate_only=validate_only)
         assert (world.in_force, world.state.revision) == (before, revision)
 
 
@@ -242,9 +221,9 @@ async def test_without_a_database_changes_are_previewed_and_refused(world: World
     operators = world.start(None)
     world.fleet.register()
     before, revision = world.in_force, world.state.revision
-    assert await kind.preview(operators)
+    assert await kind(operators, validate_only=True)
     with refuses(Reason.NO_DATA_DIR):
-        await kind.change(operators)
+        await kind(operators)
     with refuses(Reason.CONFIG_KEY_DENIED):
         await operators.change_settings({"dataDir": "/"}, CAUSE)
     assert (world.in_force, world.state.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
@@ -256,7 +235,7 @@ async def test_without_a_database_changes_are_previewed_and_refused(world: World
 async def test_only_a_change_under_way_is_made_without_its_caller(world: World, kind: Kind) -> None:
     async with world.running() as operators:
         async with busy(world.database):
-            writing = asyncio.ensure_future(kind.change(operators))
+            writing = asyncio.ensure_future(kind(operators))
             await under_way(operators)
             waiting = asyncio.create_task(operators.change_kv_config(put("waiting"), Cause("waiting")))
             await asyncio.sleep(0)
@@ -273,7 +252,7 @@ async def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(worl
     async with world.running() as operators:
         before = world.in_force
         async with busy(world.database) as lets:
-            writing = asyncio.ensure_future(kind.change(operators))
+            writing = asyncio.ensure_future(kind(operators))
             await under_way(operators)
             waiting: list[Awaitable[object]] = [asyncio.create_task(operators.change_kv_config(put("late"), CAUSE))]
             await asyncio.sleep(0)
@@ -286,13 +265,13 @@ async def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(worl
             await closes
         assert writing.done()
         assert world.in_force == world.stored != before
-        waiting.extend(each.change(operators) for each in KINDS.values())
+        waiting.extend(each(operators) for each in KINDS.values())
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert [isinstance(result, Refused) and result.reason for result in results] == [Reason.SHUTTING_DOWN] * 4
         with refuses(Reason.SHUTTING_DOWN):
-            await operators.preview_intents(decide(WIPE))
+            await operators.change_intents(decide(WIPE), CAUSE, validate_only=True)
         with refuses(Reason.SHUTTING_DOWN):
-            operators.preview_kv_config(put("late"))
+            await operators.change_kv_config(put("late"), CAUSE, validate_only=True)
 
 
 async def test_changes_of_all_kinds_are_made_in_the_order_they_came(world: World) -> None:
@@ -312,11 +291,11 @@ async def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World)
     assert len(KINDS) == 1 + MAX_WAITING
     async with world.running() as operators:
         async with busy(world.database):
-            changes = [asyncio.ensure_future(kind.change(operators)) for kind in KINDS.values()]
+            changes = [asyncio.ensure_future(kind(operators)) for kind in KINDS.values()]
             await under_way(operators)
             for kind in KINDS.values():
                 with refuses(Reason.OVERLOADED, match="2 changes by operators wait for their turn already"):
-                    await kind.change(operators)
+                    await kind(operators)
         await asyncio.gather(*changes)
         await operators.change_kv_config(put("next"), CAUSE)
 
@@ -338,7 +317,7 @@ async def test_what_the_last_life_stored_is_in_force_before_any_registration(wor
 async def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: World) -> None:
     async with world.running() as operators:
         radius = BlastRadius(1, 1, 0, ("TopicTest",))
-        assert (await operators.preview_intents(decide(WIPE))).blast_radius == radius
+        assert (await operators.change_intents(decide(WIPE), CAUSE, validate_only=True)).blast_radius == radius
         with capture_logs() as logs:
             assert (await operators.change_intents(decide(WIPE), CAUSE)).blast_radius == radius
             assert world.perm == 4
@@ -362,7 +341,7 @@ async def test_durable_intents_get_in_force_though_too_many_changes_wait(world: 
     async with world.running(writer) as operators:
         async with holding(writer, world.state):
             with refuses(Reason.OVERLOADED):
-                await operators.preview_intents(decide(WIPE))
+                await operators.change_intents(decide(WIPE), CAUSE, validate_only=True)
             change = asyncio.create_task(operators.change_intents(decide(WIPE), CAUSE))
             while not change.done() and writer.waiting <= 1:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0)
@@ -395,10 +374,9 @@ async def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) 
 
     async with world.running() as operators:
         await operators.change_intents(decide(WIPE), CAUSE)
-        one_more = decide(hold("one more"))
-        for refused in (operators.change_intents(one_more, CAUSE), operators.preview_intents(one_more)):
+        for validate_only in (True, False):
             with refuses(Reason.LIMIT_EXCEEDED, match=r"intents: 5001 is over the limit of 5000"):
-                await refused
+                await operators.change_intents(decide(hold("one more")), CAUSE, validate_only=validate_only)
         await operators.change_intents(decide(hold("0", ends_at_millis=9)), CAUSE)
 
 
@@ -408,10 +386,9 @@ async def test_intents_about_what_is_absent_are_taken_up_to_a_limit_of_their_own
 
     async with world.running() as operators:
         for intent in (hold("one more"), replace(WIPE, key=BrokerKey(CLUSTER, "nobody"))):
-            one_more = decide(intent)
-            for refused in (operators.change_intents(one_more, CAUSE), operators.preview_intents(one_more)):
+            for validate_only in (True, False):
                 with refuses(Reason.LIMIT_EXCEEDED, match="not registered.*: 1001 is over the limit of 1000"):
-                    await refused
+                    await operators.change_intents(decide(intent), CAUSE, validate_only=validate_only)
         await operators.change_intents(decide(WIPE), CAUSE)
         await operators.change_intents(decide(hold("TopicTest")), CAUSE)
         await operators.change_intents(decide(replace(absent[0], comment="another")), CAUSE)
@@ -515,21 +492,18 @@ async def test_an_end_that_an_operator_moves_meanwhile_counts(world: World) -> N
 # KV configuration.
 
 
-async def previewed_or_changed(operators: Operators, change: KvEdit, *, preview: bool) -> KvConfigTable:
-    return operators.preview_kv_config(change) if preview else await operators.change_kv_config(change, CAUSE)
-
-
-@pytest.mark.parametrize("preview", [False, True])
-async def test_a_change_of_kv_config_is_answered_with_the_table_before_it(world: World, preview: bool) -> None:
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_a_change_of_kv_config_is_answered_with_the_table_before_it(world: World, validate_only: bool) -> None:
     await world.keep(KV_CONFIG, put("key")(EMPTY))
 
     async with world.running() as operators:
-        assert await previewed_or_changed(operators, delete("key"), preview=preview) == put("key")(EMPTY)
-        assert world.state.kv_config.get("ns", "key") == ("v" if preview else None)
+        former = await operators.change_kv_config(delete("key"), CAUSE, validate_only=validate_only)
+        assert former == put("key")(EMPTY)
+        assert world.state.kv_config.get("ns", "key") == ("v" if validate_only else None)
 
 
-@pytest.mark.parametrize("preview", [False, True])
-async def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: World, preview: bool) -> None:
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: World, validate_only: bool) -> None:
     value = "x" * (limits.MAX_KV_BYTES // limits.MAX_KV_KEYS)
     full = {f"{key:05}": value[: -len("ns12345")] for key in range(limits.MAX_KV_KEYS)}
     left = limits.MAX_KV_BYTES - KvConfigTable.of({"ns": full}).byte_size
@@ -545,8 +519,8 @@ async def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(wor
             (put("00000", last + "x"), f"bytes .* {limits.MAX_KV_BYTES + 1} is over the limit of"),
         ):
             with refuses(Reason.LIMIT_EXCEEDED, match=problem):
-                await previewed_or_changed(operators, change, preview=preview)
-        await previewed_or_changed(operators, put("00000", "shorter"), preview=preview)
+                await operators.change_kv_config(change, CAUSE, validate_only=validate_only)
+        await operators.change_kv_config(put("00000", "shorter"), CAUSE, validate_only=validate_only)
 
 
 async def test_imported_kv_config_over_the_limits_may_shrink_but_not_grow(world: World) -> None:
@@ -576,7 +550,7 @@ async def test_several_settings_are_one_change_with_each_value_in_its_usual_form
     )
 
     async with world.running() as operators:
-        assert operators.preview_settings(values) == rows
+        assert await operators.change_settings(values, CAUSE, validate_only=True) == rows
         with capture_logs() as logs:
             assert await operators.change_settings(values, CAUSE) == rows
         settings = operators.in_force.settings

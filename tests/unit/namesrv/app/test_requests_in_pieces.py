@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -18,11 +17,11 @@ from namesrv.core.errors import Reason
 from namesrv.engines.api import EndOfPiece
 from namesrv.grpc_api.handlers import RequestsInPieces
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
-from namesrv_common.server.rpc_handlers import LargeRequests
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.engines import LEFT_OUT
 from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
+from tests.support.state_changes import HeldWork
 
 TOPICS = st.builds(
     route_data_pb2.TopicConfig,
@@ -63,7 +62,7 @@ def one_topic(_request: bytes, begin: int, _least_bytes: int, _most_fields: int,
     return begin + TOPIC_BYTES
 
 
-def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest:
+def parsed(request: bytes, end_of_piece: EndOfPiece) -> Message:
     return asyncio.run(
         RequestsInPieces(WRITER, READER, end_of_piece).parsed(pb.RegisterBrokerRequest, request, CONTEXT)
     )
@@ -120,34 +119,18 @@ def test_what_cannot_be_cut_has_the_limit_of_one_piece() -> None:
         parsed(b"\xfa\x06\xfb\xff\xff\x01" + bytes(MAX_MESSAGE_BYTES - 5), cutter(1_000))
 
 
-def test_without_a_cut_a_large_request_is_parsed_whole() -> None:
-    topics = [route_data_pb2.TopicConfig(topic=f"topic-{number:0120}") for number in range(40_000)]
-    request = pb.RegisterBrokerRequest(topic_configs=topics)
-    assert request.ByteSize() > MAX_MESSAGE_BYTES
-    whole = LargeRequests()
-    assert asyncio.run(whole.parsed(pb.RegisterBrokerRequest, request.SerializeToString(), CONTEXT)) == request
-
-
 class Parsing:
     """Ends a piece of ``THREE`` or ``MANY`` after each topic, and stops in the first piece until the test continues."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
         """Where pieces began."""
-        self._stopped = threading.Event()
-        self._go_on = threading.Event()
+        self.held = HeldWork()
 
     def __call__(self, request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
         self.begun.append(begin)
-        self._stopped.set()
-        assert self._go_on.wait(TIMEOUT)
+        self.held()
         return one_topic(request, begin, least_bytes, most_fields)
-
-    async def stopped(self) -> None:
-        assert await asyncio.to_thread(self._stopped.wait, TIMEOUT)
-
-    def go_on(self) -> None:
-        self._go_on.set()
 
 
 async def test_a_large_lookup_waits_for_no_registration() -> None:
@@ -156,12 +139,12 @@ async def test_a_large_lookup_waits_for_no_registration() -> None:
     parsing = Parsing()
     requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
     registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
-    await parsing.stopped()
+    await parsing.held.begun()
     requests._end_of_piece = lambda request, *_: len(request)
     async with asyncio.timeout(TIMEOUT):
         found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString(), CONTEXT)
     assert (found, registration.done()) == (lookup, False)
-    parsing.go_on()
+    parsing.held.let_go()
     await registration
 
 
@@ -169,10 +152,10 @@ async def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() 
     parsing = Parsing()
     requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
     going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
-    await parsing.stopped()
+    await parsing.held.begun()
     going.cancel()
     await asyncio.sleep(0)  # it is told
-    parsing.go_on()
+    parsing.held.let_go()
     await asyncio.wait([going])
     assert going.cancelled()
     pieces_of_first = len(parsing.begun)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,6 @@ from namesrv.app.durable_routes import (
 )
 from namesrv.core.warm_up import COMING_BACK_SECONDS, WarmUp
 from namesrv.settings import NamesrvSettings
-from namesrv.storage import snapshot_file
 from namesrv.storage.database import Database
 from namesrv.storage.snapshot_file import SnapshotFile
 from tests.support.core_fleet import A, B, Fleet
@@ -41,6 +40,8 @@ class SlowFile:
         self.lets.set()
         self.busy = threading.Event()
         self.problem: OSError | None = None
+        self.takes: Callable[[], object] = lambda: None
+        """Called for each operation."""
 
     def write(self, messages: Iterable[bytes]) -> None:
         self._operate()
@@ -54,6 +55,7 @@ class SlowFile:
 
     def _operate(self) -> None:
         self.busy.set()
+        self.takes()
         assert self.lets.wait(20)
         if self.problem is not None:
             raise self.problem
@@ -106,50 +108,19 @@ def names(folder: Path) -> set[str]:
 INTERVAL = 30.0
 
 
-class Schedule:
-    """Lets a task that sleeps again and again run once for each permission, and tells how long it wanted to sleep."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-        self._turns = asyncio.Semaphore(0)
-        self._asleep = asyncio.Semaphore(0)
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self._asleep.release()
-        await self._turns.acquire()
-
-    async def run_once(self) -> None:
-        """Ends the sleep, and waits for the next one."""
-        self._turns.release()
-        await self._asleep.acquire()
-
-    @contextmanager
-    def of(self, periodical: Callable[[Callable[[float], Awaitable[None]]], Any]) -> Iterator[asyncio.Task[None]]:
-        task = asyncio.get_running_loop().create_task(periodical(self.sleep))
-        try:
-            yield task
-        finally:
-            task.cancel()
-
-
-async def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(tmp_path: Path, disk: SlowFile) -> None:
+async def test_what_has_changed_is_written_and_nothing_if_nothing_has(tmp_path: Path, disk: SlowFile) -> None:
     async with saving(disk) as (fleet, made):
-        schedule = Schedule()
-        with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
-            await schedule._asleep.acquire()
-            await schedule.run_once()
-            assert names(tmp_path) == set(), "nothing has changed since the start"
-            fleet.register(A)
-            await schedule.run_once()
-            assert names(tmp_path) == {""}
-            disk.busy.clear()
-            await schedule.run_once()
-            assert not disk.busy.is_set(), "nothing has changed since the write"
-            fleet.register(B, 1)
-            await schedule.run_once()
-            assert disk.busy.is_set()
-            assert set(schedule.slept) == {INTERVAL}
+        await made.write_if_changed(20)
+        assert names(tmp_path) == set(), "nothing has changed since the start"
+        fleet.register(A)
+        await made.write_if_changed(20)
+        assert names(tmp_path) == {""}
+        disk.busy.clear()
+        await made.write_if_changed(20)
+        assert not disk.busy.is_set(), "nothing has changed since the write"
+        fleet.register(B, 1)
+        await made.write_if_changed(20)
+        assert disk.busy.is_set()
 
     assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
 
@@ -195,25 +166,27 @@ async def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_
         assert restarted(tmp_path)[0].topics == {"T1", "T2"}
 
 
-async def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> None:
+async def test_each_interval_writes_and_a_file_that_the_disk_refused_is_tried_sooner(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    slept: list[float] = []
     disk.problem = OSError(errno.ENOSPC, "No space left on device")
     async with saving(disk) as (fleet, made):
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 2:
+                disk.takes = partial(fleet.clock.advance, 2.0)
+            if len(slept) == 3:
+                disk.problem = None
+            if len(slept) == 4:
+                raise asyncio.CancelledError
+
         fleet.register(A)
-        schedule = Schedule()
-        with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
-            await schedule._asleep.acquire()
-            await schedule.run_once()
-            with mock.patch.object(disk, "_operate", partial(take_seconds, fleet, 2.0, disk._operate)):
-                await schedule.run_once()
-            disk.problem = None
-            await schedule.run_once()
-        assert schedule.slept == [INTERVAL, RETRY_SECONDS, RETRY_PAUSES * 2.0, INTERVAL]
-
-
-def take_seconds(fleet: Fleet, seconds: float, operate: Callable[[], None]) -> None:
-    """The work of a disk that takes so long."""
-    fleet.clock.advance(seconds)
-    operate()
+        with pytest.raises(asyncio.CancelledError):
+            await made.write_periodically(INTERVAL, sleep)
+        assert slept == [INTERVAL, RETRY_SECONDS, RETRY_PAUSES * 2.0, INTERVAL]
+        assert names(tmp_path) == {""}
 
 
 async def test_a_problem_of_the_disk_is_logged_once_while_it_lasts(tmp_path: Path, disk: SlowFile) -> None:
@@ -230,20 +203,6 @@ async def test_a_problem_of_the_disk_is_logged_once_while_it_lasts(tmp_path: Pat
     problems = [line["problem"] for line in logs if line["event"] == "snapshot_not_written"]
     assert problems == [f"problem {errno.ENOSPC}", f"problem {errno.EROFS}", f"problem {errno.EROFS}"]
     assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
-
-
-async def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_path: Path, disk: SlowFile) -> None:
-    with capture_logs() as logs:
-        async with saving(disk) as (fleet, made):
-            fleet.register(A)
-            await made.write_if_changed(20)
-            fleet.register(B, 1)
-            with mock.patch.object(snapshot_file, "MAX_MESSAGE_BYTES", 100):
-                await made.write_if_changed(20)
-            assert restarted(tmp_path)[0].addrs() == {0: A}
-            fleet.state.frozen = True
-    assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [mock.ANY]
-    assert names(tmp_path) == {""}
 
 
 async def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_end(
@@ -314,12 +273,6 @@ def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_pa
     assert logs == [{"event": "snapshot_loaded", "log_level": "info", "brokers": 1, "topics": 2, "age_seconds": 90.5}]
 
 
-def test_without_a_file_the_start_is_cold_and_nothing_is_logged(tmp_path: Path) -> None:
-    fleet, logs = restarted(tmp_path)
-    assert fleet.topics == set()
-    assert logs == []
-
-
 def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(tmp_path: Path) -> None:
     SnapshotFile(tmp_path).write([b"\xff"])
     fleet, logs = restarted(tmp_path)
@@ -330,36 +283,16 @@ def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(
     assert fleet.topics == {"TopicTest"}
 
 
-def test_it_is_said_once_that_the_name_server_is_warm() -> None:
-    fleet = Fleet()
-    warm_up = WarmUp(fleet.state, fleet.clock, 1.0)
-    said = []
-
-    async def on_warm() -> None:
-        said.append(fleet.clock.seconds)
-
-    async def sleep(seconds: float) -> None:
-        assert said == []
-        fleet.clock.advance(seconds)
-
-    start = fleet.clock.seconds
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+async def test_it_is_said_once_that_the_name_server_is_warm(seconds: float) -> None:
+    fleet, said = Fleet(), list[float]()
+    warm_up, start = WarmUp(fleet.state, fleet.clock, seconds), fleet.clock.seconds
+    on_warm = mock.AsyncMock(side_effect=lambda: said.append(fleet.clock.seconds - start))
     with capture_logs() as logs:
-        asyncio.run(watch_warm_up(warm_up, on_warm, sleep))
-    assert said == [pytest.approx(start + 1.0, abs=WARM_CHECK_SECONDS)]
-    assert logs == [
-        {"event": "namesrv_warming", "log_level": "info", "seconds": 1.0},
-        {"event": "namesrv_warm", "log_level": "info"},
-    ]
-
-
-def test_a_name_server_that_is_warm_from_the_start_says_so_at_once() -> None:
-    fleet = Fleet()
-    on_warm = mock.AsyncMock()
-    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
-    with capture_logs() as logs:
-        asyncio.run(watch_warm_up(warm_up, on_warm, mock.AsyncMock(side_effect=OSError)))
-    on_warm.assert_awaited_once_with()
-    assert [line["event"] for line in logs] == ["namesrv_warm"]
+        await watch_warm_up(warm_up, on_warm, fleet.clock.sleep)
+    assert said == [pytest.approx(seconds, abs=WARM_CHECK_SECONDS)]
+    warming = [{"event": "namesrv_warming", "log_level": "info", "seconds": seconds}] if seconds else []
+    assert logs == [*warming, {"event": "namesrv_warm", "log_level": "info"}]
 
 
 def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from random import Random
 from typing import Any, Self, cast
@@ -64,10 +64,10 @@ class Requests:
 class Server:
     """What watches need of a name server, with its background work; for use inside a loop."""
 
-    def __init__(self, fleet: Fleet, max_watchers: int = 100, **most: int) -> None:
+    def __init__(self, fleet: Fleet, warm_up_seconds: float = 0.0, **most: int) -> None:
         self.fleet = fleet
-        self.warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
-        self.shares = FairShares(None, watches=max_watchers, **most)
+        self.warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
+        self.shares = FairShares(None, **most)
         self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
         self.calls = WatchCalls(fleet.state, self.watchers, Worker("reader"))
         self.lists = WatcherListCalls(fleet.state, self.watchers)
@@ -78,8 +78,7 @@ class Server:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await stop(task)
 
     @asynccontextmanager
     async def watch(self, *topics: str, **fields: Any) -> AsyncIterator[Messages]:
@@ -93,12 +92,22 @@ class Server:
 
     async def names_have_left(self) -> None:
         """Waits until the names of all watches that have ended have left the index."""
-        async with asyncio.timeout(20):
-            while self.shares.watched_names.used:  # noqa: ASYNC110 - nobody tells of it
-                await asyncio.sleep(0)
+        await until(lambda: not self.shares.watched_names.used)
 
     async def listed(self, **fields: Any) -> admin_service_pb2.ListWatchersResponse:
         return await self.lists.ListWatchers(admin_service_pb2.ListWatchersRequest(**fields), CONTEXT)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
+
+
+async def stop(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def next_of(stream: Messages) -> pb.WatchTopicRoutesResponse:
@@ -114,12 +123,12 @@ async def failure_of(stream: Messages) -> Refused:
 
 
 @asynccontextmanager
-async def serving(fleet: Fleet | None = None, max_watchers: int = 100, **most: int) -> AsyncIterator[Server]:
+async def serving(fleet: Fleet | None = None, **options: Any) -> AsyncIterator[Server]:
     """A name server with one broker. Its test must leave nothing in it."""
     if fleet is None:
         fleet = Fleet()
         fleet.register(topics=["T1", "T2"])
-    server = Server(fleet, max_watchers, **most)
+    server = Server(fleet, **options)
     async with server.running():
         yield server
     assert len(server.watchers) == 0
@@ -159,7 +168,7 @@ async def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
 
 
 async def test_one_watcher_too_many_is_told_to_try_again_until_another_goes() -> None:
-    async with serving(max_watchers=2) as server:
+    async with serving(watches=2) as server:
         async with server.watch("T1") as first, server.watch("T1") as second, server.watch("T1") as third:
             await next_of(first)
             await next_of(second)
@@ -182,7 +191,7 @@ async def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewh
             await next_of(stream)
         waiting = [asyncio.ensure_future(failure_of(stream)) for stream in streams]
         await server.watchers.close()
-        errors = [FAILURES.table.rich(error) for error in await asyncio.gather(*waiting)]
+        errors = [FAILURES.rich(error) for error in await asyncio.gather(*waiting)]
         assert {error.reason for error in errors} == {"SHUTTING_DOWN"}
         seconds = [error.retry_after_seconds or 0.0 for error in errors]
         assert len(set(seconds)) > 40
@@ -191,23 +200,36 @@ async def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewh
 
 
 async def test_each_watch_expires_after_another_time_of_its_last_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving() as server:
+    async with serving() as server, AsyncExitStack() as stack:
         loop, now = asyncio.get_running_loop(), [0.0]
         started = loop.time()
         monkeypatch.setattr(loop, "time", lambda: started + now[0])
-        async with AsyncExitStack() as stack:
-            for _ in range(30):
-                await next_of(await stack.enter_async_context(server.watch("T1")))
-            expired = []
-            for share in (0.0, 0.74, 0.875, 1.0):
-                now[0] = share * limits.MAX_WATCH_SECONDS
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                failures = [stream.reader.failure for stream in server.watchers.after(0, 100)]
-                expired.append(sum(failure is not None for failure in failures))
-            assert expired[:2] == [0, 0]
-            assert 5 < expired[2] < 25
-            assert {failure and failure.reason for failure in failures} == {Reason.WATCH_EXPIRED}
+        for _ in range(30):
+            await next_of(await stack.enter_async_context(server.watch("T1")))
+        expired = []
+        for share in (0.0, 0.74, 0.875, 1.0):
+            now[0] = share * limits.MAX_WATCH_SECONDS
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            failures = [stream.reader.failure for stream in server.watchers.after(0, 100)]
+            expired.append(sum(failure is not None for failure in failures))
+        assert expired[:2] == [0, 0]
+        assert 5 < expired[2] < 25
+        assert {failure and failure.reason for failure in failures} == {Reason.WATCH_EXPIRED}
+
+
+async def test_a_watch_that_expires_while_it_ends_keeps_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving() as server, server.watch("T1") as watch:
+        await next_of(watch)
+        (stream,) = server.watchers.after(0, 100)
+        await server.watchers.close()
+        loop = asyncio.get_running_loop()
+        expired = loop.time() + limits.MAX_WATCH_SECONDS
+        monkeypatch.setattr(loop, "time", lambda: expired)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert stream.reader.failure is not None
+        assert stream.reader.failure.reason == Reason.SHUTTING_DOWN
 
 
 async def test_a_snapshot_that_is_followed_does_not_expire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,18 +244,14 @@ async def test_a_snapshot_that_is_followed_does_not_expire(monkeypatch: pytest.M
 
 
 async def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:
-    async with serving() as server:
-        server.warm_up = WarmUp(server.fleet.state, server.fleet.clock, 30.0)
-        server.watchers = WatchStreams(server.fleet.state, server.warm_up, server.fleet.clock)
-        server.calls = WatchCalls(server.fleet.state, server.watchers, Worker("reader"))
-        async with server.running(), server.watch("T1", "T3") as stream:
-            assert [change.topic for change in (await next_of(stream)).changes] == ["T1"]
-            server.fleet.clock.advance(30.0)
-            waiting = asyncio.ensure_future(next_of(stream))
-            await asyncio.sleep(0)
-            await server.watchers.announce_missing()
-            (change,) = (await waiting).changes
-            assert (change.topic, change.HasField("route")) == ("T3", False)
+    async with serving(warm_up_seconds=30.0) as server, server.watch("T1", "T3") as stream:
+        assert [change.topic for change in (await next_of(stream)).changes] == ["T1"]
+        server.fleet.clock.advance(30.0)
+        waiting = asyncio.ensure_future(next_of(stream))
+        await asyncio.sleep(0)
+        await server.watchers.announce_missing()
+        (change,) = (await waiting).changes
+        assert (change.topic, change.HasField("route")) == ("T3", False)
 
 
 async def test_what_a_watch_may_ask_for_is_bounded() -> None:
@@ -286,9 +304,7 @@ async def test_an_update_is_applied_when_all_that_waits_has_been_sent() -> None:
             assert (first.request_count, [change.topic for change in first.changes]) == (1, ["T1"])
             for _ in range(3):
                 requests.send("T2", removed_topics=["T1"])
-            async with asyncio.timeout(20):
-                while requests.not_read > 2:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0)
+            await until(lambda: requests.not_read <= 2)
             (watcher,) = server.watchers.after(0, 2)
             assert isinstance(watcher.reader, RouteWatch)
             assert watcher.reader.request_count == 1, "the reader has not asked for more"
@@ -365,18 +381,13 @@ async def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied
         for _ in range(2):
             reader.requests.put_nowait(request)
         stream = asyncio.create_task(handlers["WatchTopicRoutes"].stream_stream(None, reader))
-        async with asyncio.timeout(20):
-            while not reader.requests.empty():  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0)
-            while not shares.request_bytes.used:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0)
-            assert shares.request_bytes.used == len(request), "the client has not read what comes before its answer"
-            reader.may_read.set()
-            while shares.request_bytes.used:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0)
+        await until(reader.requests.empty)
+        await until(lambda: shares.request_bytes.used)
+        assert shares.request_bytes.used == len(request), "the client has not read what comes before its answer"
+        reader.may_read.set()
+        await until(lambda: not shares.request_bytes.used)
         assert shares.streams.used == 1
-        stream.cancel()
-        await asyncio.gather(stream, return_exceptions=True)
+        await stop(stream)
         assert (shares.streams.used, shares.request_bytes.used) == (0, 0)
 
 
@@ -429,7 +440,7 @@ async def test_pages_of_watchers_go_on_where_the_last_one_ended_also_if_it_has_g
 
 
 async def test_a_page_has_at_most_400_watchers() -> None:
-    async with serving(max_watchers=1_000) as server:
+    async with serving() as server:
         with ExitStack() as stack:
             for _ in range(limits.MAX_WATCHER_PAGE_SIZE + 1):
                 stack.enter_context(server.watchers.following("StreamRouteSnapshot", "peer"))
@@ -443,8 +454,8 @@ async def test_the_lag_of_a_watch_is_from_the_first_change_that_waited_until_its
     async with serving() as server, server.watch("T1") as stream:
         await next_of(stream)
         waiting = asyncio.ensure_future(next_of(stream))
-        for _ in range(5):  # until the watch is idle
-            await asyncio.sleep(0)
+        (watcher,) = server.watchers.after(0, 2)
+        await until(lambda: watcher.is_idle)
         server.fleet.unregister()
         await waiting
         server.fleet.clock.advance(1.5)  # the transport takes so long
@@ -453,8 +464,7 @@ async def test_the_lag_of_a_watch_is_from_the_first_change_that_waited_until_its
         await asyncio.sleep(0)
         assert server.watchers.lag.total == 1.5
         assert server.watchers.lag.buckets()[-1] == ("+Inf", 1)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        await stop(asking)
 
 
 async def test_a_bookmark_is_not_a_lag() -> None:
@@ -466,8 +476,7 @@ async def test_a_bookmark_is_not_a_lag() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
         assert server.watchers.lag.buckets()[-1] == ("+Inf", 0)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        await stop(asking)
 
 
 class _SharedCaller(FakeEngineCall, Caller):
@@ -496,20 +505,8 @@ async def _shared_watches(
         stream = await stack.enter_async_context(aclosing(opened))  # type: ignore[type-var]
         await next_of(stream)
         waiting.append(asyncio.ensure_future(next_of(stream)))
-    await _until_idle(server)
+    await until(lambda: all(watcher.is_idle for watcher in server.watchers.after(0, 1_000)))
     return callers, waiting
-
-
-async def _until_idle(server: Server) -> None:
-    async with asyncio.timeout(20):
-        while not all(watcher.is_idle for watcher in server.watchers.after(0, 1_000)):  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0)
-
-
-async def _stop(waiting: list[asyncio.Future[pb.WatchTopicRoutesResponse]]) -> None:
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_a_change_is_sent_once_to_all_watches_that_are_told_the_same_without_their_tasks() -> None:
@@ -517,9 +514,7 @@ async def test_a_change_is_sent_once_to_all_watches_that_are_told_the_same_witho
         callers, waiting = await _shared_watches(stack, server, 30, "T1")
         _, of_both = await _shared_watches(stack, server, 5, "T1", "T2")
         server.fleet.register(topics=[("T1", (7, 1, 6, 0)), "T2"], version=DataVersion(2, 1))
-        async with asyncio.timeout(20):
-            while not callers[0].sent:  # noqa: ASYNC110 - the same
-                await asyncio.sleep(0)
+        await until(lambda: callers[0].sent)
         ((streams, message),) = callers[0].sent
         assert streams == 35
         told = pb.WatchTopicRoutesResponse.FromString(message)
@@ -529,7 +524,7 @@ async def test_a_change_is_sent_once_to_all_watches_that_are_told_the_same_witho
         assert told.header.revision == server.fleet.state.revision
         assert server.watchers.lag.buckets()[-1][1] == 35
         assert not any(task.done() for task in waiting + of_both)
-        await _stop(waiting + of_both)
+        await stop(*waiting, *of_both)
 
 
 async def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_its_own_task() -> None:
@@ -540,7 +535,7 @@ async def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_it
         told = await waiting[1]
         assert told.changes[0].route.queue_datas[0].read_queue_nums == 7
         assert [count for count, _ in callers[0].sent] == [2]
-        await _stop(waiting)
+        await stop(*waiting)
 
 
 async def test_a_watch_with_many_changed_topics_is_told_by_its_own_task() -> None:
@@ -553,7 +548,7 @@ async def test_a_watch_with_many_changed_topics_is_told_by_its_own_task() -> Non
         fleet.register(topics=[(topic, (7, 1, 6, 0)) for topic in topics], version=DataVersion(2, 1))
         assert len((await waiting[0]).changes) == len(topics)
         assert not callers[0].sent
-        await _stop(waiting)
+        await stop(*waiting)
 
 
 async def test_an_idle_watch_that_must_end_ends_by_its_own_task() -> None:
@@ -563,17 +558,3 @@ async def test_an_idle_watch_that_must_end_ends_by_its_own_task() -> None:
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         assert [isinstance(error, Refused) and error.reason for error in ended] == [Reason.SHUTTING_DOWN] * 2
         assert not callers[0].sent
-
-
-async def test_a_watch_that_expires_while_it_ends_keeps_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving() as server, server.watch("T1") as watch:
-        await next_of(watch)
-        (stream,) = server.watchers.after(0, 100)
-        await server.watchers.close()
-        loop = asyncio.get_running_loop()
-        expired = loop.time() + limits.MAX_WATCH_SECONDS
-        monkeypatch.setattr(loop, "time", lambda: expired)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert stream.reader.failure is not None
-        assert stream.reader.failure.reason == Reason.SHUTTING_DOWN

@@ -22,18 +22,9 @@ from namesrv.core.model import DataVersion, LiveKey
 from namesrv.core.pace import yield_point
 from namesrv_common.errors import suppress_refusals
 from tests.support.core_fleet import CLUSTER, A, Fleet
-from tests.support.patience import TIMEOUT
 from tests.support.state_changes import HeldWork
 
 ResultT = TypeVar("ResultT")
-
-
-def run(test: Coroutine[Any, Any, ResultT]) -> ResultT:
-    async def in_time() -> ResultT:
-        async with asyncio.timeout(TIMEOUT):
-            return await test
-
-    return asyncio.run(in_time())
 
 
 async def begin(work: Awaitable[ResultT]) -> asyncio.Task[ResultT]:
@@ -45,11 +36,6 @@ async def begin(work: Awaitable[ResultT]) -> asyncio.Task[ResultT]:
     task = asyncio.create_task(wait())
     await asyncio.sleep(0)
     return task
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody tells of it
-        await asyncio.sleep(0.001)
 
 
 # An ended job leaves nothing.
@@ -244,7 +230,8 @@ async def test_an_idle_thread_ends_and_the_next_job_has_a_new_one(monkeypatch: p
     worker = Worker("lingering")
     for _ in range(100):  # some come just as the thread ends
         await worker.run(int)
-    await until(lambda: not is_there())
+    while is_there():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0.001)
     assert await asyncio.gather(*(worker.run(threading.get_ident) for _ in range(3)))
 
 
@@ -278,7 +265,6 @@ TOUCHES: dict[str, Callable[[Fleet], object]] = {
     "liveness: channel_opened": lambda fleet: fleet.state.liveness.channel_opened("c"),
     "liveness: channel_ended": lambda fleet: fleet.state.liveness.channel_ended("c"),
     "liveness: give": lambda fleet: fleet.state.liveness.give(KEY, 1.0),
-    "liveness: loaded": lambda fleet: fleet.state.liveness.loaded(KEY, 1, 1.0),
     "liveness: forget": lambda fleet: fleet.state.liveness.forget(KEY),
     "liveness: grant_more_time": lambda fleet: fleet.state.liveness.grant_more_time(1.0),
     "channels: open": lambda fleet: fleet.state.channels.open(),
@@ -292,14 +278,14 @@ TOUCHES: dict[str, Callable[[Fleet], object]] = {
 
 
 @pytest.mark.parametrize("touch", TOUCHES.values(), ids=TOUCHES)
-def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
+async def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
     fleet: Fleet, touch: Callable[[Fleet], object]
 ) -> None:
     fleet.register()
     before = fleet.state.revision, fleet.state.last_seen()
     fleet.clock.advance(1.0)
     with pytest.raises(AssertionError, match="belongs to the event loop"):
-        run(Worker("test").run(partial(touch, fleet)))
+        await Worker("test").run(partial(touch, fleet))
     assert (fleet.state.revision, fleet.state.last_seen()) == before
 
 

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from namesrv_common.server.permits import BrokerPattern, NamedBroker, Permits, P
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.refusals import refuses
-from tests.support.sent_frames import SentFrame, frames_in
+from tests.support.sent_frames import SentFrame
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
-from tests.unit.namesrv.servicers import holding
+from tests.unit.namesrv.servicers import holding, until
 
 LOOKUP = frame(105, {"topic": "NOPE"})
 LIST = frame(206)
@@ -36,11 +36,6 @@ async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, Socket
     await client.close()
     assert not front.connections._connections
     await front.end()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody tells of it
-        await asyncio.sleep(0)
 
 
 async def test_requests_that_wait_for_their_turn_are_all_answered_in_their_order(tmp_path: Path) -> None:
@@ -135,66 +130,55 @@ async def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_a
         assert list(index.table_fingerprints.values()) == [mark]
 
 
-def sent(front: SocketlessFront, data: bytes) -> SentFrame:
-    (found,) = frames_in(data)
-    front.connections.received(found)
-    return found
-
-
-async def answered(found: SentFrame) -> bytes:
-    await until(lambda: bool(found.answers))
-    return found.answers[0]
+async def asked(client: SocketlessClient, data: bytes) -> SentFrame:
+    """A request, once it is answered."""
+    client.receive(data)
+    await client.settle()
+    return client.sent[-1]
 
 
 async def test_a_registration_that_brings_nothing_new_is_a_heartbeat_next_time(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, _client):
-        first = sent(front, REGISTRATION)
-        told = await answered(first)
+    async with connected(tmp_path) as (front, client):
+        first, second = [await asked(client, REGISTRATION) for _ in range(2)]
         assert first.again is None, "it brought its topics"
-        second = sent(front, REGISTRATION)
-        assert await answered(second) == told
+        assert second.answers == first.answers
         again = second.again
         assert again is not None
         front.fleet.clock.advance(60)
-        assert again() == told
+        assert [again()] == first.answers
         (live,) = front.fleet.state.tables.broker_live_table.values()
         assert front.fleet.state.last_seen()[live.key] == front.fleet.clock.wall_millis()
-        await answered(sent(front, frame(103, broker_fields(), registration_body(["A", "B"]))))
+        await asked(client, frame(103, broker_fields(), registration_body(["A", "B"])))
         assert again() is None, "its row is another one"
-        front.connections.left(0, None)
-        await front.settled()
 
 
 async def test_a_slave_is_told_of_a_new_master_though_it_brings_nothing_new(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, master):
-        slave = frame(103, broker_fields() | {"brokerId": "1", "brokerAddr": "127.0.0.1:2"}, registration_body(["A"]))
+    async with connected(tmp_path) as (front, slave):
+        data = frame(103, broker_fields() | {"brokerId": "1", "brokerAddr": "127.0.0.1:2"}, registration_body(["A"]))
         for _ in range(2):
-            asked = sent(front, slave)
-            assert b"masterAddr" not in await answered(asked)
-        again = asked.again
+            found = await asked(slave, data)
+            assert b"masterAddr" not in found.answers[0]
+        master = SocketlessClient(front)
         await master.send([REGISTRATION])
-        assert again is None or again() is None
-        assert b"masterAddr" in await answered(sent(front, slave))
-        front.connections.left(0, None)
-        await front.settled()
+        assert found.again is None or found.again() is None
+        assert b"masterAddr" in (await asked(slave, data)).answers[0]
+        await master.close()
 
 
 async def test_equal_heartbeats_are_repeated_while_the_brokers_row_is_the_same(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, _client):
+    async with connected(tmp_path) as (_front, client):
         body = registration_body(["A", "B"])
-        await answered(sent(front, frame(103, broker_fields(), body)))
+        await asked(client, frame(103, broker_fields(), body))
         version = json.dumps(json.loads(body)["topicConfigSerializeWrapper"]["dataVersion"]).encode()
-        for asked in (frame(904, broker_fields()), frame(322, broker_fields(), version)):
-            found = sent(front, asked)
-            told = await answered(found)
+        for data in (frame(904, broker_fields()), frame(322, broker_fields(), version)):
+            found = await asked(client, data)
             assert found.again is not None
-            assert found.again() == told
-        one_way = sent(front, frame(904, broker_fields(), flag=2))
-        assert (await answered(one_way), one_way.again and one_way.again()) == (b"", b"")
-        other = sent(front, frame(322, broker_fields(), b'{"counter":99}'))
-        assert (b'"true"' in await answered(other), other.again) == (True, None)
-        front.connections.left(0, None)
-        await front.settled()
+            assert [found.again()] == found.answers
+        one_way = await asked(client, frame(904, broker_fields(), flag=2))
+        assert (one_way.answers, one_way.again and one_way.again()) == ([b""], b"")
+        other = await asked(client, frame(322, broker_fields(), b'{"counter":99}'))
+        assert (b'"true"' in other.answers[0], other.again) == (True, None)
+        await client.close()
         assert found.again is not None
         assert found.again() is None, "the broker has left"
 
@@ -211,13 +195,10 @@ async def test_lookups_name_what_their_answers_depend_on(tmp_path: Path) -> None
             (30_999, {}, ()),
             (206, {}, None),
         ):
-            found = sent(front, frame(code, fields))
-            await answered(found)
-            assert found.kept == kept, code
-        front.fleet.register("10.0.0.9:1", name="broker-a", cluster="other", topics=["B"])
-        found = sent(front, frame(105, {"topic": "A"}))
-        assert (await answered(found), found.kept) != (b"", ["A", group]), "which group is shown depends on both"
-        front.connections.left(0, None)
+            assert (await asked(client, frame(code, fields))).kept == kept, code
+        front.fleet.register("10.0.0.9:1", name="broker-a", cluster="other", topics=["A"])
+        found = await asked(client, frame(105, {"topic": "A"}))
+        assert found.kept == ["A", group, "\0other\0broker-a"], "which group is shown depends on both"
 
 
 async def test_a_header_that_cannot_be_read_ends_its_connection_with_no_answer(tmp_path: Path) -> None:

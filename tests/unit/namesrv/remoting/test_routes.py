@@ -44,15 +44,6 @@ def test_a_route_has_all_that_rocketmqs_clients_read() -> None:
     assert read(RouteJson(fleet.state), "no such topic") is None
 
 
-def test_numbers_as_keys_have_no_quotes_for_those_who_want_them_so() -> None:
-    fleet = Fleet()
-    fleet.register()
-    routes = RouteJson(fleet.state)
-    for _ in range(2):  # the second time it is kept
-        assert b'"brokerAddrs":{0:"127.0.0.1:10911"}' in (routes.route("TopicTest", bare_keys=True) or b"")
-        assert b'"brokerAddrs":{"0":"127.0.0.1:10911"}' in (routes.route("TopicTest") or b"")
-
-
 def test_an_ordered_topic_has_its_configuration() -> None:
     fleet = Fleet(Behaviour(order_message_enable=True))
     fleet.register(topics=("TopicTest", "Other"))

@@ -9,20 +9,32 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from namesrv.app.channels import DOUBTED_SECONDS
+from namesrv.app.channels import DOUBTED_SECONDS, ChannelStreams
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.core.removals import on_channel_destroy
+from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, Fleet
 from tests.support.refusals import refuses
 from tests.support.state_changes import apply_all_now
-from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0
 STALL = 300.0
 JUDGED_SECONDS = 20.0
 """Time until the end of a channel must have been judged."""
+
+
+class Calls:
+    """What ends channels and judges that."""
+
+    def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
+        self.stall_detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+        writer = TableWriter(max_waiting_writers)
+        self.channels = ChannelStreams(fleet.state, writer, self.stall_detector)
+        self.registration = RegistrationServicer(fleet.state, writer, self.channels, 120_000)
 
 
 @pytest.fixture
@@ -172,16 +184,6 @@ def test_a_channel_handed_over_before_we_close_it_leaves_the_grace(fleet: Fleet,
     assert fleet.scan() == []
     fleet.clock.advance(0.001)
     assert len(fleet.scan()) == 1
-
-
-def test_a_broker_that_the_guard_holds_has_left_its_channel(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
-    for number in range(4):
-        fleet.register(f"10.0.0.{number}:1", name=f"broker-{number}", channel_id=channel_id)
-    fleet.clock.advance(120.001)
-    assert fleet.scan() == []
-    assert len(fleet.state.unconfirmed) == 4
-    assert fleet.state.channels.bound(channel_id) == frozenset()
 
 
 def test_after_a_stall_of_our_own_no_channel_is_idle(fleet: Fleet, calls: Calls) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.changes import GroupChange
 from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
+from namesrv.core.model import DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import (
-    GROUP,
     OTHER_CLUSTER,
     ReplicatedFleet,
-    add,
     all_topics,
     delete_topic,
     hold,
@@ -32,16 +29,6 @@ C = "127.0.0.1:30911"
 def everything(fleet: Fleet) -> object:
     """All that a reader can see."""
     return b"".join(fleet.state.snapshot().messages())
-
-
-def group_changes(fleet: Fleet, after_revision: int) -> list[tuple[int | None, int | None]]:
-    """The lowest broker id before and after each change of a group; None if it is not there."""
-    changes, change = [], fleet.state.change_log.after(after_revision)
-    while change is not None:
-        changes += [row for row in change.rows if isinstance(row, GroupChange)]
-        change = change.next
-    groups = [(row.before, row.after) for row in changes]
-    return [(before.min_id if before else None, after.min_id if after else None) for before, after in groups]
 
 
 # A deposed master
@@ -90,19 +77,6 @@ def test_a_wipe_covers_topics_that_come_later_also_by_an_increment(fleet: Fleet)
     wipe(fleet)
     fleet.register(topics=("T", "T1"), version=version(2), base_version=VERSION)
     assert (perms(fleet, "T"), perms(fleet, "T1")) == ([4], [4])
-
-
-def test_an_operators_add_wins_over_a_lost_master() -> None:
-    fleet = ReplicatedFleet()
-    fleet.master("TopicTest")
-    fleet.slave("TopicTest")
-    add(fleet)
-    fleet.unregister(A)
-    assert perms(fleet) == [6]
-    assert fleet.addrs() == {1: B}
-    lift_all(fleet)
-    assert perms(fleet) == [4]
-    assert fleet.addrs() == {0: B}
 
 
 def test_the_permission_that_a_stand_in_lacks_is_back_with_the_same_version_when_nobody_stands_in() -> None:
@@ -174,13 +148,6 @@ def test_a_slaves_topics_are_ignored(fleet: Fleet) -> None:
     assert all_topics(fleet) == ["TopicTest"]
 
 
-def test_a_slaves_version_is_its_own(fleet: Fleet) -> None:
-    fleet.register(A)
-    fleet.register(B, 1, version=version(7))
-    assert fleet.query(B, 1, version=version(7)) == (False, version(7))
-    assert fleet.query(A) == (False, VERSION)
-
-
 def test_a_registration_that_names_no_zone_and_no_acting_master_leaves_the_groups_as_they_are(fleet: Fleet) -> None:
     """Upstream takes absent for false and none, so that any old slave takes them from its group."""
     fleet.register(A, zone_name="zone-1", enable_acting_master=True)
@@ -190,14 +157,6 @@ def test_a_registration_that_names_no_zone_and_no_acting_master_leaves_the_group
 
 
 # Late words about a broker that has come back
-
-
-def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet: Fleet) -> None:
-    old, new = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
-    fleet.register(channel_id=old)
-    fleet.register(channel_id=new)
-    assert fleet.end_channel(old) == []
-    assert fleet.addrs() == {0: A}
 
 
 def test_a_late_unregistration_of_an_old_generation_spares_the_fresh_registration(fleet: Fleet) -> None:
@@ -263,17 +222,7 @@ def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fl
     assert not fleet.state.tables.broker_addr_table
 
 
-# What slaves and watchers learn
-
-
-def test_a_group_tells_its_lowest_id_before_and_after_each_change(fleet: Fleet) -> None:
-    """Upstream sends one notice to brokers; here the change log has it for everybody."""
-    fleet.register(B, 1)
-    revision = fleet.state.revision
-    fleet.register(A, 0)
-    fleet.register(C, 2)
-    fleet.unregister(A)
-    assert group_changes(fleet, revision) == [(1, 0), (0, 0), (0, 1)]
+# What slaves learn
 
 
 def test_a_slave_learns_no_master_before_there_is_one_and_after_it_left(fleet: Fleet) -> None:
@@ -283,38 +232,3 @@ def test_a_slave_learns_no_master_before_there_is_one_and_after_it_left(fleet: F
     assert fleet.register(B, 1).master_addr == A
     fleet.unregister(A)
     assert fleet.register(B, 1).master_addr is None
-
-
-def test_every_live_broker_is_in_exactly_one_group_under_exactly_one_id(fleet: Fleet) -> None:
-    """Upstream leaves entries behind where an id, a name or a cluster changes hands."""
-    fleet.register(A, 0)
-    fleet.register(B, 1)
-    fleet.register(B, 0)
-    fleet.register(A, 0, cluster=OTHER_CLUSTER)
-    fleet.register(C, 1)
-    fleet.register(C, 1, name="broker-c")
-    tables = fleet.state.tables
-    in_groups = sorted(
-        (LiveKey(key.cluster_name, addr), key, broker_id)
-        for key, group in tables.broker_addr_table.items()
-        for broker_id, addr in group.addrs.items()
-    )
-    in_live = sorted((key, live.broker, live.broker_id) for key, live in tables.broker_live_table.items())
-    assert in_groups == in_live
-    assert [key for key, _, _ in in_live] == [LiveKey(CLUSTER, B), LiveKey(CLUSTER, C), LiveKey(OTHER_CLUSTER, A)]
-    assert set(tables.broker_addr_table) == {
-        GROUP,
-        BrokerKey(CLUSTER, "broker-c"),
-        BrokerKey(OTHER_CLUSTER, "broker-a"),
-    }
-
-
-def test_an_operators_add_shows_a_slave_that_stands_in_as_a_slave() -> None:
-    fleet = ReplicatedFleet()
-    topic = ("TopicTest", (4, 4, 4, 0))
-    fleet.master(topic)
-    fleet.slave(topic)
-    fleet.unregister(A)
-    assert fleet.addrs() == {0: B}
-    add(fleet)
-    assert (fleet.addrs(), perms(fleet)) == ({1: B}, [6])

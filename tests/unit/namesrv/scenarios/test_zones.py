@@ -13,8 +13,8 @@ from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, addrs_of
 from tests.support.refusals import refuses
-from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import ReplicatedFleet, version
+from tests.unit.namesrv.servicers import route_servicer
 
 C = "127.0.0.1:30911"
 
@@ -31,7 +31,7 @@ def fleet() -> ReplicatedFleet:
 
 def route_of(fleet: ReplicatedFleet, zone_name: str | None, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData:
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone_name)
-    answer = asyncio.run(Calls(fleet).routes.lookups.GetTopicRoute(request, CONTEXT))
+    answer = asyncio.run(route_servicer(fleet).lookups.GetTopicRoute(request, CONTEXT))
     return pb.GetTopicRouteResponse.FromString(answer).route
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,21 +43,10 @@ CONTENTS: dict[str, st.SearchStrategy[Any]] = {
 """Contents by the name of their table."""
 EMPTY: dict[str, Any] = {"kv_config": KvConfigTable.of({}), "settings": {}, "intents": IntentTable()}
 
-_FACTS: dict[str, Callable[[Any], object]] = {
-    "kv_config": lambda table: table,
-    "settings": dict,
-    "intents": lambda table: dict(table.intents),
-}
-
-
-def facts(name: str, content: Any) -> object:
-    """What a content says, without its order."""
-    return _FACTS[name](content)
-
 
 def stored(database: Database) -> dict[str, object]:
-    """The facts of all tables."""
-    return {table.name: facts(table.name, database.load(table)) for table in TABLES}
+    """The contents of all tables."""
+    return {table.name: database.load(table) for table in TABLES}
 
 
 @contextmanager

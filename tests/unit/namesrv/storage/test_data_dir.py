@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
 
 import pytest
 
@@ -38,36 +38,27 @@ def test_a_folder_that_is_a_file_or_in_one_is_refused(tmp_path: Path) -> None:
     assert str(raised.value) == f"data directory {file}/data: Not a directory: move away what is in its place"
 
 
-class Refused(NamedTuple):
-    """A call of the system that fails, and what an operator reads."""
-
-    call: tuple[object, str]
-    error: int
-    text: str
-
-
 REFUSED = [
-    Refused(
-        (fcntl, "flock"), errno.ENOLCK, " cannot be locked: No locks available: use a file system with locks, such as"
-    ),
-    Refused((os, "write"), errno.ENOSPC, ": No space left on device: make room on the disk"),
-    Refused((os, "open"), errno.EACCES, ": Permission denied: give this process the right to read and write it"),
-    Refused((os, "open"), errno.EROFS, ": Read-only file system: give this process the right to read and write it"),
-    Refused((os, "ftruncate"), errno.EIO, ": Input/output error: check the disk"),
+    (fcntl, "flock", errno.ENOLCK, " cannot be locked: No locks available: use a file system with locks, such as"),
+    (os, "write", errno.ENOSPC, ": No space left on device: make room on the disk"),
+    (os, "open", errno.EACCES, ": Permission denied: give this process the right to read and write it"),
+    (os, "open", errno.EROFS, ": Read-only file system: give this process the right to read and write it"),
+    (os, "ftruncate", errno.EIO, ": Input/output error: check the disk"),
 ]
+"""Calls of the system that fail, and what an operator reads."""
 
 
-@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: errno.errorcode[refused.error])
+@pytest.mark.parametrize(("module", "call", "error", "text"), REFUSED)
 def test_a_refused_folder_is_named_with_the_remedy_and_left_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str, error: int, text: str
 ) -> None:
     def refuse(*_arguments: object) -> None:
-        raise OSError(refused.error, os.strerror(refused.error))
+        raise OSError(error, os.strerror(error))
 
     with monkeypatch.context() as patched:
-        patched.setattr(*refused.call, refuse)
+        patched.setattr(module, call, refuse)
         with pytest.raises(DataDirError) as raised:
             DataDir.open(tmp_path)
-    assert str(raised.value).startswith(f"data directory {tmp_path}{refused.text}")
+    assert str(raised.value).startswith(f"data directory {tmp_path}{text}")
     assert all(link.resolve() != (tmp_path / LOCK_FILE).resolve() for link in Path("/proc/self/fd").iterdir())
     DataDir.open(tmp_path).close()

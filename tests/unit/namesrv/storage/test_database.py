@@ -10,7 +10,6 @@ import resource
 import shutil
 import sqlite3
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -28,18 +27,11 @@ from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import APPLICATION_ID, DATABASE_FILE, FORMAT, HANG_SECONDS, PROBE_SECONDS, Database
 from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS, TABLES, DurableTable
 from tests.properties import examples
+from tests.support.fakes.busy_database import busy
 from tests.support.programs.processes import eventually
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.namesrv.storage.storage_inputs import (
-    CLOSE_SECONDS,
-    CONTENTS,
-    EMPTY,
-    facts,
-    held_by_another,
-    opened,
-    stored,
-)
+from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, held_by_another, opened, stored
 
 LATER = DurableTable[dict[str, str]]("later", dict, dict)
 """A table that this version does not know."""
@@ -121,7 +113,7 @@ def test_all_that_was_replaced_is_there_after_any_number_of_restarts(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("database")
-    model = {table.name: facts(table.name, EMPTY[table.name]) for table in TABLES}
+    model = dict(EMPTY)
     changes = st.lists(
         st.sampled_from(TABLES).flatmap(lambda table: st.tuples(st.just(table), CONTENTS[table.name])), max_size=4
     )
@@ -130,7 +122,7 @@ def test_all_that_was_replaced_is_there_after_any_number_of_restarts(
             assert stored(db) == model
             for table, content in part:
                 replace(db, table, content)
-                model[table.name] = facts(table.name, content)
+                model[table.name] = content
     with opened(folder) as db:
         assert stored(db) == model
 
@@ -182,26 +174,12 @@ def test_the_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
         assert db.load(SETTINGS) == {"a": "1"}
 
 
-def test_reads_go_on_while_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
-    begun, lets_go = threading.Event(), threading.Event()
-
-    def hang(connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM durable")
-        begun.set()
-        assert lets_go.wait(60)
-
-    async def steps(db: Database) -> None:
-        await db.replace(LATER, {"a": "1"})
-        writing = asyncio.create_task(db.write(hang))
-        await asyncio.to_thread(begun.wait, 60)
-        count = "SELECT count(*) FROM durable"
-        assert await db.read(lambda connection: connection.execute(count).fetchone()) == (1,)
-        lets_go.set()
-        await writing
-        assert await db.read(lambda connection: connection.execute(count).fetchone()) == (0,)
-
-    with opened(tmp_path) as db:
-        asyncio.run(steps(db))
+async def test_reads_go_on_while_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
+    db = Database(tmp_path)
+    await db.replace(LATER, {"a": "1"})
+    async with busy(db):
+        assert await db.read(lambda connection: connection.execute("SELECT count(*) FROM durable").fetchone()) == (1,)
+    await db.close(CLOSE_SECONDS)
 
 
 def test_reads_change_nothing(tmp_path: Path) -> None:
@@ -209,54 +187,32 @@ def test_reads_change_nothing(tmp_path: Path) -> None:
         asyncio.run(db.read(lambda connection: connection.execute("DELETE FROM durable")))
 
 
-def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    lets_go = threading.Event()
-
-    async def steps(db: Database) -> None:
-        writing = asyncio.create_task(db.write(lambda _: lets_go.wait(60)))
-        await asyncio.sleep(0)
+async def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    db = Database(tmp_path)
+    async with busy(db):
         with capture_logs() as logs:
             await db.close(0.0)
-        assert [log["event"] for log in logs] == ["database_not_closed"]
-        lets_go.set()
-        await writing
-
-    asyncio.run(steps(Database(tmp_path)))
+    assert [log["event"] for log in logs] == ["database_not_closed"]
     eventually(lambda: [file.name for file in tmp_path.iterdir()] == [DATABASE_FILE])
 
 
-def test_a_commit_that_hangs_is_a_problem_until_it_ends(tmp_path: Path) -> None:
-    clock, begun, lets_go = VirtualClock(), threading.Event(), threading.Event()
-    seen: list[str | None] = []
-
-    class Enough(Exception):
-        pass
-
-    def hang(_connection: sqlite3.Connection) -> None:
-        begun.set()
-        assert lets_go.wait(60)
+async def test_a_commit_that_hangs_is_a_problem_until_it_ends(tmp_path: Path) -> None:
+    clock, seen = VirtualClock(), list[str | None]()
+    db = Database(tmp_path, clock.monotonic)
 
     async def sleep(_: float) -> None:
         seen.append(db.problem)
         if len(seen) == 4:
-            raise Enough
+            raise asyncio.CancelledError
         clock.advance(HANG_SECONDS / 2)
 
-    async def steps() -> None:
-        writing = asyncio.create_task(db.write(hang))
-        assert await asyncio.to_thread(begun.wait, 20)
-        with pytest.raises(Enough):
-            await db.watch(sleep)
-        lets_go.set()
-        await writing
-        seen.append(db.problem)
-        await db.close(CLOSE_SECONDS)
-
-    db = Database(tmp_path, clock.monotonic)
     with capture_logs() as logs:
-        asyncio.run(steps())
-    assert seen == [None, None, None, "a commit takes longer than 10 s", None]
+        async with busy(db):
+            with pytest.raises(asyncio.CancelledError):
+                await db.watch(sleep)
+    assert [*seen, db.problem] == [None, None, None, "a commit takes longer than 10 s", None]
     assert [log["event"] for log in logs] == ["database_refuses_writes", "database_takes_writes"]
+    await db.close(CLOSE_SECONDS)
 
 
 # What was refused is not there.
@@ -316,19 +272,16 @@ def test_a_refused_change_is_not_made_and_the_problem_ends_with_its_cause(
     ]
 
 
-def test_a_change_waits_for_another_program_that_is_done_soon(tmp_path: Path) -> None:
-    async def steps(db: Database) -> None:
-        with held_by_another(tmp_path) as other:
-            other.execute("PRAGMA user_version = 1")
-            writing = asyncio.create_task(db.replace(LATER, {"a": "1"}))
-            await asyncio.sleep(0)
-            other.execute("COMMIT")
-        await writing
-
-    with opened(tmp_path) as db:
-        asyncio.run(steps(db))
-        assert db.problem is None
-        assert db.load(LATER) == {"a": "1"}
+async def test_a_change_waits_for_another_program_that_is_done_soon(tmp_path: Path) -> None:
+    db = Database(tmp_path)
+    with held_by_another(tmp_path) as other:
+        other.execute("PRAGMA user_version = 1")
+        writing = asyncio.create_task(db.replace(LATER, {"a": "1"}))
+        await asyncio.sleep(0)
+        other.execute("COMMIT")
+    await writing
+    assert (db.problem, db.load(LATER)) == (None, {"a": "1"})
+    await db.close(CLOSE_SECONDS)
 
 
 # A first start.
@@ -363,7 +316,7 @@ def test_what_a_killed_first_start_left_behind_does_not_stop_the_next(tmp_path: 
     for end in ("", "-journal", "-wal", "-shm"):
         (tmp_path / f"{DATABASE_FILE}.new{end}").write_bytes(b"x" * 5_000)
     with opened(tmp_path) as db:
-        assert stored(db) == {table.name: facts(table.name, EMPTY[table.name]) for table in TABLES}
+        assert stored(db) == EMPTY
     assert [file.name for file in tmp_path.iterdir()] == [DATABASE_FILE]
 
 
@@ -467,9 +420,7 @@ def test_a_damaged_database_is_refused_as_it_is_or_loads_what_was_stored(
     """SQLite takes damage to the log for a crash within a write: what was committed before it is loaded."""
     folder, _, log = end.partition(", ")
     contents = [{"intents"}, {"intents", "kv_config"}, EXAMPLES] if log else [EXAMPLES]
-    tables = [
-        {name: facts(name, (EXAMPLES if name in held else EMPTY)[name]) for name in EXAMPLES} for held in contents
-    ]
+    tables = [{name: (EXAMPLES if name in held else EMPTY)[name] for name in EXAMPLES} for held in contents]
     for seed in range(examples(30)):
         put(whole[folder], scratch, file_of(whole[folder]).read_bytes())
         file = scratch / f"{DATABASE_FILE}-wal" if log else file_of(scratch)
@@ -545,37 +496,23 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path, statement: str
     assert "is no database of a name server, or damaged" in refusal(tmp_path)
 
 
-def test_a_database_of_a_newer_version_is_refused_with_both_formats(tmp_path: Path) -> None:
-    with opened(tmp_path):
-        pass
-    with closing(sqlite3.connect(file_of(tmp_path))) as newer:
-        newer.execute(f"PRAGMA user_version = {FORMAT + 1}")
-    assert f"has format {FORMAT + 1}, of a newer version; this one reads format {FORMAT}" in refusal(tmp_path)
+CHANGED_BY_HAND = {
+    f"PRAGMA user_version = {FORMAT + 1}": f"format {FORMAT + 1}, of a newer version; this one reads format {FORMAT}",
+    "DROP TABLE journal": "its tables are not those of format",
+    "DROP TABLE durable": "its tables are not those of format",
+    "ALTER TABLE journal RENAME COLUMN topics TO topicz": "its tables are not those of format",
+    "ALTER TABLE durable ADD COLUMN more": "its tables are not those of format",
+    "UPDATE durable SET value = '0'": "table settings: the row 'warmUpMillis' does not match its checksum",
+}
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DROP TABLE journal",
-        "DROP TABLE durable",
-        "ALTER TABLE journal RENAME COLUMN topics TO topicz",
-        "ALTER TABLE durable ADD COLUMN more",
-    ],
-)
-def test_a_database_with_other_tables_is_refused(tmp_path: Path, statement: str) -> None:
-    with opened(tmp_path):
-        pass
-    with closing(sqlite3.connect(file_of(tmp_path))) as shell:
-        shell.execute(statement)
-    assert "its tables are not those of format" in refusal(tmp_path)
-
-
-def test_a_row_changed_by_hand_is_refused_by_its_table_and_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("statement", "problem"), CHANGED_BY_HAND.items(), ids=CHANGED_BY_HAND)
+def test_a_database_that_was_changed_by_hand_is_refused(tmp_path: Path, statement: str, problem: str) -> None:
     with opened(tmp_path) as db:
         replace(db, SETTINGS, {"warmUpMillis": "45000"})
     with closing(sqlite3.connect(file_of(tmp_path))) as shell, shell:
-        shell.execute("UPDATE durable SET value = '0'")
-    assert "table settings: the row 'warmUpMillis' does not match its checksum" in refusal(tmp_path)
+        shell.execute(statement)
+    assert problem in refusal(tmp_path)
 
 
 def test_rows_that_this_version_cannot_read_are_refused_by_their_table(tmp_path: Path) -> None:

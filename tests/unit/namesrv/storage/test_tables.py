@@ -14,7 +14,7 @@ from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.storage import tables
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.tables import INTENTS, KV_CONFIG, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
-from tests.unit.namesrv.storage.storage_inputs import CONTENTS, EMPTY, facts
+from tests.unit.namesrv.storage.storage_inputs import CONTENTS, EMPTY
 
 WIPE = {"kind": "WIPE_WRITE_PERM", "caller": "c", "since_millis": 1, "comment": "", "ends_at_millis": None}
 HOLD = {**WIPE, "kind": "TOPIC_HOLD"}
@@ -36,7 +36,7 @@ def test_no_table_is_left_out_of_all_tables() -> None:
 def test_rows_in_any_order_make_the_content_they_were_made_of(table: DurableTable[Any], data: st.DataObject) -> None:
     content = data.draw(CONTENTS[table.name])
     rows = data.draw(st.permutations(list(table.encode(content).items())))
-    assert facts(table.name, table.decode(dict(rows))) == facts(table.name, content)
+    assert table.decode(dict(rows)) == content
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -69,7 +69,7 @@ BROKEN: list[tuple[DurableTable[Any], str, object, str]] = [
     (KV_CONFIG, "namespace", "v", "is not JSON"),
     (KV_CONFIG, "", "v", "is not JSON"),
     (KV_CONFIG, "[" * 100_000, "v", "is not JSON"),
-    (KV_CONFIG, r'["\ud800", "key"]', "v", "is not a list of texts"),
+    (KV_CONFIG, r'["\ud800", "key"]', "v", "is not JSON"),
     (KV_CONFIG, '"ab"', "v", "is not a list of texts"),
     (KV_CONFIG, '{"a": 1, "b": 2}', "v", "is not a list of texts"),
     (KV_CONFIG, '["a", 1]', "v", "is not a list of texts"),
@@ -118,10 +118,11 @@ def test_a_folder_without_kv_config_json_has_nothing_to_import(tmp_path: Path) -
     assert read_rocketmq_kv_config(tmp_path / "kvConfig.json") is None
 
 
-def test_kv_config_json_is_read_and_its_empty_namespaces_are_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_kv_config_json_is_read_and_its_empty_namespaces_are_dropped(tmp_path: Path, encoding: str) -> None:
     file = tmp_path / "kvConfig.json"
     entries = '"ORDER_TOPIC_CONFIG":{"T":"broker-a:8"},"größer":{"€":"quoted \\"text\\"\\n"}'
-    file.write_text(f'{{\n\t"configTable":{{{entries},"gone":{{}}\n\t}}\n}}', encoding="utf-8")
+    file.write_text(f'{{\n\t"configTable":{{{entries},"gone":{{}}\n\t}}\n}}', encoding=encoding)
     table = read_rocketmq_kv_config(file)
     assert table is not None
     assert table.namespaces == {"ORDER_TOPIC_CONFIG": {"T": "broker-a:8"}, "größer": {"€": 'quoted "text"\n'}}

@@ -9,20 +9,12 @@ from collections.abc import Mapping
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.changes import Cause
 from namesrv.core.digests import FRONT, DigestedBroker
-from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
-from namesrv.core.operator_changes import IntentsChange
+from namesrv.core.model import BrokerKey, QueueNumbers
 from tests.support.calls_from_nowhere import CONTEXT
-from tests.support.core_fleet import CLUSTER, Fleet
-from tests.support.state_changes import apply_now
+from tests.support.core_fleet import Fleet
+from tests.unit.namesrv.scenarios.groups import GROUP
 from tests.unit.namesrv.servicers import table_calls
-
-CAUSE = Cause("test", "an operator", "because")
-
-
-GROUP = BrokerKey(CLUSTER, "broker-a")
-
 
 ALL = 1_000
 
@@ -52,23 +44,10 @@ class Digests:
         request = pb.GetRouteDigestRequest(page_size=size, page_token=token)
         return asyncio.run(self.calls.GetRouteDigest(request, CONTEXT))
 
-    def decide(self, kind: IntentKind, key: IntentKey) -> None:
-        state = self.fleet.state
-        intent = Intent(kind, key, "an operator", self.fleet.clock.wall_millis())
-        apply_now(IntentsChange(self.fleet.state, state.intents.with_intent(intent), CAUSE))
-
-    def lift(self, key: IntentKey) -> None:
-        state = self.fleet.state
-        apply_now(IntentsChange(self.fleet.state, state.intents.without([key]), CAUSE))
-
 
 @pytest.fixture
 def made() -> Digests:
     return Digests()
-
-
-def version(counter: int) -> DataVersion:
-    return DataVersion(1_000, counter)
 
 
 def expected(rows: Mapping[str, QueueNumbers]) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from namesrv.core.changes import Cause, Change, ChangeLog, FilterServersChange, LiveChange, QueuesChange
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, QueueData, RemovalReason
 
@@ -41,19 +43,13 @@ def test_revisions_have_no_gaps_and_each_can_be_read_after() -> None:
     assert [change.revision for change in log.newest_first()] == [5, 4, 3, 2, 1]
 
 
-def test_so_many_changes_are_kept_and_not_one_more() -> None:
-    log = filled(ChangeLog(max_changes=3), 3)
-    assert (log.compacted_revision, len(log)) == (0, 3)
-    filled(log, 1)
-    assert (log.compacted_revision, len(log)) == (1, 3)
-    assert revisions_from(log.after(1)) == [2, 3, 4]
-
-
-def test_so_many_rows_are_kept_and_not_one_more() -> None:
-    log = filled(ChangeLog(max_rows=20), 2, topics=9)
-    assert (log.compacted_revision, len(log)) == (0, 2)
-    filled(log, 1, topics=9)
-    assert (log.compacted_revision, len(log)) == (1, 2)
+@pytest.mark.parametrize(("bounds", "topics", "kept"), [({"max_changes": 3}, 1, 3), ({"max_rows": 20}, 9, 2)])
+def test_so_many_changes_and_rows_are_kept_and_not_one_more(bounds: dict[str, int], topics: int, kept: int) -> None:
+    log = filled(ChangeLog(**bounds), kept, topics)
+    assert (log.compacted_revision, len(log)) == (0, kept)
+    filled(log, 1, topics)
+    assert (log.compacted_revision, len(log)) == (1, kept)
+    assert revisions_from(log.after(1)) == list(range(2, kept + 2))
 
 
 def test_a_change_over_the_bound_displaces_all_others_and_stays() -> None:
@@ -87,20 +83,15 @@ def test_a_reader_walks_on_from_a_change_that_has_been_dropped() -> None:
     assert revisions_from(held) == list(range(1, 11))
 
 
-def test_listeners_are_told_each_change_once_when_it_is_in_the_log() -> None:
-    log = ChangeLog()
-    told: list[tuple[int, bool]] = []
-    filled(log, 1)
-    log.listen(lambda change: told.append((change.revision, log.last is change)))
+def test_listeners_are_told_each_change_once_the_cached_answers_first() -> None:
+    log, told = filled(ChangeLog(), 1), list[tuple[str, int, bool]]()
+
+    def listen(name: str, *, first: bool = False) -> None:
+        log.listen(lambda change: told.append((name, change.revision, log.last is change)), first=first)
+
+    listen("another")
+    listen("cached answers", first=True)
+    listen("a third")
     filled(log, 2)
-    assert told == [(2, True), (3, True)]
-
-
-def test_the_cached_answers_are_the_first_to_hear_of_a_change() -> None:
-    log = ChangeLog()
-    told: list[str] = []
-    log.listen(lambda _: told.append("another"))
-    log.listen(lambda _: told.append("cached answers"), first=True)
-    log.listen(lambda _: told.append("a third"))
-    filled(log, 1)
-    assert told == ["cached answers", "another", "a third"]
+    names = ("cached answers", "another", "a third")
+    assert told == [(name, revision, True) for revision in (2, 3) for name in names]

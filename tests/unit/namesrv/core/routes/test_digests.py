@@ -16,14 +16,15 @@ from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import ResultT, Worker
 from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers, Registration, StaticMapping
+from namesrv.core.model import BrokerKey, QueueNumbers, Registration, StaticMapping
 from namesrv.core.pace import FEW
 from namesrv.core.registrations import BrokerRegistration
 from tests.support.core_fleet import CLUSTER, A, B
 from tests.support.refusals import refuses
 from tests.support.state_changes import apply_now
 from tests.support.yield_points import AtYieldPoint, yielding
-from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version
+from tests.unit.namesrv.scenarios.groups import GROUP, hold, version, wipe
+from tests.unit.namesrv.worlds.fleet_digests import ALL, Digests, expected, made
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
 
@@ -32,20 +33,10 @@ OTHER = BrokerKey(CLUSTER, "broker-b")
 
 def test_a_digest_is_over_the_lines_that_the_contract_says(made: Digests) -> None:
     rows = {"b": (4, 8, 6, 0), "B": (1, 1, 4, 2), "a.b": (0, 65_535, 7, 3), "a": (4, 4, 6, 0)}
+    rows |= dict.fromkeys(("\U0001f600", "\uffee"), (1, 1, 6, 0))
     made.fleet.register(topics=rows.items())
-    text = b"B 1 1 4 2\na 4 4 6 0\na.b 0 65535 7 3\nb 4 8 6 0\n"
-    assert made.of_group() == expected(rows) == hashlib.sha256(text).digest()
-
-
-def test_names_beyond_ascii_are_sorted_by_their_utf8_bytes(made: Digests) -> None:
-    rows = dict.fromkeys(("\U0001f600", "\uffee", "z", "é"), (4, 4, 6, 0))
-    made.fleet.register(topics=rows.items())
-    assert made.of_group() == expected(rows)
-
-
-def test_a_group_without_topics_has_the_digest_of_nothing(made: Digests) -> None:
-    made.fleet.register(B, 1)
-    assert made.of_group() == hashlib.sha256(b"").digest()
+    text = "B 1 1 4 2\na 4 4 6 0\na.b 0 65535 7 3\nb 4 8 6 0\n\uffee 1 1 6 0\n\U0001f600 1 1 6 0\n"
+    assert made.of_group() == expected(rows) == hashlib.sha256(text.encode()).digest()
 
 
 def test_brokers_of_one_group_share_its_digest_and_have_their_own_version(made: Digests) -> None:
@@ -83,16 +74,6 @@ def test_a_digest_tells_mappings_apart_however_they_were_registered() -> None:
 # Changes
 
 
-def test_what_is_reported_of_a_held_topic_shows_though_it_is_no_change_of_the_routes(made: Digests) -> None:
-    made.decide(IntentKind.TOPIC_HOLD, HoldKey("Held", None))
-    made.fleet.register(topics=[("Held", (4, 4, 6, 0)), ("One", (4, 4, 6, 0))])
-    assert made.of_group() == expected({"Held": (4, 4, 6, 0), "One": (4, 4, 6, 0)})
-    revision = made.fleet.state.revision
-    made.fleet.register_topic("Held", {GROUP: (8, 8, 6, 0)})
-    assert made.fleet.state.revision == revision
-    assert made.of_group() == expected({"Held": (8, 8, 6, 0), "One": (4, 4, 6, 0)})
-
-
 NAMES = st.sampled_from(["T", "t", "T1", "T-1", "T.1", "%RETRY%T", "a|b"])
 NUMBERS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 7), st.integers(0, 3))
 ROWS = st.dictionaries(NAMES, NUMBERS, max_size=6)
@@ -105,10 +86,10 @@ def test_digests_of_two_fleets_are_equal_exactly_if_the_reported_rows_are(
     plain, other = Digests(), Digests()
     plain.fleet.register(A, topics=first.items())
     plain.fleet.register(B, name="broker-b", topics=second.items())
-    other.decide(IntentKind.TOPIC_HOLD, HoldKey(held, None))
+    hold(other.fleet, held)
     other.fleet.register(B, name="broker-b", topics=reversed(second.items()))
     if wiped:
-        other.decide(IntentKind.WIPE_WRITE_PERM, GROUP)
+        wipe(other.fleet)
     for name, numbers in reversed(first.items()):
         other.fleet.register(A, topics=[])
         other.all()
@@ -137,7 +118,7 @@ def test_a_digest_is_made_once_and_again_only_after_a_change_of_its_group(made: 
     assert made_anew(made) == set()
     made.fleet.register_topic("New", {groups[3]: (4, 4, 6, 0)})
     assert made_anew(made) == {groups[3]}
-    made.decide(IntentKind.TOPIC_HOLD, HoldKey("New", None))
+    hold(made.fleet, "New")
     assert made_anew(made) == {groups[3]}
     assert made_anew(made) == set()
 
@@ -179,27 +160,23 @@ def page_amid(made: Digests, moment: Callable[[], None]) -> list[DigestedBroker]
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_group_that_changes_meanwhile_has_the_digest_of_after_the_change(made: Digests, number: int) -> None:
+@pytest.mark.parametrize("topics", [("T00000", "T00063"), ("Held",)], ids=["two topics", "a held one"])
+def test_a_group_that_changes_meanwhile_has_the_digest_of_after_the_change(
+    made: Digests, topics: tuple[str, ...], number: int
+) -> None:
     names = [f"T{number:05}" for number in range(4 * FEW)]
-    made.fleet.register(topics=names)
+    hold(made.fleet, "Held")
+    made.fleet.register(topics=[*names, "Held"])
 
     def change() -> None:
-        made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
-        made.fleet.register_topic(names[-1], {GROUP: (2, 2, 6, 0)})
+        for topic in topics:
+            made.fleet.register_topic(topic, {GROUP: (8, 8, 6, 0)})
 
-    rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0), names[-1]: (2, 2, 6, 0)}
     yield_point = AtYieldPoint(number, change)
     page = page_amid(made, yield_point)
     assert yield_point.has_come
+    rows = {**dict.fromkeys([*names, "Held"], (4, 4, 6, 0)), **dict.fromkeys(topics, (8, 8, 6, 0))}
     assert [digest for _, digest in page] == [expected(rows)]
-
-
-def test_a_report_of_a_held_topic_while_the_digest_is_made_is_in_it(made: Digests) -> None:
-    made.decide(IntentKind.TOPIC_HOLD, HoldKey("A", None))
-    rows = {"A": (4, 4, 6, 0), "B": (4, 4, 6, 0)}
-    made.fleet.register(topics=rows.items())
-    page = page_amid(made, AtYieldPoint(0, lambda: made.fleet.register_topic("A", {GROUP: (8, 8, 6, 0)})))
-    assert [digest for _, digest in page] == [expected({**rows, "A": (8, 8, 6, 0)})]
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -45,13 +43,23 @@ def history_calls(state: RouteState, journal: Journal) -> HistoryCalls:
 KV = KvChange(("ns", "key"), None, "value")
 
 
-class Log:
-    """A change log, the journal of its changes in memory, and the call that pages through it."""
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """A database on disk."""
+    database = Database(tmp_path)
+    yield database
+    asyncio.run(database.close(20))
 
-    def __init__(self, max_entries: int = 1_000) -> None:
-        self.state = Fleet().state
+
+class Log:
+    """A change log, the journal of its changes, by default in memory, and the call that pages through it."""
+
+    def __init__(self, database: Database | None = None, epoch: str = EPOCH, max_entries: int = 1_000) -> None:
+        self.fleet = Fleet()
+        self.state = self.fleet.state
+        self.state.identity = NamesrvIdentity("ns-test", epoch)
         self.log = self.state.change_log
-        self.journal = Journal(MemoryDatabase(), EPOCH, 10**7, max_entries=max_entries)
+        self.journal = Journal(database or MemoryDatabase(), epoch, 10**7, max_entries=max_entries)
         self.log.listen(self.journal.on_change)
         self.calls = history_calls(self.state, self.journal)
 
@@ -98,15 +106,11 @@ def test_an_entry_says_all_that_is_known_of_a_change(log: Log) -> None:
     assert answer.next_page_token == ""
 
 
-def test_an_entry_counts_the_brokers_that_left_and_says_why() -> None:
-    fleet = Fleet()
-    journal = Journal(MemoryDatabase(), EPOCH, 10**6)
-    fleet.state.change_log.listen(journal.on_change)
-    fleet.register(topics=["TopicTest"])
-    fleet.clock.advance(1_000)
-    fleet.scan()
-    calls = history_calls(fleet.state, journal)
-    left, came = asyncio.run(calls.ListAuditEntries(pb.ListAuditEntriesRequest(), CONTEXT)).entries
+def test_an_entry_counts_the_brokers_that_left_and_says_why(log: Log) -> None:
+    log.fleet.register(topics=["TopicTest"])
+    log.fleet.clock.advance(1_000)
+    log.fleet.scan()
+    left, came = log.page(pb.ListAuditEntriesRequest()).entries
     assert (left.removed_broker_count, left.removal_reason) == (1, route_data_pb2.REMOVAL_REASON_EXPIRED)
     assert (came.removed_broker_count, came.removal_reason) == (0, route_data_pb2.REMOVAL_REASON_UNSPECIFIED)
 
@@ -192,84 +196,40 @@ def test_a_page_of_the_longest_entries_stays_below_what_clients_take(log: Log) -
     assert answer.ByteSize() < limits.MAX_MESSAGE_BYTES / 2  # the other half is for comments
 
 
-# The disk.
-
-
-class Life:
-    """An epoch of a name server; its database holds those before as well."""
-
-    def __init__(self, database: Database, epoch: str) -> None:
-        state = Fleet().state
-        state.identity = NamesrvIdentity("ns-test", epoch)
-        self.log = state.change_log
-        self.journal = Journal(database, epoch, 10**6)
-        self.log.listen(self.journal.on_change)
-        self.calls = history_calls(state, self.journal)
-
-    async def live(self, *rows: Row) -> None:
-        """Makes a change of each row, a second after each other, and has them written."""
-        for row in rows:
-            self.log.append(Change(CAUSE, (row,)), 1_000 * (self.log.last.revision + 1))
-        await self.journal.write_last()
-
-    async def page(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
-        return await self.calls.ListAuditEntries(request, CONTEXT)
-
-    async def all_pages(self, page_size: int, **filters: Any) -> list[tuple[str, int]]:
-        request, found = pb.ListAuditEntriesRequest(page_size=page_size, **filters), []
-        while True:
-            answer = await self.page(request)
+def test_pages_go_on_to_former_epochs(database: Database) -> None:
+    for epoch in ("1-a", "1-b", "2-a"):
+        log = Log(database, epoch)
+        for _ in range(4):
+            log.append()
+        asyncio.run(log.journal.write_last())
+    every = [(epoch, revision) for epoch in ("2-a", "1-b", "1-a") for revision in (4, 3, 2, 1)]
+    for page_size in (1, 2, 3, 4, 5, 12, 13):
+        request, found = pb.ListAuditEntriesRequest(page_size=page_size), list[tuple[str, int]]()
+        while not found or request.page_token:
+            answer = log.page(request)
             found += [(entry.epoch, entry.revision) for entry in answer.entries]
             assert len(answer.entries) == page_size or not answer.next_page_token
-            if not answer.next_page_token:
-                return found
             request.page_token = answer.next_page_token
+        assert found == every
 
 
-@asynccontextmanager
-async def on_disk(folder: Path) -> AsyncIterator[Database]:
-    database = Database(folder)
-    try:
-        yield database
-    finally:
-        await database.close(20)
+def test_a_reason_that_a_newer_version_wrote_is_passed_on_by_its_number(database: Database) -> None:
+    log = Log(database)
+    log.append()
+    asyncio.run(log.journal.write_last())
+    asyncio.run(database.write(lambda connection: connection.execute("UPDATE journal SET removal_reason = 99")))
+    assert [entry.removal_reason for entry in log.page(pb.ListAuditEntriesRequest()).entries] == [99]
 
 
-ROWS = (queues("broker-a", "TopicA"), queues("broker-b", "TopicB"), queues("broker-a", "TopicB"), KV)
-
-
-async def test_pages_go_on_to_former_epochs(tmp_path: Path) -> None:
-    async with on_disk(tmp_path) as database:
-        await Life(database, "1-a").live(*ROWS)
-        await Life(database, "1-b").live(*ROWS)
-        life = Life(database, "2-a")
-        await life.live(*ROWS)
-        every = [(epoch, revision) for epoch in ("2-a", "1-b", "1-a") for revision in (4, 3, 2, 1)]
-        for page_size in (1, 2, 3, 4, 5, 12, 13):
-            assert await life.all_pages(page_size) == every
-
-
-async def test_a_reason_that_a_newer_version_wrote_is_passed_on_by_its_number(tmp_path: Path) -> None:
-    async with on_disk(tmp_path) as database:
-        life = Life(database, "1-a")
-        await life.live(*ROWS)
-        await database.write(lambda connection: connection.execute("UPDATE journal SET removal_reason = 99"))
-        assert {entry.removal_reason for entry in (await life.page(pb.ListAuditEntriesRequest())).entries} == {99}
-
-
-def call(fleet: Fleet, request: pb.ExplainTopicRouteRequest) -> pb.ExplainTopicRouteResponse:
-    return asyncio.run(explained(fleet, request, Journal(MemoryDatabase(), "", 1)))
-
-
-async def explained(
-    fleet: Fleet, request: pb.ExplainTopicRouteRequest, journal: Journal
+def call(
+    fleet: Fleet, request: pb.ExplainTopicRouteRequest, journal: Journal | None = None
 ) -> pb.ExplainTopicRouteResponse:
-    return await history_calls(fleet.state, journal).ExplainTopicRoute(request, CONTEXT)
+    calls = history_calls(fleet.state, journal or Journal(MemoryDatabase(), "", 1))
+    return asyncio.run(calls.ExplainTopicRoute(request, CONTEXT))
 
 
-async def told_of(fleet: Fleet, journal: Journal, broker_name: str) -> pb.RouteExplanation:
-    request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name=broker_name)
-    (told,) = (await explained(fleet, request, journal)).explanations
+def told_of(fleet: Fleet, journal: Journal, broker_name: str) -> pb.RouteExplanation:
+    (told,) = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name=broker_name), journal).explanations
     return told
 
 
@@ -342,10 +302,9 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
 # Groups that left before the start.
 
 
-@asynccontextmanager
-async def after_restart(folder: Path) -> AsyncIterator[tuple[Fleet, Journal]]:
+@pytest.fixture
+def restarted(database: Database) -> tuple[Fleet, Journal]:
     """A fleet after a restart. The life before it knew broker-a, whose channel ended, and broker-b, which stayed."""
-    database = Database(folder)
     former = Fleet()
     journal = Journal(database, former.state.identity.epoch, 10**6)
     former.state.change_log.listen(journal.on_change)
@@ -355,63 +314,56 @@ async def after_restart(folder: Path) -> AsyncIterator[tuple[Fleet, Journal]]:
     former.clock.advance(10)
     former.end_channel(channel)
     former.register(B, name="broker-b", topics=["TopicTest", "Other"], version=NEWER)
-    await journal.write_last()
+    asyncio.run(journal.write_last())
     fleet = Fleet()
     fleet.state.identity = NamesrvIdentity("ns-test", "000000000000002-00000000")
-    try:
-        yield fleet, Journal(database, fleet.state.identity.epoch, 10**6)
-    finally:
-        await database.close(20)
+    return fleet, Journal(database, fleet.state.identity.epoch, 10**6)
 
 
-async def test_a_group_that_left_before_the_restart_is_told_from_the_journal(tmp_path: Path) -> None:
-    async with after_restart(tmp_path) as (fleet, journal):
-        told = await told_of(fleet, journal, "broker-a")
-        before, _, entry = told.explanation.partition("; before that, ")
-        assert before == only(fleet, broker_name="broker-a").text
-        assert entry == (
-            f"at {T10}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel: "
-            "group gone; 1 topic lost its queues on it (TopicTest)"
-        )
-        assert (told.state, told.since_millis) == (pb.RouteExplanation.STATE_NEVER_REGISTERED, T10_MILLIS)
-        assert told.removal_reason == route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
+def test_a_group_that_left_before_the_restart_is_told_from_the_journal(restarted: tuple[Fleet, Journal]) -> None:
+    told = told_of(*restarted, "broker-a")
+    before, _, entry = told.explanation.partition("; before that, ")
+    assert before == only(restarted[0], broker_name="broker-a").text
+    assert entry == (
+        f"at {T10}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel: "
+        "group gone; 1 topic lost its queues on it (TopicTest)"
+    )
+    assert (told.state, told.since_millis) == (pb.RouteExplanation.STATE_NEVER_REGISTERED, T10_MILLIS)
+    assert told.removal_reason == route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
 
 
-async def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(tmp_path: Path) -> None:
-    async with after_restart(tmp_path) as (fleet, journal):
-        told = await told_of(fleet, journal, "broker-b")
-        assert told.explanation.endswith(
-            "broker-b (127.0.0.1:20911, id 0) of DefaultCluster registered: 1 topic put (Other)"
-        )
-        assert told.removal_reason == route_data_pb2.REMOVAL_REASON_UNSPECIFIED
+def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(restarted: tuple[Fleet, Journal]) -> None:
+    told = told_of(*restarted, "broker-b")
+    assert told.explanation.endswith(
+        "broker-b (127.0.0.1:20911, id 0) of DefaultCluster registered: 1 topic put (Other)"
+    )
+    assert told.removal_reason == route_data_pb2.REMOVAL_REASON_UNSPECIFIED
 
 
-async def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(tmp_path: Path) -> None:
-    async with after_restart(tmp_path) as (fleet, journal):
-        fleet.state.change_log = ChangeLog(max_changes=1)
-        fleet.state.change_log.listen(journal.on_change)
-        fleet.register()
-        fleet.unregister()
-        fleet.register(B, name="broker-b")
-        await journal.write_last()
-        told = await told_of(fleet, journal, "broker-a")
-        before, _, entry = told.explanation.partition("; before that, ")
-        assert before.endswith("; the change log reaches back to revision 2")
-        assert entry.startswith(f"at {T0}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: ")
+def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(restarted: tuple[Fleet, Journal]) -> None:
+    fleet, journal = restarted
+    fleet.state.change_log = ChangeLog(max_changes=1)
+    fleet.state.change_log.listen(journal.on_change)
+    fleet.register()
+    fleet.unregister()
+    fleet.register(B, name="broker-b")
+    asyncio.run(journal.write_last())
+    before, _, entry = told_of(fleet, journal, "broker-a").explanation.partition("; before that, ")
+    assert before.endswith("; the change log reaches back to revision 2")
+    assert entry.startswith(f"at {T0}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: ")
 
 
-async def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(tmp_path: Path) -> None:
-    async with after_restart(tmp_path) as (fleet, journal):
-        fleet.register(name="broker-c")
-        for broker_name in ("broker-c", "broker-x"):
-            told = await told_of(fleet, journal, broker_name)
-            assert told.explanation == only(fleet, broker_name=broker_name).text
-        everything = pb.ExplainTopicRouteRequest(topic="TopicTest")
-        assert [each.broker_name for each in (await explained(fleet, everything, journal)).explanations] == ["broker-c"]
+def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(restarted: tuple[Fleet, Journal]) -> None:
+    fleet, journal = restarted
+    fleet.register(name="broker-c")
+    for broker_name in ("broker-c", "broker-x"):
+        assert told_of(fleet, journal, broker_name).explanation == only(fleet, broker_name=broker_name).text
+    everything = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest"), journal)
+    assert [each.broker_name for each in everything.explanations] == ["broker-c"]
 
 
-async def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(tmp_path: Path) -> None:
-    async with after_restart(tmp_path) as (fleet, journal):
-        (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
-        told = await told_of(fleet, journal, "broker-a")
-        assert told.explanation == only(fleet, broker_name="broker-a").text
+def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(
+    restarted: tuple[Fleet, Journal], tmp_path: Path
+) -> None:
+    (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
+    assert told_of(*restarted, "broker-a").explanation == only(restarted[0], broker_name="broker-a").text

@@ -130,18 +130,6 @@ def test_who_decides_again_without_a_reason_leaves_the_one_that_was_given(operat
     assert operator.listed()[0].comment == "another"
 
 
-def test_a_hold_may_end_by_itself_and_a_deletion_without_one_may_not(operator: Operator) -> None:
-    operator.fleet.register(topics=["TopicTest"])
-    ends_at = operator.fleet.clock.wall_millis() + 7_200_000
-    operator.call(hold(ends_at_millis=ends_at))
-    assert [intent.ends_at_millis for intent in operator.listed()] == [ends_at]
-    for request in (
-        pb.DeleteTopicRequest(force=True, topic="TopicTest", ends_at_millis=ends_at),
-        hold(ends_at_millis=1),
-    ):
-        assert "ends_at_millis" in str(operator.refused(request, Reason.INVALID_FIELD))
-
-
 def test_a_group_of_two_clusters_must_be_told_apart(operator: Operator) -> None:
     operator.fleet.register()
     operator.fleet.register(B, cluster="other")
@@ -238,7 +226,8 @@ def test_topics_and_holds_that_are_not_there_are_errors(operator: Operator) -> N
     assert (error.metadata, "Other in all clusters" in error.text) == ({"topic": "Other"}, True)
 
 
-def test_a_deletion_without_hold_is_logged_and_its_validation_is_not(operator: Operator) -> None:
+def test_a_deletion_without_hold_is_logged_and_needs_no_data_directory() -> None:
+    operator = Operator(None)
     operator.fleet.register()
     with capture_logs() as logs:
         operator.call(pb.DeleteTopicRequest(force=True, topic="TopicTest", validate_only=True))
@@ -249,17 +238,6 @@ def test_a_deletion_without_hold_is_logged_and_its_validation_is_not(operator: O
     assert (deleted["event"], deleted["topic"], deleted["groups"], deleted["comment"]) == expected
     assert (warning["event"], warning["topics"]) == ("topics_in_use_taken", "TopicTest")
     assert operator.state.change_log.last.cause == ("DeleteTopic", "ipv4:127.0.0.1:50000", "old")
-
-
-def test_validations_change_nothing_and_need_no_data_directory_but_intents_do() -> None:
-    operator = Operator(None)
-    operator.fleet.register()
-    revision = operator.state.revision
-    for validation in (wipe(validate_only=True), add(validate_only=True), hold(validate_only=True)):
-        assert operator.call(validation).header.revision == revision
-    for intent in (wipe(), add(), hold()):
-        operator.refused(intent, Reason.NO_DATA_DIR)
-    assert operator.call(pb.DeleteTopicRequest(force=True, topic="TopicTest")).removed_queue_data_count == 1
 
 
 NOW = Fleet().clock.wall_millis()
@@ -275,6 +253,8 @@ BAD_REQUESTS = {
         "comment",
         pb.DeleteTopicRequest(force=True, topic="TopicTest", comment="x" * 501),
     ),
+    "a deletion that ends": ("ends_at_millis", pb.DeleteTopicRequest(topic="t", ends_at_millis=NOW + 1)),
+    "a hold that has ended": ("ends_at_millis", hold(ends_at_millis=1)),
     "a deletion without a topic": ("topic", pb.DeleteTopicRequest()),
     "a release without a topic": ("topic", pb.ReleaseTopicHoldRequest()),
     "a release in an empty cluster": ("cluster_name", pb.ReleaseTopicHoldRequest(topic="t", cluster_name="")),
@@ -302,7 +282,7 @@ def test_comments_and_ends_are_taken_up_to_their_limits(operator: Operator) -> N
 
 def test_intents_are_listed_oldest_first_with_all_that_is_known_of_them(operator: Operator) -> None:
     operator.fleet.register()
-    operator.call(hold(cluster_name=CLUSTER, comment="one"))
+    operator.call(hold(cluster_name=CLUSTER, comment="one", ends_at_millis=NOW + 8_000))
     operator.fleet.clock.advance(1)
     operator.call(wipe(comment="two", ends_at_millis=NOW + 9_000))
     caller = "ipv4:127.0.0.1:50000"
@@ -314,6 +294,7 @@ def test_intents_are_listed_oldest_first_with_all_that_is_known_of_them(operator
             caller=caller,
             since_millis=NOW,
             comment="one",
+            ends_at_millis=NOW + 8_000,
         ),
         pb.Intent(
             kind=pb.Intent.KIND_WIPE_WRITE_PERM,
@@ -380,6 +361,7 @@ def in_use(operator: Operator, request: Message) -> list[str]:
     if told.topics:
         error = operator.refused(request, Reason.TOPICS_IN_USE)
         assert error.metadata == {"topics": ", ".join(told.topics), "topic_count": str(len(told.topics))}
+        assert error.text.endswith(f"that producers need: {', '.join(told.topics)}; set force to continue")
     return list(told.topics)
 
 
@@ -444,13 +426,6 @@ def test_an_error_names_some_of_many_topics(operator: Operator) -> None:
     assert f"{topics[TOPICS_NAMED - 1]} and 110 more;" in error.text
     preview = operator.call(drain("broker-a", validate_only=True))
     assert (preview.in_use.topic_count, list(preview.in_use.topics)) == (120, topics[:100])
-
-
-@pytest.mark.parametrize("request_", [drain("broker-a"), delete("orders")], ids=["drain", "delete"])
-def test_a_refusal_says_what_to_do(operator: Operator, request_: Message) -> None:
-    register(operator, "broker-a", A, "orders")
-    text = operator.refused(request_, Reason.TOPICS_IN_USE).text
-    assert text == "1 application topic would lose queues that producers need: orders; set force to continue"
 
 
 def test_a_decision_about_what_is_absent_needs_no_force(operator: Operator) -> None:

@@ -18,13 +18,7 @@ from namesrv.core.model import ReportedTopic, StaticMapping
 from namesrv.grpc_api import registration
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES
 from tests.support.refusals import refuses
-from tests.support.registrations import topic_config
-
-
-def identity(
-    cluster: str = "c", name: str = "b", broker_id: int | None = 0, addr: str = "h:1"
-) -> route_data_pb2.BrokerIdentity:
-    return route_data_pb2.BrokerIdentity(cluster_name=cluster, broker_name=name, broker_id=broker_id, broker_addr=addr)
+from tests.support.registrations import data_version, identity, topic_config
 
 
 def topic(
@@ -117,7 +111,7 @@ def test_a_bad_part_names_its_place_field_and_rule(message: Message, field: str,
 
 
 def test_a_broker_identity_at_its_limits_is_accepted() -> None:
-    message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
+    message = identity("[::1]:65535", 2**63 - 1, "host-1.example.com", "c" * 127)
     assert registration.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, "[::1]:65535")
 
 
@@ -142,8 +136,7 @@ def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPa
 
 
 def request(**values: object) -> pb.RegisterBrokerRequest:
-    version = route_data_pb2.DataVersion(timestamp_millis=1, counter=1)
-    made = pb.RegisterBrokerRequest(broker=identity(), data_version=version)
+    made = pb.RegisterBrokerRequest(broker=identity(), data_version=data_version())
     made.MergeFrom(pb.RegisterBrokerRequest(**values))  # type: ignore[arg-type]
     return made
 

@@ -16,7 +16,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.app.access import Entered, NamedBrokers, sharer_of
+from namesrv.app.access import Admission, Entered, NamedBrokers, sharer_of
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.field_rules import ADDRESS, check
 from namesrv.app.quotas import FairShares
@@ -25,7 +25,6 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.removals import unregister_broker
 from namesrv.engines.api import Again
-from namesrv.grpc_api.handlers import RequestMemory
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
@@ -34,7 +33,7 @@ from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.refusals import refuses
 from tests.support.registrations import data_version, identity, registration
-from tests.unit.namesrv.servicers import holding, registration_servicer
+from tests.unit.namesrv.servicers import holding, registration_servicer, until
 
 
 @pytest.fixture
@@ -73,11 +72,6 @@ class NameServer:
 
     async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
         return await self._servicer.RegisterBroker(request, CONTEXT)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody tells of it
-        await asyncio.sleep(0)
 
 
 async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
@@ -184,49 +178,31 @@ class _World:
         assert again is not None
         return again
 
-    def do(self, step: str) -> None:
-        fleet = self.fleet
-        match step:
-            case "register":
-                fleet.register(A)
-            case "register another version":
-                fleet.register(A, version=DataVersion(1_000, 2))
-            case "register another id":
-                fleet.register(A, 1)
-            case "register another name":
-                fleet.register(A, name="broker-b")
-            case "another address takes its id":
-                fleet.register(B)
-            case "topic by topic":
-                fleet.register(A, topic_by_topic=True)
-            case "another topic changes":
-                number = fleet.state.revision
-                fleet.register(B, name="broker-c", topics=(f"Topic{number}",), version=DataVersion(1_000, number))
-            case "unregister":
-                fleet.unregister(A)
-            case _:
-                raise AssertionError(step)
+
+def change_another_topic(fleet: Fleet) -> None:
+    number = fleet.state.revision
+    fleet.register(B, name="broker-c", topics=(f"Topic{number}",), version=DataVersion(1_000, number))
 
 
-STEPS = (
-    "register",
-    "register another version",
-    "register another id",
-    "register another name",
-    "another address takes its id",
-    "topic by topic",
-    "another topic changes",
-    "unregister",
-)
+STEPS: dict[str, Callable[[Fleet], object]] = {
+    "register": lambda fleet: fleet.register(A),
+    "register another version": lambda fleet: fleet.register(A, version=DataVersion(1_000, 2)),
+    "register another id": lambda fleet: fleet.register(A, 1),
+    "register another name": lambda fleet: fleet.register(A, name="broker-b"),
+    "another address takes its id": lambda fleet: fleet.register(B),
+    "topic by topic": lambda fleet: fleet.register(A, topic_by_topic=True),
+    "another topic changes": change_another_topic,
+    "unregister": lambda fleet: fleet.unregister(A),
+}
 
 
-@given(st.lists(st.sampled_from(STEPS), max_size=12))
+@given(st.lists(st.sampled_from(list(STEPS)), max_size=12))
 def test_again_it_does_what_the_whole_call_does_or_nothing(steps: list[str]) -> None:
     world = _World()
-    world.do("register")
+    world.fleet.register(A)
     known = [(request, world.known(request)) for request in (HEARTBEAT, question())]
     for step in steps:
-        world.do(step)
+        STEPS[step](world.fleet)
         for at, (request, again) in enumerate(known):
             world.fleet.clock.advance(1.0)
             before, counted = world.renew(), sum(world.tally.counts.values())
@@ -242,18 +218,18 @@ def test_again_it_does_what_the_whole_call_does_or_nothing(steps: list[str]) -> 
 @pytest.mark.parametrize("request_", [HEARTBEAT, question()], ids=["heartbeat", "question"])
 def test_what_concerns_other_brokers_leaves_it_known_and_the_answer_tells_of_the_revision(request_: Any) -> None:
     world = _World()
-    world.do("register")
+    world.fleet.register(A)
     again = world.known(request_)
     for _ in range(3):
         before = again()
-        world.do("another topic changes")
+        change_another_topic(world.fleet)
         assert again() not in (None, before)
         assert again() == world.call(request_)[0]
 
 
 def test_what_comes_again_counts_as_it_did_the_first_time() -> None:
     world = _World()
-    world.do("register")
+    world.fleet.register(A)
     heartbeat, query = world.known(HEARTBEAT), world.known(question())
     before = dict(+world.tally.counts)
     assert before == {("heartbeat", "unchanged"): 1, ("query", "unchanged"): 1}
@@ -276,7 +252,7 @@ def test_a_broker_that_is_kept_alive_by_what_comes_again_outlives_its_timeout_an
 
 def test_a_question_whose_answer_is_a_registration_is_not_known() -> None:
     world = _World()
-    world.do("register")
+    world.fleet.register(A)
     assert world.call(question(counter=2))[1] is None
     assert world.call(pb.BrokerHeartbeatRequest(broker=identity(B)))[1] is None
 
@@ -307,7 +283,8 @@ async def test_one_live_broker_too_many_is_refused_while_others_register_again(
 
 
 def test_large_requests_are_taken_up_to_a_limit_and_small_ones_always() -> None:
-    memory = RequestMemory(FairShares(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
+    method = pb.DESCRIPTOR.services_by_name["RegistrationService"].methods_by_name["RegisterBroker"]
+    memory = Admission(method, FairShares(request_bytes=3 * limits.MAX_MESSAGE_BYTES), None)
     taken = [memory.take(ENTERED, limits.MAX_MESSAGE_BYTES) for _ in range(3)]
     with refuses(Reason.OVERLOADED, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
         memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -15,13 +14,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchStreams
-from namesrv.app.worker import Worker
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
-from namesrv.core.pins import Pins
-from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
 from namesrv.grpc_api.streams import SnapshotCalls
@@ -64,6 +59,12 @@ def test_a_batch_names_the_topics_whose_routes_do_not_fit(
     answer = pb.BatchGetTopicRoutesResponse.FromString(batch(servicer, "T1", "T2", "gone", "T3"))
     assert [named.topic for named in answer.routes] == ["T1", "T2"]
     assert (list(answer.topics_not_found), list(answer.topics_left_out)) == (["gone"], ["T3"])
+
+
+def test_a_batch_names_the_topic_that_can_be_none(fleet: Fleet, servicer: RouteServicer) -> None:
+    fleet.register(topics=("T1",))
+    with refuses(Reason.INVALID_FIELD, match=r"^topics\[1\]: "):
+        batch(servicer, "T1", "no\ttopic")
 
 
 def test_a_batch_fails_if_no_route_fits(fleet: Fleet, servicer: RouteServicer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +160,9 @@ def test_a_batch_has_1_to_1000_topics() -> None:
     assert caught.value.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}
 
 
-def calls_of(fleet: Fleet, warm_up_seconds: float = 0.0) -> SnapshotCalls:
-    numbers = itertools.count(1)
-    state, clock = fleet.state, fleet.clock
-    warm_up = WarmUp(state, clock, warm_up_seconds)
-    watchers = WatchStreams(state, warm_up, clock)
-    shares = FairShares(snapshot_streams=2)
-    pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
-    return SnapshotCalls(state, warm_up, pins, watchers, reader=Worker("reader"), streams=shares.snapshot_streams)
-
-
 @pytest.fixture
-def calls(fleet: Fleet) -> SnapshotCalls:
-    return calls_of(fleet)
+def calls(servicer: RouteServicer) -> SnapshotCalls:
+    return servicer.snapshots
 
 
 def test_a_followed_snapshot_does_not_keep_its_request(calls: SnapshotCalls, fleet: Fleet) -> None:
@@ -228,12 +219,8 @@ def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: SnapshotCalls) -
     make_changes(fleet, 3)
     answer = pin(calls)
     assert (answer.header, answer.lease_millis) == (fleet.state.header(), 600_000)
-    assert pin(calls, lease_millis=7_001).lease_millis == 7_001
-
-
-@pytest.mark.parametrize("millis", [limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS])
-def test_a_lease_may_be_1_to_3600_seconds(calls: SnapshotCalls, millis: int) -> None:
-    assert pin(calls, lease_millis=millis).lease_millis == millis
+    for millis in (limits.MIN_PIN_LEASE_MILLIS, 7_001, limits.MAX_PIN_LEASE_MILLIS):
+        assert pin(calls, lease_millis=millis).lease_millis == millis
 
 
 @pytest.mark.parametrize("millis", [limits.MIN_PIN_LEASE_MILLIS - 1, limits.MAX_PIN_LEASE_MILLIS + 1, -1])
@@ -258,7 +245,7 @@ def test_a_released_pin_is_gone_and_releasing_it_again_changes_nothing(fleet: Fl
 
 
 def test_snapshots_and_pins_say_whether_the_name_server_was_warm(fleet: Fleet) -> None:
-    calls = calls_of(fleet, warm_up_seconds=45.0)
+    calls = route_servicer(fleet, warm_up_seconds=45.0).snapshots
     make_changes(fleet, 1)
     cold = pin(calls)
     assert not cold.warm

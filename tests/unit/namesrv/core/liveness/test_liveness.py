@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
 from namesrv.app.access import NamedBrokers
+from namesrv.app.writer import INLINE_TOPICS
+from namesrv.core.liveness import Liveness
 from namesrv.core.model import BrokerKey, Doubt, LiveKey
-from namesrv.core.removals import on_channel_destroy
+from namesrv.core.pace import FEW
+from namesrv.core.removals import BROKERS_PER_CHANGE, on_channel_destroy, scan_not_active_broker
 from namesrv_common.server.permits import NamedBroker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.state_changes import apply_all_now
+from tests.support.virtual_clock import VirtualClock
+from tests.support.yield_points import AtYieldPoint, yielding
 
 
 def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:
@@ -86,3 +92,55 @@ def test_thousands_of_channels_that_end_together_are_not_compared_with_each_othe
     _Counted.compared = 0
     apply_all_now(on_channel_destroy(fleet.state, channels))
     assert _Counted.compared < 20 * len(channels)
+
+
+@pytest.mark.parametrize(("brokers", "is_small"), [(1, True), (BROKERS_PER_CHANGE, False)])
+def test_many_brokers_without_topics_are_a_large_removal(fleet: Fleet, brokers: int, is_small: bool) -> None:
+    for number in range(brokers):
+        fleet.register(f"10.0.0.{number}:10911", topics=(), name=f"broker-{number}")
+    fleet.clock.advance(121.0)
+    removal = next(scan_not_active_broker(fleet.state))
+    assert (removal.topics <= INLINE_TOPICS) is is_small
+
+
+# Deadlines
+
+
+def key(number: int) -> LiveKey:
+    return LiveKey("cluster", f"10.0.0.1:{number}")
+
+
+def test_a_search_passes_over_brokers_that_leave_or_are_heard_of_meanwhile() -> None:
+    clock = VirtualClock()
+    liveness = Liveness(clock, 60.0)
+    brokers = 2 * FEW
+    for number in range(brokers):
+        liveness.give(key(number), 10.0)
+    clock.advance(11.0)
+
+    def moment() -> None:
+        liveness.forget(key(brokers - 1))
+        liveness.give(key(brokers - 2), 10.0)
+        liveness.give(key(brokers), 10.0)
+
+    yield_point = AtYieldPoint(0, moment)
+    with yielding(yield_point):
+        found = liveness.overdue_brokers()
+    assert yield_point.has_come
+    assert found == [key(number) for number in range(brokers - 2)]
+
+
+def test_it_is_known_how_late_the_last_search_found_the_most_overdue_broker() -> None:
+    clock = VirtualClock()
+    liveness = Liveness(clock, 60.0)
+    liveness.give(key(1), 10.0)
+    liveness.give(key(2), 5.0)
+    clock.advance(5.0)
+    liveness.overdue_brokers()
+    assert liveness.longest_overdue == 0.0
+    clock.advance(7.0)
+    liveness.overdue_brokers()
+    assert liveness.longest_overdue == 7.0
+    liveness.forget(key(2))
+    liveness.overdue_brokers()
+    assert liveness.longest_overdue == 2.0

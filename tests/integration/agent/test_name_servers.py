@@ -1,0 +1,397 @@
+"""An agent's connections to name servers: channels, what is sent over them, and one call to all at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
+from opentelemetry.trace import NoOpTracer
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from broker_agent import channel
+from broker_agent.channel import ConnectionOptions
+from broker_agent.errors import NameServerError
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
+from broker_agent.timing import Timing
+from broker_agent.topics.table import TopicConfig
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
+from namesrv_common.server.call_metrics import ClientCallMetrics
+from namesrv_common.server.tracing import traced_calls
+from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of, topic
+from tests.support.agents.fixtures import StartNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import eventually
+
+CLOSING = pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClosing.REASON_IDLE))
+OPENED = pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other"))
+
+
+@pytest.mark.parametrize("event", [CLOSING, OPENED], ids=["closing", "opened twice"])
+def test_a_channel_that_ends_or_is_opened_twice_is_opened_again(
+    name_server: StartNameServer, event: pb.OpenChannelResponse
+) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        server.send(event)
+        fan_out.wait_until_wanted(2)
+    assert server.channels_opened == 2
+
+
+def test_an_event_that_is_not_known_is_passed_over(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.send(pb.OpenChannelResponse())
+        server.send(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
+        eventually(lambda: fan_out.targets[0].state.known.has_news)
+    assert server.channels_opened == 1
+
+
+def test_a_channel_that_stays_silent_is_opened_again(
+    name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "OPENED_SECONDS", 0.1)
+    server = name_server()
+    server.silent_channels = 1
+    with FanOut(server) as fan_out:
+        assert fan_out.targets[0].status().channel_open
+    assert server.channels_opened == 2
+
+
+def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out, capture_logs() as lines:
+        fan_out.register(force=True)
+        lowest = pb.MinBrokerIdChanged(broker_name="b" * 1_000, min_broker_addr="a" * 1_000)
+        server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
+        server.end_channels()
+        fan_out.wait_until_wanted(2)
+        details = [event.detail for event in fan_out.targets[0].status().events]
+    assert f"{'b' * 255}: 0 at {'a' * 260}" in details
+    assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
+
+
+def test_a_channel_that_is_gone_is_replaced_in_the_same_round(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        server.forget_channels()
+        assert len(fan_out.register(force=True)) == 1
+    assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
+
+
+def test_without_a_channel_a_registration_waits_the_connect_timeout() -> None:
+    nobody = target_of(Endpoint("127.0.0.1", 1), replace(OPTIONS, connect_timeout_millis=500))
+    try:
+        with pytest.raises(NameServerError, match="no channel is open: UNAVAILABLE: "):
+            nobody.register(registration(), Timing().clock() + 60)
+    finally:
+        nobody.close()
+    assert not nobody.status().channel_open
+
+
+def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    options = ConnectionOptions(60_000, 5_000, 5_000)
+    targets = [target_of(e, options=options) for e in (server.endpoint, Endpoint("127.0.0.1", 1))]
+    ended = threading.Semaphore(0)
+
+    def register(target: NamesrvTarget) -> None:
+        with pytest.raises(NameServerError):
+            target.register(registration(), Timing().clock() + 60)
+        ended.release()
+
+    threads = [threading.Thread(target=register, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    server.wait_until(lambda: len(server.registrations) == 1)
+    for target in targets:
+        target.close()
+    for thread in threads:
+        assert ended.acquire(timeout=TIMEOUT)
+        thread.join(TIMEOUT)
+
+
+def test_a_call_after_close_fails_as_cancelled_with_observers() -> None:
+    observers = [ClientCallMetrics(CollectorRegistry()).of("ns"), traced_calls(NoOpTracer(), "ns")]
+    target = target_of(Endpoint("127.0.0.1", 1), observers=observers)
+    target.close()
+    with pytest.raises(NameServerError, match="CANCELLED"):
+        target.unregister(BROKER, UNREGISTERED, Timing().clock() + TIMEOUT)
+
+
+def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out, pytest.raises(NameServerError, match="DEADLINE_EXCEEDED"):
+        fan_out.targets[0].unregister(BROKER, UNREGISTERED, fan_out.timing.clock())
+    assert server.unregistrations == []
+
+
+def test_a_change_of_state_is_logged_once_and_not_each_period(name_server: StartNameServer) -> None:
+    server = name_server()
+    with capture_logs() as logs, FanOut(server) as fan_out:
+        for _ in range(3):
+            fan_out.register(force=True)
+        server.stop()
+        for _ in range(2):
+            fan_out.register(force=True, timeout_seconds=0.2)
+        restarted = name_server("new", server.endpoint.port)
+        restarted.wait_until(lambda: len(restarted.open_channels) == 1)
+        fan_out.wait_until_wanted(2)
+        fan_out.register(force=True)
+    states = [entry["event"] for entry in logs if entry["log_level"] in ("info", "warning")]
+    assert states == ["channel_opened", "registered", "not_registered", "channel_opened", "registered"]
+
+
+def sent(request: pb.RegisterBrokerRequest) -> tuple[int | None, list[str]]:
+    """Counter of the base of an increment, None for a whole table; and the topics."""
+    base = request.base_version.counter if request.HasField("base_version") else None
+    return base, [config.topic for config in request.topic_configs]
+
+
+def kinds(target: NamesrvTarget) -> list[agent_pb.NamesrvEvent.Kind]:
+    return [event.kind for event in target.status().events]
+
+
+def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), counter=1)
+        target = fan_out.targets[0]
+        server.order_topic_config = {"A": "broker-a:4"}
+        target.state.news()
+        (result,) = fan_out.register(topic("A"), counter=1)
+        assert target.status().last_kind == agent_pb.REGISTRATION_KIND_REFRESH
+        assert fan_out.register(topic("A"), counter=1) == ()
+    assert result.order_topic_config == {"A": "broker-a:4"}
+    assert [sent(request) for request in server.registrations[1:]] == [(1, [])]
+
+
+def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
+    topics = [TopicConfig(f"%RETRY%{number:0>110}", 16, 16, 6) for number in range(150_000)]
+    server = name_server()
+    with FanOut(server) as fan_out:
+        assert fan_out.register(*topics, counter=1) == ()
+        error = fan_out.targets[0].status().last_error
+        assert fan_out.register(*topics, counter=1) == ()
+    assert server.registrations == []
+    assert "registration of 150000 topics has" in error
+    assert f"over the limit of {MAX_REGISTRATION_BYTES}" in error
+
+
+def test_every_message_has_the_crc32_of_its_topics() -> None:
+    message = registration(1, TopicConfig("A", 4, 8, 6, 1), TopicConfig("Ü", 0, 0, 0)).full()
+    assert message.body_crc32 == zlib.crc32("A 4 8 6 1\nÜ 0 0 0 0\n".encode()) == body_crc32(message.topic_configs)
+
+
+def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: StartNameServer) -> None:
+    rng = random.Random(68)
+    topics = [TopicConfig(f"T{n}", rng.randrange(17), rng.randrange(17), rng.randrange(8)) for n in range(10_000)]
+    content = registration(1, *topics)
+    for compressed in (False, True):
+        server = name_server()
+        with FanOut(server, options=replace(OPTIONS, compressed_register=compressed)) as fan_out:
+            assert len(fan_out.register(*topics, counter=1)) == 1
+        (received,) = server.registrations
+        assert received.data_version == content.query().data_version
+        assert received.topic_configs == content.full().topic_configs
+
+
+def test_registrations_are_compressed_only_if_the_setting_says_so(name_server: StartNameServer) -> None:
+    for compressed, expected in ((False, None), (True, grpc.Compression.Gzip)):
+        Compressions.seen.clear()
+        options = replace(OPTIONS, compressed_register=compressed)
+        with FanOut(name_server(), options=options, target_class=Compressions) as fan_out:
+            fan_out.register(counter=1)
+            fan_out.register(counter=1)
+        assert Compressions.seen == {"GetBrokerMemberGroup": None, "RegisterBroker": expected, "QueryDataVersion": None}
+
+
+class Compressions(NamesrvTarget):
+    """Remembers how its calls are compressed."""
+
+    seen: ClassVar[dict[str, grpc.Compression | None]] = {}
+
+    def _call(self, method: Any, request: Any, deadline: float, compression: grpc.Compression | None = None) -> Any:
+        self.seen[type(request).__name__.removesuffix("Request")] = compression
+        return super()._call(method, request, deadline, compression)
+
+
+# Two agents that claim one broker id: both are told, and they do not take it from each other forever.
+
+OTHER = "10.0.0.2:10911"
+Event = agent_pb.NamesrvEvent
+
+
+def lose_to_other(server: FakeNameServer) -> None:
+    """Another address registers under the broker's id."""
+    server.version_held, server.members = None, {0: OTHER}
+
+
+def test_a_broker_whose_id_was_taken_says_so_and_leaves_it_to_the_other(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out, capture_logs() as logs:
+        fan_out.register(topic("A"), counter=1)
+        lose_to_other(server)
+        for counter in (1, 1, 2):
+            assert fan_out.register(topic("A"), counter=counter) == ()
+        target = fan_out.targets[0]
+    assert len(server.registrations) == 1
+    assert (target.status().broker_id_held_by, target.status().registered) == (OTHER, False)
+    assert kinds(target) == [Event.KIND_CHANNEL_OPENED, Event.KIND_REGISTRATION_LOST, Event.KIND_BROKER_ID_TAKEN]
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["broker_id_taken"]
+
+
+@pytest.mark.parametrize(("broker_id", "replaced"), [(0, [Event.KIND_BROKER_ID_REPLACED]), (1, [])])
+def test_whoever_starts_takes_its_id_alone_and_says_from_whom(
+    name_server: StartNameServer, broker_id: int, replaced: list[Event.Kind]
+) -> None:
+    server = name_server()
+    server.members = {broker_id: OTHER}
+    with FanOut(server) as fan_out:
+        assert len(fan_out.register(counter=1)) == 1
+        assert kinds(fan_out.targets[0]) == [Event.KIND_CHANNEL_OPENED, *replaced]
+
+
+# Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.
+
+
+def test_a_query_without_an_answer_leaves_time_to_register(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.hang()
+        round_done = threading.Thread(target=fan_out.register, kwargs={"timeout_seconds": 3.0})
+        round_done.start()
+        server.wait_until(lambda: len(server.registrations) == 2)
+        server.answer_again()
+        round_done.join(TIMEOUT)
+
+
+def test_a_registration_after_one_in_flight_is_left_out_if_done(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out:
+        target = fan_out.targets[0]
+        first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
+        first_round.start()
+        server.wait_until(lambda: len(server.registrations) == 1)
+        fan_out.api.register_broker(target)
+        server.answer_again()
+        first_round.join(TIMEOUT)
+    assert len(fan_out.results) == 1
+    assert len(server.registrations) == 1
+
+
+def test_an_unregistration_that_fails_ends_the_channel(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.hang()
+        fan_out.api.register_seconds = 1.0
+        fan_out.api.unregister_broker_all()
+        server.wait_until(lambda: server.channels_opened == 2)
+        assert not fan_out.targets[0].status().registered
+        server.answer_again()
+        server.wait_until(lambda: list(server.open_channels) == ["ns-2"])
+    assert len(server.registrations) == 1
+
+
+def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
+        fan_out.api.unregister_broker_all()
+    assert len(server.unregistrations) == 2
+    assert server.channels_opened == 1
+
+
+def test_a_waiting_registration_is_not_made_once_suspended(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out:
+        (target,) = fan_out.targets
+        for counter in (1, 2):
+            fan_out.content = registration(counter)
+            fan_out.api.register_broker(target)
+            server.wait_until(lambda: len(server.registrations) == 1)
+        fan_out.api.is_suspended = True
+        server.answer_again()
+        eventually(lambda: not fan_out.api._lanes[target].busy)
+    assert len(server.registrations) == 1
+
+
+def test_unregistering_reaches_all_in_parallel_and_has_the_generation(name_server: StartNameServer) -> None:
+    hanging, first, second = name_server("hanging"), name_server("one"), name_server("two")
+    with FanOut(hanging, first, second) as fan_out:
+        fan_out.register(force=True)
+        hanging.hang()
+        fan_out.api.register_seconds = 4.0
+        fan_out.api.unregister_broker_all()
+        assert fan_out.register(force=True) == ()
+    for server in (first, second):
+        assert [(r.broker, r.generation) for r in server.unregistrations] == [(BROKER, 1)]
+        assert len(server.registrations) == 1
+
+
+ROUND_SECONDS = 2.0
+"""Time for a round in which somebody is too late: enough for all others, on a busy machine."""
+
+
+def test_scenario_62_each_name_server_that_says_changed_is_registered(name_server: StartNameServer) -> None:
+    servers = [name_server(name) for name in ("one", "two", "three")]
+    with FanOut(*servers) as fan_out:
+        fan_out.register(force=True, counter=1)
+        for server in servers:
+            server.version_held = None  # as after an operator's change: it answers changed=true to every agent
+        results = fan_out.register(counter=1)
+        assert {result.endpoint for result in results} == {server.endpoint for server in servers}
+    for server in servers:
+        assert len(server.queries) == 1
+        assert len(server.registrations) == 2
+
+
+def test_scenario_63_only_changed_and_in_time_is_in_the_results(name_server: StartNameServer) -> None:
+    changed, unchanged, late = (name_server(name) for name in ("changed", "unchanged", "late"))
+    with FanOut(changed, unchanged, late) as fan_out:
+        fan_out.register(force=True, counter=1)
+        changed.version_held = None
+        late.hang()
+        results = fan_out.register(counter=1, timeout_seconds=ROUND_SECONDS)
+        assert [result.endpoint for result in results] == [changed.endpoint]
+        late.answer_again()
+    assert (len(changed.registrations), len(unchanged.registrations)) == (2, 1)
+    assert len(unchanged.queries) == 1
+
+
+def test_scenario_64_three_healthy_name_servers_are_three_results(name_server: StartNameServer) -> None:
+    servers = [name_server(name) for name in ("one", "two", "three")]
+    with FanOut(*servers) as fan_out:
+        results = fan_out.register(force=True)
+        assert {result.endpoint for result in results} == {server.endpoint for server in servers}
+
+
+def test_scenario_65_a_late_name_server_never_joins_the_two_results(name_server: StartNameServer) -> None:
+    one, two, late = (name_server(name) for name in ("one", "two", "late"))
+    with FanOut(late, one, two) as fan_out:
+        fan_out.register(force=True, counter=1)
+        late.hang()
+        results = fan_out.register(force=True, counter=2, timeout_seconds=ROUND_SECONDS)
+        expected = {one.endpoint, two.endpoint}
+        assert {result.endpoint for result in results} == expected
+        late.answer_again()
+        eventually(lambda: late.version_held is not None and late.version_held.counter == 2)
+        assert {result.endpoint for result in results} == expected
