@@ -172,11 +172,11 @@ def follow_journals(
                 elif not isinstance(answer, CallError) and endpoint in away:
                     session.note(f"{endpoint} answers again")
             away = {endpoint for endpoint, answer in answers if isinstance(answer, CallError)}
+            if not away:
+                session.exit_code = 0
             show(in_order(answer for _, answer in answers if not isinstance(answer, CallError)))
             if all(journal.seen is None for journal in journals.values()):
                 return
-            if not away:
-                session.exit_code = 0
             sleep(FOLLOW_SECONDS)
     except KeyboardInterrupt:
         return
