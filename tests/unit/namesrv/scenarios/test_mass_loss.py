@@ -88,10 +88,12 @@ def test_a_topic_that_an_operator_deleted_meanwhile_does_not_come_back(cluster_n
     assert [fleet.route(topic) is not None for topic in ("shared", "topic-0")] == [stays, stays]
 
 
-def test_a_held_topic_comes_back_as_the_group_reported_it_last() -> None:
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_topic_comes_back_as_the_group_reported_it_last(*, is_held: bool) -> None:
     fleet = LostFleet(6)
     fleet.lose(0)
-    hold(fleet, "topic-0")
+    if is_held:
+        hold(fleet, "topic-0")
     other, topics = "10.0.0.9:10911", [("topic-0", (8, 8, 6, 0))]
     fleet.register(other, 1, topics, name="broker-0", enable_acting_master=True, topic_by_topic=True)
     fleet.lose(1, 2, 3)
