@@ -281,8 +281,10 @@ class NamesrvProcess(Process):
     @contextlib.contextmanager
     def connect(self) -> Iterator[Client]:
         """A connection of its own to this name server."""
-        # Otherwise all clients of this process would share one connection, and its flow control.
-        with grpc.insecure_channel(str(self.endpoint), [("grpc.use_local_subchannel_pool", 1)]) as connection:
+        # Otherwise all clients of this process would share one connection, and its flow control; and the slower the
+        # machine, the more gRPC buffers for a reader that stalls.
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
+        with grpc.insecure_channel(str(self.endpoint), options) as connection:
             yield Client(connection)
 
 
