@@ -25,6 +25,7 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import REGISTER_BROKER, BrokerRegistration, TopicRegistration, UnreadTopics
 from namesrv.core.removals import on_channel_destroy, scan_not_active_broker, unregister_broker
 from namesrv.core.state import NamesrvIdentity, RouteState
+from namesrv_common.labels import Labels
 from tests.support.state_changes import apply_all_now, apply_now
 from tests.support.virtual_clock import VirtualClock
 
@@ -80,6 +81,7 @@ class Fleet:
         mark: TopicTableFingerprint | None = None,
         is_read: bool = True,
         principal: str = "",
+        labels: Labels | None = None,
     ) -> RegisterBrokerResult:
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
@@ -98,6 +100,7 @@ class Fleet:
             topic_by_topic=topic_by_topic,
             mappings=mappings or {},
             table_fingerprint=mark,
+            labels=labels,
         )
         unread = None if is_read else UnreadTopics(lambda: len(configs), lambda: self._read(configs))
         change = BrokerRegistration(self.state, registration, REGISTER_BROKER, principal, unread)

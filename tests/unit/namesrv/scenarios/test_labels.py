@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
@@ -24,7 +25,7 @@ R2: Labels = (("rack", "r2"), ("row", "7"))
 FIRST = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, {"TopicTest": (4, 4, 6, 0)})
 
 
-def register(fleet: Fleet, labels: Labels) -> RegisterBrokerResult:
+def register(fleet: Fleet, labels: Labels | None) -> RegisterBrokerResult:
     return apply_now(BrokerRegistration(fleet.state, replace(FIRST, labels=labels)))
 
 
@@ -60,3 +61,13 @@ def test_other_labels_under_the_same_version_are_a_change(fleet: Fleet) -> None:
     assert {type(row) for row in change.rows} == {GroupChange, LiveChange}
     assert summary(change).endswith("labels are rack=r2 (id 0), row=7 (id 0) now")
     assert not register(fleet, R2).changed
+
+
+@pytest.mark.parametrize(("said", "left"), [(None, R1), ((), ())])
+def test_no_labels_leave_those_of_a_broker_and_empty_ones_remove_them(
+    fleet: Fleet, said: Labels | None, left: Labels
+) -> None:
+    register(fleet, R1)
+    register(fleet, said)
+    (group,) = known_route(fleet).broker_datas
+    assert [dict(broker.labels) for broker in group.broker_addrs] == [dict(left)]

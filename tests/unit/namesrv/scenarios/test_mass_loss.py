@@ -36,6 +36,7 @@ class LostFleet(Fleet):
             topics=(("shared", (4, 4, 6, 0, STATIC)), f"topic-{number}"),
             filter_servers=(f"10.0.0.{number}:8080",),
             zone_name=f"zone-{number}",
+            labels=(("rack", f"r{number}"),),
             channel_id=channel_id,
         )
 
