@@ -1,4 +1,4 @@
-"""What the report says in a terminal and as a page, where no name of others becomes markup, and of which rows."""
+"""The report in a terminal and as a page: its rows, and names that must not become markup."""
 
 from __future__ import annotations
 
