@@ -33,9 +33,9 @@ from namesrv.app.writer import INLINE_TOPICS, collecting, tune_garbage_collectio
 from namesrv.core.encoding import tag, varint
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
+from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
 from namesrv.core.removals import scan_not_active_broker
-from namesrv.core.slices import run_steps
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState, StateChange
 from namesrv.core.watch.hub import RouteWatch, WatchHub
 from namesrv.core.watch.subscription import Subscription

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from namesrv.core.policy import Behaviour
+from namesrv.core.model import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS, MAX_PROXY_NETWORKS
 from namesrv_common.endpoints import Endpoint, parse_endpoints
 from namesrv_common.process.logs import LogFormat, LogLevel

@@ -18,8 +18,8 @@ from namesrv.app.writer import TableWriter, run_cooperatively
 from namesrv.core.changes import Change, GroupChange, KvChange
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
+from namesrv.core.pace import each_in_slices
 from namesrv.core.removals import on_channel_destroy
-from namesrv.core.slices import each_in_slices
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from namesrv_common.server.shares import MACHINE, Sharer, Shares

@@ -16,8 +16,8 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Reason, Refused, shutting_down
-from namesrv.core.policy import Clock
-from namesrv.core.slices import SLICE, Slice, Sliced
+from namesrv.core.model import Clock
+from namesrv.core.pace import SLICE, Slice, Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub

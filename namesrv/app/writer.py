@@ -41,7 +41,7 @@ from namesrv.app.fair_queue import OWN, FairLock
 from namesrv.app.worker import Urgency, Worker
 from namesrv.core.changes import ListenerFailed
 from namesrv.core.errors import Refused, overloaded, shutting_down
-from namesrv.core.slices import ResultT, Sliced
+from namesrv.core.pace import ResultT, Sliced
 from namesrv.core.state import ReadingChange, RouteState, StateChange
 from namesrv.limits import MAX_WAITING_WRITERS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from namesrv_api.v1.route_service_pb2 import RouteTable
 
 from namesrv.core import encoding
 from namesrv.core.changes import (
@@ -19,7 +20,7 @@ from namesrv.core.changes import (
 )
 from namesrv.core.encoding import frame, removal_reason
 from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo
-from namesrv.core.snapshot import ALL_TABLES, RouteTable, chunks
+from namesrv.core.snapshot import ALL_TABLES, chunks
 from namesrv.core.state import NamesrvIdentity
 from namesrv.core.watch.hub import Follower
 
@@ -40,11 +41,11 @@ CHANGE_SLICE = 500
 """Changes that are skipped before yielding: about a millisecond."""
 
 _CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
-    QueuesChange: (RouteTable.TOPIC_QUEUES,),
-    GroupChange: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
-    LiveChange: (RouteTable.LIVE_BROKERS,),
-    ClusterChange: (RouteTable.CLUSTERS,),
-    FilterServersChange: (RouteTable.FILTER_SERVERS,),
+    QueuesChange: (route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES,),
+    GroupChange: (route_service_pb2.ROUTE_TABLE_BROKER_GROUPS, route_service_pb2.ROUTE_TABLE_CLUSTERS),
+    LiveChange: (route_service_pb2.ROUTE_TABLE_LIVE_BROKERS,),
+    ClusterChange: (route_service_pb2.ROUTE_TABLE_CLUSTERS,),
+    FilterServersChange: (route_service_pb2.ROUTE_TABLE_FILTER_SERVERS,),
 }
 """The tables of a reader that each kind of row changes. Clusters name their groups, so they change with them."""
 
@@ -103,7 +104,7 @@ def _rows(
     for count, row in enumerate(rows, 1):
         changed = _CHANGED_BY.get(type(row), ())
         if isinstance(row, GroupChange) and row.key in groups_gone:
-            changed = (*changed, RouteTable.TOPIC_QUEUES)  # it stands for its queues, too
+            changed = (*changed, route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES)  # it stands for its queues, too
         match row:
             case _ if not any(table in tables for table in changed):
                 pass
@@ -124,7 +125,7 @@ def _put_topics(row: QueuesChange) -> Iterator[bytes]:
     """A row for each topic, with its queues on the group as they are in force."""
     for count, (topic, queue_data) in enumerate(row.topics.items(), 1):
         name = frame(_TOPIC, topic.encode())
-        put = frame(_ROW.TOPIC_PUT_FIELD_NUMBER, name, queue_data.fragment_under(row.write))
+        put = frame(_ROW.TOPIC_PUT_FIELD_NUMBER, name, queue_data.fragments[row.write])
         yield frame(_CHANGES.CHANGES_FIELD_NUMBER, put)
         if count % TOPIC_SLICE == 0:
             yield b""
@@ -132,7 +133,6 @@ def _put_topics(row: QueuesChange) -> Iterator[bytes]:
 
 def _removed_topics(row: QueuesChange) -> Iterator[bytes]:
     """A row for each topic that has lost its queues on the group."""
-    assert row.reason is not None, "a row goes for a reason"
     cluster_name, broker_name = row.key
     rest = route_service_pb2.TopicQueuesRemoval(
         cluster_name=cluster_name, broker_name=broker_name, reason=removal_reason(row.reason)
@@ -148,7 +148,7 @@ def _row(
     row: GroupChange | LiveChange | ClusterChange | FilterServersChange, applied_at_millis: int
 ) -> route_service_pb2.RouteChange:
     """The row of a key that is put or removed; filter servers are put empty."""
-    reason = None if row.reason is None else removal_reason(row.reason)
+    reason = removal_reason(row.reason)
     match row:
         case GroupChange(after=BrokerData() as group):
             made = _ROW(broker_put=encoding.broker_data(group))

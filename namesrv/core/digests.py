@@ -9,8 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMapping
-from namesrv.core.pace import paced, yield_point
-from namesrv.core.slices import run_steps, sorted_in_slices
+from namesrv.core.pace import paced, run_steps, sorted_in_slices, yield_point
 from namesrv.core.tables import KeptDigest, TableIndex, Tables
 from namesrv_common.labels import Labels
 

@@ -91,12 +91,11 @@ class Heartbeats:
 
         For ends that may be this name server's own fault. Returns how many brokers that is.
         """
-        keys = self._state.channels.take_bound(channel_id)
-        for key in keys:
-            live = self._state.tables.broker_live_table.get(key)
-            if live is not None and live.channel_id == channel_id:  # else it was removed or registered again since
-                self._state.doubt(key, why, seconds)
-        return len(keys)
+        lives = map(self._state.tables.broker_live_table.get, self._state.channels.take_bound(channel_id))
+        doubted = [live.key for live in lives if live is not None and live.channel_id == channel_id]
+        for key in doubted:
+            self._state.doubt(key, why, seconds)
+        return len(doubted)
 
     def end_channel(self, channel_id: str) -> None:
         """Ends a channel at once: registrations that name it are refused from now on."""

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
-from namesrv.core.effects import effect_of
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
+from namesrv.core.model import Behaviour, BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
 from namesrv.core.pace import paced
-from namesrv.core.policy import Behaviour
 from namesrv.core.state import ANY_NUMBER, RouteState
-from namesrv.core.transaction import Transaction
+from namesrv.core.transaction import Transaction, effect_of
 from namesrv_common.printable import counted
 
 TOPICS_NAMED = 10

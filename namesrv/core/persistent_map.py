@@ -102,6 +102,8 @@ class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
         return len(self._index) > 2 * self._len + SPARE
 
     def compacted(self) -> PersistentMap[KeyT, ValueT]:
-        """The same rows without the names that have none."""
+        """The same rows without the names that have none; this map if that does not pay."""
+        if not self.is_sparse:
+            return self
         fresh = PersistentMap[KeyT, ValueT](names_version=self.names_version - bool(self._len))
         return fresh.changed(dict(paced(self.rows())))

@@ -233,7 +233,7 @@ class BrokerRegistration:
             transaction.remove_live(holder, RemovalReason.REPLACED)
             replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
         after = _with_broker(group, self._renewed.as_member(), registration)
-        if after is not group or not transaction.is_shown_alike(group):  # nearly never: it would be encoded again
+        if after is not group:  # nearly never: it would be encoded again
             transaction.put_group(after)
         return replaced
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from namesrv.core.changes import Cause
-from namesrv.core.effects import effect_of
-from namesrv.core.mass_loss import LostBroker
+from namesrv.core.liveness import LostBroker
 from namesrv.core.model import (
     BlastRadius,
     BrokerData,
@@ -21,7 +20,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.state import ANY_NUMBER, RouteState
-from namesrv.core.transaction import Transaction
+from namesrv.core.transaction import Transaction, effect_of
 
 BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
@@ -78,7 +77,7 @@ def on_channel_destroy(state: RouteState, channel_ids: Iterable[str]) -> Iterato
     nothing. The channels themselves must have been ended in the channel table before.
     """
     ended = dict.fromkeys(channel_ids)  # each broker is looked up in it, and thousands may end together
-    keys = [key for channel_id in ended for key in state.channels.take_bound(channel_id)]
+    keys = list(dict.fromkeys(key for channel_id in ended for key in state.channels.take_bound(channel_id)))
     return _lose(state, keys, RemovalReason.CHANNEL_CLOSED, lambda live: live.channel_id in ended, CHANNEL_END)
 
 

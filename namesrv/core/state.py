@@ -8,16 +8,18 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core import encoding, model
+from namesrv.core import model
 from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.digests import RouteDigests
+from namesrv.core.encoding import frame
 from namesrv.core.errors import shutting_down
-from namesrv.core.liveness import ChannelTable, Liveness
-from namesrv.core.mass_loss import MassLossGuard
+from namesrv.core.liveness import ChannelTable, Liveness, MassLossGuard
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
+    Behaviour,
     BrokerKey,
     BrokerLiveInfo,
+    Clock,
     Doubt,
     Doubted,
     IntentKey,
@@ -25,12 +27,13 @@ from namesrv.core.model import (
     LiveKey,
     QueueData,
 )
-from namesrv.core.policy import Behaviour, Clock
-from namesrv.core.snapshot import RouteSnapshot
-from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
-from namesrv.core.tables import TableIndex, Tables, route_fragments
+from namesrv.core.snapshot import LoadedSnapshot, RouteSnapshot, read_snapshot
+from namesrv.core.tables import TableIndex, Tables, is_in_zone
 from namesrv.core.topic_lists import TopicLists
 from namesrv.core.transaction import Transaction, update_index
+from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
+
+_ORDER_TOPIC_CONF_NUMBER = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
 """Seconds of silence after which a broker is removed (RocketMQ's constant of that name)."""
@@ -123,27 +126,37 @@ class RouteState:
     def route(self, topic: str, zone_name: str | None = None) -> bytes | None:
         """A topic's route as an encoded TopicRouteData (RocketMQ: pickupTopicRouteData); None if there is none.
 
-        With a zone, groups of other zones are left out where their master is live, which may leave an empty route.
+        With a zone, groups of other zones are left out where their master is live, which may leave an empty route
+        (RocketMQ: ZoneRouteRPCHook).
         """
         fragments = self.route_fragments(topic, zone_name)
         return None if fragments is None else b"".join(fragments)
 
     def route_fragments(self, topic: str, zone_name: str | None = None) -> list[bytes] | None:
         """The same in its fields, each of queues or a group as the one object that the tables hold."""
-        queues = self.tables.topic_queue_table.get(topic)
+        tables, find, in_force = self.tables, self.index.queue_datas.of, self.index.queue_datas.in_force
+        queues, brokers = tables.topic_queue_table.get(topic), tables.broker_addr_table
         if queues is None:
             return None
+        groups = [brokers[find(queue).broker] for queue in queues]
+        # No slave stands in where the members of a group look for each other.
+        acting = not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+        if zone_name is not None:
+            kept = [index for index, group in enumerate(groups) if is_in_zone(group, zone_name, acting=acting)]
+            queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
         enabled = self.behaviour.order_message_enable
         order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
-        return route_fragments(
-            self.tables, self.index.queue_datas, topic, queues, zone_name, order_topic_conf=order_topic_conf
-        )
+        parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
+        parts += [in_force.get(queue, queue) for queue in queues]
+        parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
+        parts += [group.filter_fragment for group in groups if group.filter_fragment]
+        return parts
 
     def header_fragment(self) -> bytes:
         """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
         revision, fragment = self._header_fragment
         if revision != self.revision:
-            fragment = encoding.frame(1, self.header().SerializeToString())
+            fragment = frame(1, self.header().SerializeToString())
             self._header_fragment = (self.revision, fragment)
         return fragment
 
@@ -242,13 +255,12 @@ class RouteState:
         """
         assert not self.revision, "a snapshot is loaded before anything changes"
         assert not self.tables.broker_live_table, "one snapshot is loaded"
-        loaded = read_snapshot(messages)
         transaction = self.begin(Cause("start"))
-        loaded.put_into(transaction)
+        loaded = read_snapshot(messages, transaction)
         transaction.prepare()
         self._publish(transaction)  # without a revision: nobody can have read the state before
         self.liveness.last_update_millis.update(loaded.last_update_millis)
-        for key, live in loaded.live.items():
+        for key, live in self.tables.broker_live_table.rows():
             self.doubt(key, Doubt.SNAPSHOT_FILE, min(live.timeout_seconds, self.expired_time))
             self.generation = max(self.generation, live.generation)
         return loaded

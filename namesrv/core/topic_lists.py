@@ -7,9 +7,8 @@ import itertools
 from collections.abc import Callable
 
 from namesrv.core.model import TopicQueues
-from namesrv.core.pace import paced
+from namesrv.core.pace import Sliced, paced, run_steps, sorted_in_slices
 from namesrv.core.persistent_map import PersistentMap
-from namesrv.core.slices import Sliced, run_steps, sorted_in_slices
 from namesrv.core.tables import TableIndex, Tables
 
 UNIT = 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from heapq import nsmallest
 
 from namesrv.core import encoding
 from namesrv.core.changes import (
@@ -20,6 +21,8 @@ from namesrv.core.changes import (
 )
 from namesrv.core.model import (
     MASTER_ID,
+    Behaviour,
+    BlastRadius,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -33,12 +36,12 @@ from namesrv.core.model import (
     ReportedTopic,
     StaticMapping,
     TopicQueues,
+    TopicsInUse,
     WriteRule,
 )
 from namesrv.core.pace import paced, yield_point
-from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
-from namesrv.core.policy import Behaviour
 from namesrv.core.tables import QueueDataTable, TableIndex, Tables
+from namesrv_common.topic_names import is_application, listing_order
 
 MERGES_KEPT, MERGED_GROUPS = 1_000, 64
 """Rows that are merged once for all topics that have the same row, and their most groups. This halves the time of an
@@ -92,13 +95,9 @@ class Transaction:
 
     def write_rule(self, key: BrokerKey) -> WriteRule:
         """The rule of a group as this would leave it. An operator's intent comes first, then a lost master."""
-        match self.intents.of_group(key):
-            case IntentKind.WIPE_WRITE_PERM:
-                return WriteRule.WIPED
-            case IntentKind.ADD_WRITE_PERM:
-                return WriteRule.ADDED
-            case IntentKind.TOPIC_HOLD | None:
-                pass
+        kind = self.intents.of_group(key)
+        if kind is not None:
+            return WriteRule.WIPED if kind is IntentKind.WIPE_WRITE_PERM else WriteRule.ADDED
         group = self.group(key)
         return WriteRule.WIPED if group is not None and self.is_acted_for(group) else WriteRule.REPORTED
 
@@ -106,15 +105,6 @@ class Transaction:
         """Whether a slave stands in for the master."""
         enabled = self.behaviour.support_acting_master and bool(group.enable_acting_master)
         return enabled and not group.has_master
-
-    def is_shown_acted_for(self, group: BrokerData, write: WriteRule) -> bool:
-        """Whether routes show the slave that stands in for the master."""
-        return self.is_acted_for(group) and write is not WriteRule.ADDED
-
-    def is_shown_alike(self, group: BrokerData) -> bool:
-        """Whether a published group would be published as it is: intents and settings have the same come of it."""
-        write = self.write_rule(group.key)
-        return group.write is write and bool(group.acting_fragment) is self.is_shown_acted_for(group, write)
 
     def put_group(self, group: BrokerData) -> None:
         """Adds or replaces a broker group; ``prepare`` makes its rule and fragments."""
@@ -284,7 +274,7 @@ class Transaction:
         self.after = Tables(
             tables.topic_queue_table.changed(self.topics),
             self.after.broker_addr_table,
-            _compact(tables.broker_live_table).changed(self.live),
+            tables.broker_live_table.compacted().changed(self.live),  # brokers are few, so this takes milliseconds
             self.after.filter_server_table,
         )
         rows += more
@@ -314,7 +304,7 @@ class Transaction:
                 group = self.group(live.broker)
                 if group is not None:
                     self.put_group(group)
-        self.after = self.after._replace(filter_server_table=_compact(table).changed(changed))
+        self.after = self.after._replace(filter_server_table=table.compacted().changed(changed))
 
     def _prepare_groups(self, rows: list[Row]) -> None:
         """Prepares groups, and clusters that are added with their first group or removed with their last.
@@ -337,7 +327,7 @@ class Transaction:
         came = ((name, frozenset(names)) for name, names in named.items() if names and name not in clusters)
         rows += (ClusterChange(name, None, names) for name, names in came)
         rows += changed
-        self.after = self.after._replace(broker_addr_table=_compact(table).changed(after))
+        self.after = self.after._replace(broker_addr_table=table.compacted().changed(after))
         for name in named:
             if name in clusters and not left[name]:
                 reason = next(self.reasons[key] for key in self.groups if key.cluster_name == name)
@@ -350,7 +340,7 @@ class Transaction:
         group = replace(group, write=self.write_rule(group.key))
         table, keys = self.after.filter_server_table, map(group.live_key, group.members)
         acting_fragment = b""
-        if self.is_shown_acted_for(group, group.write):
+        if self.is_acted_for(group) and group.write is not WriteRule.ADDED:
             lowest, *others = group.members
             members = (lowest._replace(broker_id=MASTER_ID), *others)
             acting_fragment = encoding.broker_data_fragment(replace(group, members=members))
@@ -372,18 +362,13 @@ class Transaction:
 
     def _drop_unused_queue_datas(self, broker: BrokerKey) -> None:
         index, rows = self.index, self.tables.topic_queue_table
-        topics = index.topics_by_broker.get(broker, {})
-        if self.topics or not index.queue_datas.is_crowded(broker, len(topics)):
+        if self.topics or not index.queue_datas.is_crowded(broker):
             return
         used = list(index.held_by_group.get(broker, {}).values())
+        topics = index.topics_by_broker.get(broker, ())
         found = (index.queue_datas.of_broker(rows[topic], broker) for topic in paced(topics))
         used += filter(None, found)
         index.queue_datas.keep_only(broker, used)
-
-
-def _compact(table: PersistentMap[KeyT, ValueT]) -> PersistentMap[KeyT, ValueT]:
-    """Brokers are so few that this takes milliseconds."""
-    return table.compacted() if table.is_sparse else table
 
 
 def _with_queue_data(queues: TopicQueues, queue_data: QueueData, queue_datas: QueueDataTable) -> TopicQueues:
@@ -461,3 +446,96 @@ def _publish_held(transaction: Transaction) -> None:
             del table[topic]
         if not held:
             del by_group[broker]
+
+
+# The effect of a transaction on the routes, measured once it is prepared and before it is published.
+
+MAX_SAMPLE_TOPICS = 100
+"""Most topics that are named."""
+
+Queues = tuple[tuple[QueueData, WriteRule], ...]
+"""A topic's queues, each with the rule of its group."""
+
+
+def effect_of(transaction: Transaction) -> tuple[BlastRadius, TopicsInUse]:
+    """Measures how many routes change, and which topics of applications producers can use no longer.
+
+    Only an application's topic loses its last writable queue: no producer misses a broker's own, such as the one that
+    is named after it.
+    """
+    named_after = transaction.index.names_of_groups()
+    vanishing, losing, others, in_use = (list[str]() for _ in range(4))
+    for topic, before, after, regrouped in _touched_topics(transaction):
+        is_of_application = is_application(topic, named_after)
+        if is_of_application and _is_taken(transaction, before, after):
+            in_use.append(topic)
+        if not regrouped and _shown(before) == _shown(after):
+            continue
+        if not after:
+            vanishing.append(topic)
+        elif is_of_application and _has_writable(before) and not _has_writable(after):
+            losing.append(topic)
+        else:
+            others.append(topic)
+
+    def sample(topics: Iterable[str]) -> tuple[str, ...]:
+        first = nsmallest(MAX_SAMPLE_TOPICS, paced(topics), key=lambda topic: listing_order(topic, named_after))
+        return tuple(first)
+
+    changed = len(vanishing) + len(losing) + len(others)
+    radius = BlastRadius(changed, len(losing), len(vanishing), sample(vanishing or losing or others))
+    return radius, TopicsInUse(len(in_use), sample(in_use))
+
+
+def _touched_topics(transaction: Transaction) -> Iterator[tuple[str, Queues, Queues, bool]]:
+    """Topics whose route may change, before and after, and whether one of their groups gets other addresses."""
+    find, published = transaction.index.queue_datas.of, transaction.tables.broker_addr_table
+    regrouped = {
+        key
+        for key, group in transaction.groups.items()
+        if group is not None and key in published and published[key].addrs != group.addrs
+    }
+    topics: Iterator[str] = itertools.chain(
+        itertools.chain.from_iterable(transaction.put.values()),
+        itertools.chain.from_iterable(queues for queues, _ in transaction.removed.values()),
+        itertools.chain.from_iterable(transaction.index.topics_by_broker.get(key, ()) for key in regrouped),
+    )
+    seen: set[str] = set()
+    for topic in paced(topics):
+        if topic in seen:
+            continue
+        seen.add(topic)
+        before = map(find, transaction.tables.topic_queue_table.get(topic) or ())
+        after = tuple(map(find, transaction.queues_of(topic) or ()))
+        yield (
+            topic,
+            tuple((queue_data, published[queue_data.broker].write) for queue_data in before),
+            tuple((queue_data, transaction.write_rule(queue_data.broker)) for queue_data in after),
+            not regrouped.isdisjoint(queue_data.broker for queue_data in after),
+        )
+
+
+def _is_taken(transaction: Transaction, before: Queues, after: Queues) -> bool:
+    """Whether producers lose a topic: no group with a master is left that can be written to.
+
+    They also lose it if queues go that a group reports as writable, because they may be using these.
+    """
+    left = {queue_data.broker for queue_data, _ in after}
+    gone = ((queue_data, rule) for queue_data, rule in before if queue_data.broker not in left)
+    if any(data.is_writable_under(rule) or data.is_writable_under(WriteRule.REPORTED) for data, rule in gone):
+        return True
+    return _takes_messages(transaction, before) and not _takes_messages(transaction, after)
+
+
+def _takes_messages(transaction: Transaction, queues: Queues) -> bool:
+    """Whether a producer finds a writable queue: clients ask only masters to store messages."""
+    groups = transaction.tables.broker_addr_table
+    return any(data.is_writable_under(rule) and groups[data.broker].has_master for data, rule in queues)
+
+
+def _shown(queues: Queues) -> list[bytes]:
+    return [queue_data.fragments[rule] for queue_data, rule in queues]
+
+
+def _has_writable(queues: Queues) -> bool:
+    return any(queue_data.is_writable_under(rule) for queue_data, rule in queues)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from namesrv.core.model import Doubt
-from namesrv.core.policy import Clock
+from namesrv.core.model import Clock, Doubt
 from namesrv.core.state import RouteState
 
 COMING_BACK_SECONDS = 10.0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, Protocol, cast
 
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.app.access import caller_of, sharer_of
@@ -21,7 +19,7 @@ from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
 from namesrv.core.errors import invalid_field, limit_exceeded
-from namesrv.core.explain import Explanation, Question
+from namesrv.core.explain import Question
 from namesrv.core.journal import JournalPosition, JournalQuery
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse, names_after
 from namesrv.core.pace import paced
@@ -39,10 +37,9 @@ _FRONT = JournalPosition("", -1)
 class HistoryCalls:
     """Requests are checked here; the history has the answers."""
 
-    def __init__(self, state: RouteState, history: History, reader: Worker) -> None:
+    def __init__(self, state: RouteState, history: History) -> None:
         self._state = state
         self._history = history
-        self._reader = reader
 
     async def ListAuditEntries(
         self, request: pb.ListAuditEntriesRequest, context: Context
@@ -59,13 +56,11 @@ class HistoryCalls:
         self, request: pb.ExplainTopicRouteRequest, context: Context
     ) -> pb.ExplainTopicRouteResponse:
         """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
-        owner = sharer_of(context).name
-        header, explanations = await self._history.explained(_question(request), owner)
+        header, explanations = await self._history.explained(_question(request), sharer_of(context).name)
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
-        messages = await self._reader.run(partial(_messages, explanations), owner)
-        return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
+        return pb.ExplainTopicRouteResponse(header=header, explanations=explanations)
 
 
 def _query(request: pb.ListAuditEntriesRequest, limit: int, before: JournalPosition | None) -> JournalQuery:
@@ -106,21 +101,6 @@ def _question(request: pb.ExplainTopicRouteRequest) -> Question:
         ("broker_name", problem, PROBLEM),
     )
     return Question(request.topic, broker_name, cluster_name, zone_name)
-
-
-def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
-    return [
-        pb.RouteExplanation(
-            cluster_name=explanation.broker.cluster_name,
-            broker_name=explanation.broker.broker_name,
-            state=pb.RouteExplanation.State.Name(explanation.state.value),
-            conditions=[pb.RouteExplanation.Condition.Name(each.value) for each in explanation.conditions],
-            explanation=explanation.text,
-            since_millis=explanation.since_millis,
-            removal_reason=(reason := explanation.removal_reason) and route_data_pb2.RemovalReason.Name(reason.value),
-        )
-        for explanation in paced(explanations)
-    ]
 
 
 # The call of AdminService that lists intents, in pages.

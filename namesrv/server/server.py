@@ -243,7 +243,7 @@ class NamesrvServer:
         history = History(state, self._durable.journal, reader, started_at_millis)
         admin = (
             OperatorCalls(state, administration, reader),
-            HistoryCalls(state, history, reader),
+            HistoryCalls(state, history),
             WatcherListCalls(state, watchers),
         )
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [

@@ -9,6 +9,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
+    Behaviour,
     BrokerKey,
     DataVersion,
     QueueNumbers,
@@ -21,7 +22,6 @@ from namesrv.core.model import (
     StaticMapping,
     TopicTableFingerprint,
 )
-from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import REGISTER_BROKER, BrokerRegistration, TopicRegistration, UnreadTopics
 from namesrv.core.removals import on_channel_destroy, scan_not_active_broker, unregister_broker
 from namesrv.core.state import NamesrvIdentity, RouteState

@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 
 from namesrv.core.changes import Change
 from namesrv.core.errors import Refused, overloaded, revision_compacted
-from namesrv.core.slices import Slice, Sliced, each_in_slices
+from namesrv.core.pace import Slice, Sliced, each_in_slices
 from namesrv.core.state import RouteState
 from namesrv.core.watch import affected
 from namesrv.core.watch.affected import AffectedTopics, Removals

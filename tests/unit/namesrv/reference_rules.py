@@ -18,6 +18,7 @@ from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
+    Behaviour,
     BrokerKey,
     DataVersion,
     Doubt,
@@ -41,7 +42,6 @@ from namesrv.core.operator_changes import (
     publish_behaviour,
     publish_kv_config,
 )
-from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import BrokerRegistration, TopicRegistration
 from namesrv.core.removals import (
     confirm_broker_loss,

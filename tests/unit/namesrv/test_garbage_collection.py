@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from namesrv.app.writer import MIDDLE, collecting
-from namesrv.core.slices import Sliced, run_steps
+from namesrv.core.pace import Sliced, run_steps
 
 
 def test_rows_are_exempt_after_the_step_that_made_them() -> None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core import slices
-from namesrv.core.pace import paced
-from namesrv.core.slices import run_steps, sorted_in_slices
+from namesrv.core import pace
+from namesrv.core.pace import paced, run_steps, sorted_in_slices
 from tests.support.yield_points import yield_points_of
 
 
@@ -50,7 +49,7 @@ def test_no_step_compares_many_more_names_than_another(monkeypatch: pytest.Monke
             return int(self) < int(other)
 
     for sized, value in (("SORT_SLICE", 500), ("SORT_SAMPLES", 512), ("SAMPLES_OF_A_BUCKET", 4)):
-        monkeypatch.setattr(slices, sized, value)
+        monkeypatch.setattr(pace, sized, value)
     names = [*map(Name, random.Random(1).sample(range(10**9), 50_000))]
     of_steps, before = [], 0
     for _ in sorted_in_slices(names):

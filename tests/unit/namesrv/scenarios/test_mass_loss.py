@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.model import RemovalReason, RemovedBroker, StaticMapping
-from namesrv.core.policy import Behaviour
+from namesrv.core.model import Behaviour, RemovalReason, RemovedBroker, StaticMapping
 from namesrv.core.removals import BROKERS_PER_CHANGE, scan_not_active_broker
 from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet
 from tests.support.state_changes import apply_all_now, apply_now

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.errors import Reason
-from namesrv.core.model import DataVersion, LiveKey, RemovalReason
-from namesrv.core.policy import Behaviour
+from namesrv.core.model import Behaviour, DataVersion, LiveKey, RemovalReason
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import (

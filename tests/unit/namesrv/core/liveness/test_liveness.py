@@ -11,13 +11,11 @@ from namesrv.app.access import NamedBrokers
 from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.liveness import Liveness
 from namesrv.core.model import BrokerKey, Doubt, LiveKey
-from namesrv.core.pace import FEW
 from namesrv.core.removals import BROKERS_PER_CHANGE, on_channel_destroy, scan_not_active_broker
 from namesrv_common.server.permits import NamedBroker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.state_changes import apply_all_now
 from tests.support.virtual_clock import VirtualClock
-from tests.support.yield_points import AtYieldPoint, yielding
 
 
 def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:
@@ -108,26 +106,6 @@ def test_many_brokers_without_topics_are_a_large_removal(fleet: Fleet, brokers: 
 
 def key(number: int) -> LiveKey:
     return LiveKey("cluster", f"10.0.0.1:{number}")
-
-
-def test_a_search_passes_over_brokers_that_leave_or_are_heard_of_meanwhile() -> None:
-    clock = VirtualClock()
-    liveness = Liveness(clock, 60.0)
-    brokers = 2 * FEW
-    for number in range(brokers):
-        liveness.give(key(number), 10.0)
-    clock.advance(11.0)
-
-    def moment() -> None:
-        liveness.forget(key(brokers - 1))
-        liveness.give(key(brokers - 2), 10.0)
-        liveness.give(key(brokers), 10.0)
-
-    yield_point = AtYieldPoint(0, moment)
-    with yielding(yield_point):
-        found = liveness.overdue_brokers()
-    assert yield_point.has_come
-    assert found == [key(number) for number in range(brokers - 2)]
 
 
 def test_it_is_known_how_late_the_last_search_found_the_most_overdue_broker() -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import slices
+from namesrv.core import pace
 from namesrv.core.changes import Cause, ChangeLog, SettingChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Registration
 from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publish_kv_config
+from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.core.slices import run_steps
 from namesrv.core.watch import affected, messages
 from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
@@ -262,7 +262,7 @@ def test_only_those_are_woken_whose_topics_changed_and_once_for_many_changes(fle
 def test_an_open_watch_is_woken_when_told_of_all_that_is_absent(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE", 1)
+    monkeypatch.setattr(pace, "SLICE", 1)
     fleet.is_warm = False
     closing, watch = (fleet.synced("nowhere", "not-there-either") for _ in range(2))
     fleet.is_warm = True
