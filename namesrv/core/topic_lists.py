@@ -17,9 +17,6 @@ UNIT = 1
 UNIT_SUB = 2
 """Flag bit of a unit-subscription topic (TopicSysFlag.FLAG_UNIT_SUB)."""
 
-NAMES_SLICE = 2_000
-"""Names that are gathered before yielding."""
-
 NamesAfter = Callable[[str, int], list[str]]
 """The sorted names of a list after a name, at most so many. For a thread."""
 
@@ -39,7 +36,7 @@ class SortedNames:
     def in_steps(self) -> Sliced[list[str]]:
         """The same, for the event loop."""
         if (topics := self._topics) is not None:
-            self._names = yield from sorted_in_slices((yield from _names(topics)))
+            self._names = yield from sorted_in_slices(topics)
             self._topics = None
         return self._names
 
@@ -114,18 +111,6 @@ class TopicLists:
             return found
 
         return after
-
-
-def _names(topics: PersistentMap[str, TopicQueues]) -> Sliced[list[str]]:
-    """The names in no order."""
-    names: list[str] = []
-    due = NAMES_SLICE
-    for chunk in topics.chunks:
-        names += chunk
-        if len(names) >= due:
-            due = len(names) + NAMES_SLICE
-            yield
-    return names
 
 
 def _start(names: list[str], after: str) -> int:
