@@ -115,9 +115,9 @@ class ChannelStreams:
         Raises:
             CHANNEL_GONE: The channel is not open.
         """
-        self._state.channels.check_open(channel_id)
+        self._state.liveness.check_open(channel_id)
         self._channels[channel_id].doubt = Doubt.HANDED_OVER
-        return len(self._state.channels.bound(channel_id))
+        return len(self._state.liveness.bound(channel_id))
 
     async def remove_brokers_of_ended(self) -> None:
         """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""

@@ -63,7 +63,7 @@ class ExpiryScanner:
         log_removed(removed)
         for gone in removed:
             channel_id = gone.live.channel_id
-            if channel_id is not None and not self._state.channels.bound(channel_id):
+            if channel_id is not None and not self._state.liveness.bound(channel_id):
                 self._channels.close(channel_id, _IDLE)  # so that a living agent behind it opens another and registers
         for channel_id in await self._writer.read(self._state.liveness.idle_channels, OWN):
             self._channels.close(channel_id, _IDLE)

@@ -82,16 +82,14 @@ class Heartbeats:
     def open_channel(self) -> str:
         """Opens a channel and returns its id. Raises SHUTTING_DOWN if the tables are frozen."""
         self._state.check_not_frozen()
-        channel_id = self._state.channels.open()
-        self._state.liveness.channel_opened(channel_id)
-        return channel_id
+        return self._state.liveness.open_channel()
 
     def doubt_channel_end(self, channel_id: str, seconds: float, why: Doubt) -> int:
         """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
 
         For ends that may be this name server's own fault. Returns how many brokers that is.
         """
-        lives = map(self._state.tables.broker_live_table.get, self._state.channels.take_bound(channel_id))
+        lives = map(self._state.tables.broker_live_table.get, self._state.liveness.take_bound(channel_id))
         doubted = [live.key for live in lives if live is not None and live.channel_id == channel_id]
         for key in doubted:
             self._state.doubt(key, why, seconds)
@@ -99,8 +97,7 @@ class Heartbeats:
 
     def end_channel(self, channel_id: str) -> None:
         """Ends a channel at once: registrations that name it are refused from now on."""
-        self._state.channels.end(channel_id)
-        self._state.liveness.channel_ended(channel_id)
+        self._state.liveness.end_channel(channel_id)
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""

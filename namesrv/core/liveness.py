@@ -15,22 +15,29 @@ from namesrv.core.pace import belongs_to_loop, paced
 
 
 class Liveness:
-    """Deadlines go by the monotonic clock; the wall clock is only kept to be reported."""
+    """Deadlines go by the monotonic clock; the wall clock is only kept to be reported.
 
-    def __init__(self, clock: Clock, expired_time: float) -> None:
-        """Takes the clock, and how long a channel may be silent, in seconds."""
+    A broker is bound to at most one channel: that of its current registration.
+    """
+
+    def __init__(self, clock: Clock, expired_time: float, new_channel_id: Callable[[], str]) -> None:
+        """Takes the clock, how long a channel may be silent, in seconds, and what makes the ids of channels."""
         self._clock = clock
         self._expired_time = expired_time
+        self._new_channel_id = new_channel_id
         self._brokers: dict[LiveKey, float] = {}
         """Until when each broker may be silent."""
         self._channels: dict[str, float] = {}
-        """Until when the brokers of each channel may be silent."""
+        """Until when the brokers of each open channel may be silent."""
+        self._bound: dict[str, set[LiveKey]] = {}
+        """Brokers of open channels, and of those that have ended until they are taken to be removed."""
+        self._unused: set[str] = set()
         self.longest_overdue = 0.0
         """By how many seconds the most overdue broker was overdue at the last search; 0 if none was."""
         self.last_update_millis: dict[LiveKey, int] = {}
         """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
 
-    def renew(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
+    def renew(self, live: BrokerLiveInfo) -> None:
         """A broker sent something. The channel that it is bound to counts as seen too, if that is open."""
         belongs_to_loop()
         now = self._clock.monotonic()
@@ -39,17 +46,8 @@ class Liveness:
             due = max(due, self._brokers.get(live.key, due))
         self._brokers[live.key] = due
         self.last_update_millis[live.key] = self._clock.wall_millis()
-        if open_channel_id is not None:
-            self._channels[open_channel_id] = now + self._expired_time
-
-    def channel_opened(self, channel_id: str) -> None:
-        """A channel is there; until a broker registers over it, its own time runs."""
-        belongs_to_loop()
-        self._channels[channel_id] = self._clock.monotonic() + self._expired_time
-
-    def channel_ended(self, channel_id: str) -> None:
-        belongs_to_loop()
-        self._channels.pop(channel_id, None)
+        if live.channel_id in self._channels:
+            self._channels[live.channel_id] = now + self._expired_time
 
     def give(self, key: LiveKey, seconds: float) -> None:
         """Gives a broker that much time from now, instead of the time that it had left."""
@@ -88,66 +86,54 @@ class Liveness:
         self._brokers = {key: due + seconds for key, due in self._brokers.items()}
         self._channels = {channel_id: due + seconds for channel_id, due in self._channels.items()}
 
+    # Channels.
 
-# The open channels, and which brokers registered over each.
-
-
-class ChannelTable:
-    """Open channels by id. A broker is bound to at most one: that of its current registration."""
-
-    def __init__(self, new_channel_id: Callable[[], str]) -> None:
-        self._new_channel_id = new_channel_id
-        self._open: dict[str, set[LiveKey]] = {}
-        self._unused: set[str] = set()
-        self._ended: dict[str, set[LiveKey]] = {}
-        """Brokers of channels that have ended, until they are taken to be removed."""
-
-    def __contains__(self, channel_id: str) -> bool:
-        return channel_id in self._open
-
-    def open(self) -> str:
+    def open_channel(self) -> str:
+        """Returns the id of a new channel; until a broker registers over it, its own time runs."""
         belongs_to_loop()
         channel_id = self._new_channel_id()
-        self._open[channel_id] = set()
+        self._channels[channel_id] = self._clock.monotonic() + self._expired_time
+        self._bound[channel_id] = set()
         self._unused.add(channel_id)
         return channel_id
 
     @property
-    def unused(self) -> int:
+    def unused_channels(self) -> int:
         """How many channels are open over which no broker has registered yet."""
         return len(self._unused)
 
     def check_open(self, channel_id: str) -> None:
-        if channel_id not in self._open:
+        if channel_id not in self._channels:
             text = f"channel {channel_id[:64]!r} is not open here; open one, then register again"
             raise Refused(Reason.CHANNEL_GONE, text, channel_id=channel_id[:64])
 
-    def bind(self, channel_id: str, key: LiveKey) -> None:
+    def bind(self, live: BrokerLiveInfo) -> None:
         belongs_to_loop()
-        self._open[channel_id].add(key)
-        self._unused.discard(channel_id)
+        if live.channel_id is not None:
+            self._bound[live.channel_id].add(live.key)
+            self._unused.discard(live.channel_id)
 
-    def unbind(self, channel_id: str, key: LiveKey) -> None:
+    def unbind(self, live: BrokerLiveInfo) -> None:
         """A broker left, or registered over another channel."""
         belongs_to_loop()
-        if channel_id in self._open:
-            self._open[channel_id].discard(key)
+        if live.channel_id in self._bound:
+            self._bound[live.channel_id].discard(live.key)
 
     def bound(self, channel_id: str) -> frozenset[LiveKey]:
-        return frozenset(self._open.get(channel_id, ()))
+        """The brokers of a channel that is open."""
+        return frozenset(self._bound[channel_id]) if channel_id in self._channels else frozenset()
 
-    def end(self, channel_id: str) -> None:
-        """Ends a channel. A channel that has ended stays ended."""
+    def end_channel(self, channel_id: str) -> None:
+        """Ends a channel for good."""
         belongs_to_loop()
         self._unused.discard(channel_id)
-        bound = self._open.pop(channel_id, None)
-        if bound:
-            self._ended[channel_id] = bound
+        if self._channels.pop(channel_id, None) is not None and not self._bound[channel_id]:
+            del self._bound[channel_id]
 
     def take_bound(self, channel_id: str) -> list[LiveKey]:
-        """The brokers that were bound to a channel when it ended, once. They may have registered again since."""
+        """The brokers that are bound to a channel that has ended, once."""
         belongs_to_loop()
-        return sorted(self._ended.pop(channel_id, ()))
+        return sorted(self._bound.pop(channel_id, ()))
 
 
 # The mass-loss guard keeps brokers in the routes when so many vanish at once that the network is the likely cause.

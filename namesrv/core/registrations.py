@@ -215,7 +215,7 @@ class BrokerRegistration:
     def _check_open(self) -> None:
         self.state.check_not_frozen()
         if self.registration.channel_id is not None:
-            self.state.channels.check_open(self.registration.channel_id)
+            self.state.liveness.check_open(self.registration.channel_id)
 
     def _put_into_group(self, transaction: Transaction, before: BrokerLiveInfo | None) -> list[RemovedBroker]:
         """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
@@ -270,10 +270,9 @@ class BrokerRegistration:
     def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
         """Has channel and time of a registration count from now on, and not those of the one before."""
         self.state.generation = renewed.generation
-        if before is not None and before.channel_id is not None:
-            self.state.channels.unbind(before.channel_id, before.key)
-        if renewed.channel_id is not None:
-            self.state.channels.bind(renewed.channel_id, renewed.key)
+        if before is not None:
+            self.state.liveness.unbind(before)
+        self.state.liveness.bind(renewed)
         self.state.guard.confirmed(renewed.key, self.principal, self.state.behaviour)
         self.state.renew(renewed)
 

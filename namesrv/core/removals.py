@@ -77,7 +77,7 @@ def on_channel_destroy(state: RouteState, channel_ids: Iterable[str]) -> Iterato
     nothing. The channels themselves must have been ended in the channel table before.
     """
     ended = dict.fromkeys(channel_ids)  # each broker is looked up in it, and thousands may end together
-    keys = list(dict.fromkeys(key for channel_id in ended for key in state.channels.take_bound(channel_id)))
+    keys = [key for channel_id in ended for key in state.liveness.take_bound(channel_id)]
     return _lose(state, keys, RemovalReason.CHANNEL_CLOSED, lambda live: live.channel_id in ended, CHANNEL_END)
 
 
@@ -216,8 +216,7 @@ class Hold:
         state.guard.held((live.key for live in self.losing), self._removed_before)
         for live in (*self.losing, *self._brought_back):
             state.doubt(live.key, Doubt.GUARD, state.behaviour.mass_loss_hold_seconds)
-            if live.channel_id is not None:
-                state.channels.unbind(live.channel_id, live.key)
+            state.liveness.unbind(live)
         return []
 
     def _brings_back(self, transaction: Transaction, lost: LostBroker) -> bool:

@@ -13,7 +13,7 @@ from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.digests import RouteDigests
 from namesrv.core.encoding import frame
 from namesrv.core.errors import shutting_down
-from namesrv.core.liveness import ChannelTable, Liveness, MassLossGuard
+from namesrv.core.liveness import Liveness, MassLossGuard
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     Behaviour,
@@ -76,7 +76,6 @@ class RouteState:
         self.topic_lists = TopicLists(lambda: self.tables, self.index)
         self.intents = IntentTable()
         self.kv_config = model.EMPTY
-        self.channels = ChannelTable(new_channel_id)
         self.change_log = ChangeLog()
         self.digests = RouteDigests(lambda: self.tables, self.index)
         self.doubts: dict[LiveKey, Doubt] = {}
@@ -92,7 +91,7 @@ class RouteState:
         self.clock = clock
         self.expired_time = expired_time
         self.generation = 0
-        self.liveness = Liveness(clock, expired_time)
+        self.liveness = Liveness(clock, expired_time, new_channel_id)
         self.guard = MassLossGuard(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._new_groups: set[BrokerKey] = set()
@@ -234,9 +233,7 @@ class RouteState:
         """A live broker was seen: its time begins anew. An unconfirmed broker stays so until it registers."""
         if not live.unconfirmed:
             self.doubts.pop(live.key, None)
-        channel_id = live.channel_id
-        is_open = channel_id is not None and channel_id in self.channels
-        self.liveness.renew(live, channel_id if is_open else None)
+        self.liveness.renew(live)
 
     def doubt(self, key: LiveKey, why: Doubt, seconds: float) -> None:
         """Keeps a broker without proof, for so long from now."""
@@ -302,8 +299,7 @@ class RouteState:
         self.guard.left(live.key)
         self.doubts.pop(live.key, None)
         self.possibly_partial.discard(live.key)
-        if live.channel_id is not None:
-            self.channels.unbind(live.channel_id, live.key)
+        self.liveness.unbind(live)
 
 
 # A change of the state has two parts: a long preparation, on any thread, and a short commit on the event loop.

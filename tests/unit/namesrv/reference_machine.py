@@ -386,7 +386,7 @@ class ReferenceMachine(Machine):
         }
         for channel in self.model.open_channels:
             bound = {key for key, broker in self.model.brokers.items() if broker.channel == channel}
-            assert self.state.channels.bound(channel) == bound
+            assert self.state.liveness.bound(channel) == bound
 
     @invariant()
     def the_change_log_has_a_change_for_all_that_can_be_seen(self) -> None:

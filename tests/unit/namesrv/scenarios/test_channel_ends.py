@@ -103,7 +103,7 @@ async def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_
         hand_over(calls, old)
         fleet.register(A, channel_id=new)
         assert fleet.end_channel(old) == []
-        assert fleet.state.channels.bound(new)
+        assert fleet.state.liveness.bound(new)
     fleet.clock.advance(GRACE + 0.001)
     assert fleet.scan() == []
     assert fleet.addrs() == {0: A}

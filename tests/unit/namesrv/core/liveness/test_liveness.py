@@ -82,7 +82,7 @@ class _Counted(str):
 
 def test_thousands_of_channels_that_end_together_are_not_compared_with_each_other() -> None:
     fleet, numbers = Fleet(), itertools.count()
-    fleet.state.channels._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
+    fleet.state.liveness._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
     channels = [fleet.heartbeats.open_channel() for _ in range(500)]
     for number, channel_id in enumerate(channels):
         fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", name=f"b-{number}", channel_id=channel_id)
@@ -110,7 +110,7 @@ def key(number: int) -> LiveKey:
 
 def test_it_is_known_how_late_the_last_search_found_the_most_overdue_broker() -> None:
     clock = VirtualClock()
-    liveness = Liveness(clock, 60.0)
+    liveness = Liveness(clock, 60.0, str)
     liveness.give(key(1), 10.0)
     liveness.give(key(2), 5.0)
     clock.advance(5.0)
