@@ -20,7 +20,7 @@ from namesrv.core.model import Clock
 from namesrv.core.pace import SLICE, Slice, Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
+from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import EngineCall
@@ -184,7 +184,7 @@ class WatchStreams:
         """
         self._state.check_not_frozen()
         woken = asyncio.Event()
-        follower = Follower(woken.set, revision=0)
+        follower = ChangeReader(woken.set, revision=0)
         self.hub.follow(follower)
         try:
             listed = self._listed(call, peer, follower, woken)

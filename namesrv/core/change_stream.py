@@ -22,7 +22,7 @@ from namesrv.core.encoding import frame, removal_reason
 from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo
 from namesrv.core.snapshot import ALL_TABLES, chunks
 from namesrv.core.state import NamesrvIdentity
-from namesrv.core.watch.hub import Follower
+from namesrv.core.watch.hub import ChangeReader
 
 # Changes as the rows of StreamRouteChanges: one for each key and revision.
 #
@@ -177,7 +177,7 @@ assert _SNAPSHOT_RESPONSE.HEADER_FIELD_NUMBER == _RESPONSE.HEADER_FIELD_NUMBER, 
 
 
 def follow_messages(
-    log: ChangeLog, reader: Follower, identity: NamesrvIdentity, tables: Collection[RouteTable]
+    log: ChangeLog, reader: ChangeReader, identity: NamesrvIdentity, tables: Collection[RouteTable]
 ) -> Iterator[bytes]:
     """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
 

@@ -143,6 +143,7 @@ class BrokerRegistration:
 
     @property
     def topics_to_read(self) -> int:
+        """About how many topics ``read`` reads. It needs no tables that stand still: other changes continue."""
         if self._topics is None:
             return self._unread_topics
         return len(self._topics) if len(self._topics) > ENCODED_ASIDE else 0
@@ -152,6 +153,7 @@ class BrokerRegistration:
         return 0 if self.unread is None or not needs_topics(self.state, self.registration) else self.unread.topics()
 
     def read(self) -> None:
+        """Reads the topics, with yield points. Raises Refused if they break a rule."""
         if self._topics is None:
             assert self.unread is not None, "topics that count come with the registration"
             self._topics = self.unread.read()

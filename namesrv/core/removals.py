@@ -159,8 +159,9 @@ class Removal:
         """What the guard counts. The brokers of a removed group share its queues, and each may bring them back."""
         if self.reason not in VANISHED:
             return
-        tables, keys = self.state.tables, (gone.live.broker for gone in self._removed if gone.group_gone)
-        queues = {key: self._transaction.all_lost_queues(key) for key in keys}
+        tables, held = self.state.tables, self.state.index.held_by_group
+        keys = {gone.live.broker for gone in self._removed if gone.group_gone}
+        queues = {key: self._transaction.lost_queues(key) | held.get(key, {}) for key in keys}
         for removed in self._removed:
             live = removed.live
             if not live.unconfirmed:

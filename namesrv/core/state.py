@@ -330,14 +330,3 @@ class StateChange(Protocol[ResultT_co]):
 
         Raises Refused if it cannot be made now; then nothing has changed.
         """
-
-
-class ReadingChange(StateChange[ResultT_co], Protocol[ResultT_co]):
-    """A change with a part that needs no tables that stand still. It is done before other changes have to wait."""
-
-    @property
-    def topics_to_read(self) -> int:
-        """About how many topics that part reads."""
-
-    def read(self) -> None:
-        """Does that part, with yield points. Raises Refused if what it reads breaks a rule."""

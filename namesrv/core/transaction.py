@@ -85,10 +85,6 @@ class Transaction:
         """The queues that this transaction takes from a group, by topic."""
         return self.removed[broker][0] if broker in self.removed else {}
 
-    def all_lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
-        """The same, and what a group that goes has reported of topics that are held back. Call it before the commit."""
-        return self.lost_queues(broker) | self.index.held_by_group.get(broker, {})
-
     def queues_of(self, topic: str) -> TopicQueues | None:
         """A topic's queues as this transaction would leave them."""
         return self.topics[topic] if topic in self.topics else self.tables.topic_queue_table.get(topic)

@@ -24,7 +24,7 @@ from namesrv.core.pins import Pins
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.hub import Follower, RouteWatch
+from namesrv.core.watch.hub import RouteWatch
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import engine_call
 from namesrv.grpc_api.handlers import Context
@@ -321,7 +321,6 @@ class SnapshotCalls:
     async def _following(self, watcher: WatchStream, tables: Collection[pb.RouteTable]) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
         log, identity, reader = self._state.change_log, self._state.identity, watcher.reader
-        assert isinstance(reader, Follower), "the others watch topics"
         while True:
             watcher.woken.clear()
             async for message in giving_way(follow_messages(log, reader, identity, tables)):

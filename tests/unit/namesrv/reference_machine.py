@@ -24,7 +24,7 @@ from namesrv.core.model import Behaviour, BrokerKey, DataVersion, Doubt, LiveKey
 from namesrv.core.snapshot import ALL_TABLES
 from namesrv.core.state import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
-from namesrv.core.watch.hub import Follower
+from namesrv.core.watch.hub import ChangeReader
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
@@ -130,7 +130,7 @@ class ReferenceMachine(Machine):
         self.reader, self.last_read, self.seen = tables_of(state), state.change_log.last, self.model.visible()
         self.rows, self.rows_revision = FollowedRows.of_snapshot(self.snapshot()), state.revision
         self.followers = [
-            (tables, self.rows.of_tables(tables), Follower(lambda: None, revision=state.revision))
+            (tables, self.rows.of_tables(tables), ChangeReader(lambda: None, revision=state.revision))
             for tables in SOME_TABLES
         ]
 

@@ -12,7 +12,7 @@ from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import DataVersion
 from namesrv.core.snapshot import ALL_TABLES, CHUNK_BYTES
-from namesrv.core.watch.hub import Follower
+from namesrv.core.watch.hub import ChangeReader
 from tests.support.core_fleet import CLUSTER, HA, A, Fleet
 from tests.support.refusals import refuses
 from tests.support.routes.route_rows import key_of
@@ -99,7 +99,7 @@ def test_a_large_change_comes_in_bounded_messages_of_one_revision(fleet: Fleet) 
 
 
 def read(
-    fleet: Fleet, reader: Follower, tables: Collection[pb.RouteTable] = ALL_TABLES
+    fleet: Fleet, reader: ChangeReader, tables: Collection[pb.RouteTable] = ALL_TABLES
 ) -> list[pb.StreamRouteSnapshotResponse]:
     """Everything that a reader has not been sent, up to the bookmark."""
     state = fleet.state
@@ -112,8 +112,8 @@ def read(
     return messages
 
 
-def follower(revision: int = 0) -> Follower:
-    return Follower(lambda: None, revision=revision)
+def follower(revision: int = 0) -> ChangeReader:
+    return ChangeReader(lambda: None, revision=revision)
 
 
 def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(fleet: Fleet) -> None:

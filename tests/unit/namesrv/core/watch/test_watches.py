@@ -19,7 +19,7 @@ from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publ
 from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.watch import affected, messages
-from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
+from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange, SubscriptionIndex
 from tests.properties import examples, machine_test
@@ -329,7 +329,7 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
     run_steps(fleet.hub.read_changes())
-    reader = Follower(lambda: None, revision=1)
+    reader = ChangeReader(lambda: None, revision=1)
     fleet.hub.follow(reader)
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")
