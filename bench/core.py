@@ -31,7 +31,6 @@ from bench.workload import SEED, Profile, registration, topic_name
 from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, collecting, tune_garbage_collection
 from namesrv.core.encoding import tag, varint
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
 from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
@@ -157,7 +156,7 @@ def expiry(sizes: Sizes) -> Iterator[Sample]:
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
     for identity in identities[expiring:]:
         clock.seconds += _BETWEEN_BROKERS_SECONDS
-        Heartbeats(state).broker_heartbeat(*identity)
+        state.broker_heartbeat(*identity)
     clock.seconds = all_registered + BROKER_CHANNEL_EXPIRED_TIME + 1
     times = ChangeTimes()
     changes = scan_not_active_broker(state)

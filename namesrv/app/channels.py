@@ -16,7 +16,6 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter, run_cooperatively
 from namesrv.core.changes import Change, GroupChange, KvChange
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
 from namesrv.core.pace import each_in_slices
 from namesrv.core.removals import on_channel_destroy
@@ -56,7 +55,6 @@ class ChannelStreams:
         self, state: RouteState, writer: TableWriter, stall_detector: StallDetector, shares: Shares | None = None
     ) -> None:
         self._state = state
-        self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._stall_detector = stall_detector
         self._shares = shares or FairShares().channels
@@ -103,7 +101,7 @@ class ChannelStreams:
         """
         channel = self._channels.pop(channel_id)
         channel.doubt = channel.doubt or doubt
-        self._heartbeats.end_channel(channel_id)
+        self._state.end_channel(channel_id)
         self._ended.put_nowait((channel_id, channel))
 
     def hand_over(self, channel_id: str) -> int:
@@ -138,7 +136,7 @@ class ChannelStreams:
             return False
         handed_over = why is Doubt.HANDED_OVER
         seconds = self._state.behaviour.channel_grace_seconds if handed_over else DOUBTED_SECONDS
-        if brokers := self._heartbeats.doubt_channel_end(channel_id, seconds, why):
+        if brokers := self._state.doubt_channel_end(channel_id, seconds, why):
             _log.warning("channel_end_doubted", why=why.label, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
@@ -180,7 +178,7 @@ class ChannelStreams:
     def _open(self, holder: str, channel: _Channel) -> str:
         self._shares.take(channel.sharer)
         try:
-            channel_id = self._heartbeats.open_channel()
+            channel_id = self._state.open_channel()
         except BaseException:
             self._shares.give_back(channel.sharer)
             raise

@@ -36,7 +36,6 @@ from namesrv.app.field_rules import (
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, LARGE_TOPICS, TableWriter
 from namesrv.core.errors import FieldProblems, Refused, crc32_not_match, invalid_field, limit_exceeded
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     BrokerKey,
     DataVersion,
@@ -342,7 +341,6 @@ class RegistrationServicer:
     ) -> None:
         self._state = state
         self._calls = BrokerCalls(state, writer)
-        self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._channels = channels
         self._brokers = NamedBrokers(state)
@@ -400,7 +398,7 @@ class RegistrationServicer:
         with self._tally.counting("query") as outcome:
             identity = broker_identity(request.broker)
             version = data_version("data_version", request.data_version)
-            changed, held = self._heartbeats.query_data_version(*identity, version)
+            changed, held = self._state.query_data_version(*identity, version)
             outcome.result = "changed" if changed else "unchanged"
         after_header = _after_header(held, changed=changed)
         if not changed:  # else it registers now, and asks with another version
@@ -411,7 +409,7 @@ class RegistrationServicer:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
             identity = broker_identity(request.broker)
-            self._heartbeats.broker_heartbeat(*identity)
+            self._state.broker_heartbeat(*identity)
             outcome.result = "unchanged"
         self._may_repeat(context, identity, "heartbeat", b"")
         return self._state.header_fragment()  # all of a BrokerHeartbeatResponse
@@ -456,13 +454,13 @@ class RegistrationServicer:
 
     def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer, but for the header."""
-        heartbeats, state, tally = self._heartbeats, self._state, self._tally
+        state, tally = self._state, self._tally
         if (call := engine_call(context)) is None:
             return
         live = state.live_broker(*identity)
 
         def again() -> bytes | None:
-            if live is None or not heartbeats.renew_unchanged(live):
+            if live is None or not state.renew_unchanged(live):
                 return None
             tally.count(kind, "unchanged")
             return state.header_fragment() + after_header

@@ -24,7 +24,6 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
 from namesrv.core.pace import yield_point
 from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
@@ -280,7 +279,6 @@ class RegistrationCalls:
     ) -> None:
         self._state = state
         self._calls = BrokerCalls(state, writer)
-        self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._channels = channels
         self._tally = tally
@@ -323,7 +321,7 @@ class RegistrationCalls:
 
     def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
         """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
-        state, heartbeats = self._state, self._heartbeats
+        state = self._state
         live = state.tables.broker_live_table.get(registration.live_key)
         group = state.tables.broker_addr_table.get(registration.broker)
         if live is None or group is None:
@@ -333,7 +331,7 @@ class RegistrationCalls:
             if (
                 not would_change_nothing(state, registration, group, live)
                 or (master_of(state, live), self._order_topic_config()) != said
-                or not heartbeats.renew_unchanged(live)
+                or not state.renew_unchanged(live)
             ):
                 return None
             self._tally.count("full", "unchanged")
@@ -356,7 +354,7 @@ class RegistrationCalls:
             if len(request.body) > MAX_DATA_VERSION_BYTES:
                 raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
             version = data_version_of(read_json(_decoded(request.body)))
-            changed, held = self._heartbeats.query_by_address(broker, request.broker_id, address, version)
+            changed, held = self._state.query_by_address(broker, request.broker_id, address, version)
             outcome.result = "changed" if changed else "unchanged"
         body = b""
         if held is not None:
@@ -372,7 +370,7 @@ class RegistrationCalls:
         self._check(caller, request)
         with self._tally.counting("heartbeat") as outcome:
             cluster_name, address = request.text("clusterName"), request.broker_addr
-            if self._heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
+            if self._state.heartbeat_by_address(LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
         told = answer(request, ResponseCode.SUCCESS)
         self._is_heartbeat(request, LiveKey(cluster_name, address), "heartbeat", told)
@@ -380,13 +378,13 @@ class RegistrationCalls:
 
     def _is_heartbeat(self, request: Request, key: LiveKey, kind: Kind, told: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer."""
-        heartbeats, tally = self._heartbeats, self._tally
-        live = self._state.tables.broker_live_table.get(key)
-        if live is None or not live.topic_by_topic or not self._state.is_confirmed(live):
+        state, tally = self._state, self._tally
+        live = state.tables.broker_live_table.get(key)
+        if live is None or not live.topic_by_topic or not state.is_confirmed(live):
             return
 
         def again() -> bytes | None:
-            if not heartbeats.renew_unchanged(live):
+            if not state.renew_unchanged(live):
                 return None
             tally.count(kind, "unchanged")
             return told

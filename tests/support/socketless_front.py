@@ -60,7 +60,7 @@ class SocketlessFront:
 
     def _calls(self) -> Calls:
         state, clock, settings = self.fleet.state, self.fleet.clock, NamesrvSettings.load(None, {})
-        reader, grant_more_time = Worker("reader"), self.fleet.heartbeats.grant_more_time
+        reader, grant_more_time = Worker("reader"), self.fleet.state.grant_more_time
         in_force = SettingsInForce(settings)
         self._writer = writer = TableWriter()
         self._operators = Operators(

@@ -257,7 +257,7 @@ class ReferenceMachine(Machine):
             case "query":
                 self.query(*asked)
             case "by address":
-                assert self.fleet.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
+                assert self.fleet.state.heartbeat_by_address(key) == broker.topic_by_topic
                 if broker.topic_by_topic:
                     self.query_by_address(*asked)
             case _:
@@ -276,9 +276,9 @@ class ReferenceMachine(Machine):
     def open_channel(self) -> None:
         if self.state.frozen:
             with refuses(Reason.SHUTTING_DOWN):
-                self.fleet.heartbeats.open_channel()
+                self.fleet.state.open_channel()
         else:
-            self.model.open_channels.add(self.fleet.heartbeats.open_channel())
+            self.model.open_channels.add(self.fleet.state.open_channel())
 
     def brokers_at(self, number: int) -> list[tuple[LiveKey, Broker]]:
         """One broker, the same for the same number; none if there is none."""
@@ -287,7 +287,7 @@ class ReferenceMachine(Machine):
 
     def heartbeat(self, key: LiveKey, broker: Broker) -> None:
         with refuses(Reason.BROKER_NOT_REGISTERED) if broker.unconfirmed else nullcontext():
-            self.fleet.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+            self.fleet.state.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
         if broker.unconfirmed:
             self.reaches("refused while unconfirmed")
         else:
@@ -295,7 +295,7 @@ class ReferenceMachine(Machine):
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
-        answer = self.fleet.heartbeats.query_data_version(group, broker_id, addr, version)
+        answer = self.fleet.state.query_data_version(group, broker_id, addr, version)
         self.check_answer(answer, group, addr, broker_id, version)
 
     def check_answer(
@@ -311,7 +311,7 @@ class ReferenceMachine(Machine):
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
-        answer = self.fleet.heartbeats.query_by_address(group, broker_id, addr, version)
+        answer = self.fleet.state.query_by_address(group, broker_id, addr, version)
         broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
         if broker is None or not broker.topic_by_topic:
             self.check_answer(answer, group, addr, broker_id, version)
@@ -321,12 +321,12 @@ class ReferenceMachine(Machine):
         broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
-        self.fleet.heartbeats.end_channel(channel)
+        self.fleet.state.end_channel(channel)
         self.model.open_channels.remove(channel)
         self.model.ended_channels.add(channel)
 
     def grant_more_time(self, seconds: float) -> None:
-        self.fleet.heartbeats.grant_more_time(seconds)
+        self.fleet.state.grant_more_time(seconds)
         for broker in self.model.brokers.values():
             broker.due += seconds
 

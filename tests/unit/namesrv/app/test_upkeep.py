@@ -23,7 +23,7 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
     monkeypatch.setattr(StallDetector, "check", lambda _: scanned.set())
 
     writer = TableWriter()
-    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
     scans = ExpiryScanner(fleet.state, writer, channel_streams(fleet, writer), detector)
     scans.interval = 3_600.0
     scanning = asyncio.create_task(scans.run())

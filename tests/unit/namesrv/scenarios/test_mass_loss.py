@@ -23,7 +23,7 @@ class LostFleet(Fleet):
 
     def __init__(self, size: int, behaviour: Behaviour = SMALL_FLEETS) -> None:
         super().__init__(behaviour)
-        self.channels = {number: self.heartbeats.open_channel() for number in range(size)}
+        self.channels = {number: self.state.open_channel() for number in range(size)}
         for number in range(size):
             self.come(number, self.channels[number])
 

@@ -100,7 +100,7 @@ def test_a_late_unregistration_of_an_old_generation_spares_the_fresh_registratio
 
 def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fleet) -> None:
     """Upstream lists the address under both names, and a channel's end cleans one of them (its #1989)."""
-    old, new = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
+    old, new = fleet.state.open_channel(), fleet.state.open_channel()
     fleet.register(A, channel_id=old, topics=("T", "old"))
     result = fleet.register(A, name="renamed", channel_id=new, topics=("T",))
     assert [(gone.live.broker.broker_name, gone.reason) for gone in result.replaced] == [

@@ -131,7 +131,7 @@ def test_a_slave_that_stands_in_makes_the_group_read_only() -> None:
 
 
 def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Fleet) -> None:
-    channel = fleet.heartbeats.open_channel()
+    channel = fleet.state.open_channel()
     for number in range(4):
         fleet.register(f"127.0.0.1:1{number}911", name=f"broker-{number}", channel_id=channel)
     fleet.clock.advance(10)
@@ -259,10 +259,10 @@ def test_a_topic_that_is_not_in_the_registration_any_more_is_told_so() -> None:
 def test_a_doubted_broker_is_told_with_the_reason_and_the_time_that_is_left(
     fleet: Fleet, why: Doubt, said: str
 ) -> None:
-    channel_id = fleet.heartbeats.open_channel()
+    channel_id = fleet.state.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.heartbeats.end_channel(channel_id)
-    fleet.heartbeats.doubt_channel_end(channel_id, 60.0, why)
+    fleet.state.end_channel(channel_id)
+    fleet.state.doubt_channel_end(channel_id, 60.0, why)
     fleet.clock.advance(17)
     doubted = only(fleet)
     assert doubted.conditions == [Why.CONDITION_DOUBTED]

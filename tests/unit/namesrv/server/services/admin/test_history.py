@@ -308,7 +308,7 @@ def restarted(database: Database) -> tuple[Fleet, Journal]:
     former = Fleet()
     journal = Journal(database, former.state.identity.epoch, 10**6)
     former.state.change_log.listen(journal.on_change)
-    channel = former.heartbeats.open_channel()
+    channel = former.state.open_channel()
     former.register(channel_id=channel)
     former.register(B, name="broker-b")
     former.clock.advance(10)
