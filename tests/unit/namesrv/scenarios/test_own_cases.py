@@ -86,18 +86,6 @@ def test_a_held_topic_stays_away_whatever_registers_and_comes_back_as_reported(e
     assert [queue.read_queue_nums for queue in known_route(fleet, "T").queue_datas] == [8, 4]
 
 
-# Brokers that come back
-
-
-def test_a_late_unregistration_of_an_old_generation_spares_the_fresh_registration(fleet: Fleet) -> None:
-    """Upstream's #11043."""
-    old = fleet.register()
-    new = fleet.register()
-    assert fleet.unregister(generation=old.generation) is None
-    assert fleet.addrs() == {0: A}
-    assert fleet.unregister(generation=new.generation) is not None
-
-
 def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fleet) -> None:
     """Upstream lists the address under both names, and a channel's end cleans one of them (its #1989)."""
     old, new = fleet.state.open_channel(), fleet.state.open_channel()

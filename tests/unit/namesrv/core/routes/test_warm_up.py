@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from namesrv.core.changes import Cause
 from namesrv.core.model import RemovalReason
@@ -133,21 +131,6 @@ def test_brokers_that_the_guard_holds_are_not_waited_for() -> None:
     assert not warm_up.is_warm()
     fleet.register(addrs[3], name="broker-10004")
     assert len(fleet.state.unconfirmed) == 3
-    assert warm_up.is_warm()
-
-
-@given(order=st.permutations(range(6)), looked_at=st.lists(st.booleans(), min_size=6, max_size=6))
-def test_whatever_the_order_in_which_they_come_back_it_is_warm_after_the_last(
-    order: list[int], looked_at: list[bool]
-) -> None:
-    addrs = [f"10.0.0.1:1000{number}" for number in range(6)]
-    fleet = restarted(*addrs)
-    warm_up = started(fleet, 0.0)
-    fleet.clock.advance(29)
-    for number, look in zip(order, looked_at, strict=True):
-        if look:
-            assert not warm_up.is_warm()
-        fleet.register(addrs[number], name=f"broker-1000{number}")
     assert warm_up.is_warm()
 
 

@@ -73,8 +73,9 @@ def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet
     for shift in range(30):
         moved = mapping(large)._replace(epoch=shift)
         apply_now(BrokerRegistration(fleet.state, registration(moved, mapping(1))))
-        held.append(sum(table.weights.values()))
-    assert max(held) <= UNUSED_PER_BROKER + 3 * (large // QUEUES_LIKE_A_QUEUE_DATA + 2)
+        interned = table.of_group(BrokerKey(CLUSTER, "broker-a")).values()
+        held.append(sum(len(queue_data.mapping.queue_ids) for queue_data in interned if queue_data.mapping))
+    assert max(held) <= UNUSED_PER_BROKER * QUEUES_LIKE_A_QUEUE_DATA + 3 * (large + 1)
     route = fleet.route("T0")
     assert route is not None
     assert route.queue_datas[0].mapping.epoch == 29
