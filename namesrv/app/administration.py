@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
+from namesrv_api.v1.admin_service_pb2 import BlastRadius
 
 from namesrv import limits
 from namesrv.app.event_log import log_removed, log_topic_deleted
@@ -16,7 +17,6 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, broker_not_registered, invalid_field, limit_exceeded, topic_not_found
 from namesrv.core.model import (
-    BlastRadius,
     BrokerKey,
     BrokerLiveInfo,
     Doubt,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import structlog
+from namesrv_api.v1.admin_service_pb2 import BlastRadius
 from tenacity import AsyncRetrying, retry_if_exception
 
 from namesrv.app.event_log import log_intents
@@ -17,7 +18,7 @@ from namesrv.app.fair_queue import OWN, FairLock
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused, limit_exceeded, overloaded
-from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
+from namesrv.core.model import IntentTable, KvConfigTable
 from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, check_not_in_use, publish_kv_config
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_ABSENT_INTENTS, MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES

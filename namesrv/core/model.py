@@ -345,27 +345,6 @@ class RemovedBroker(NamedTuple):
     """Topics that lost the group's queues with it."""
 
 
-class BlastRadius(NamedTuple):
-    """The effect of a change on the routes, made or previewed."""
-
-    topics_changed: int = 0
-    """Topics whose route changes."""
-    losing_last_writable_queue: int = 0
-    """Topics of applications that lose their last writable queue, those that vanish not counted."""
-    vanishing: int = 0
-    """Topics that vanish."""
-    sample_topics: tuple[str, ...] = ()
-    """The first hundred topics of the worst kind that is not empty, those of applications first."""
-
-
-class TopicsInUse(NamedTuple):
-    """Topics of applications that a change takes from their producers."""
-
-    topic_count: int = 0
-    names: tuple[str, ...] = ()
-    """The first hundred, sorted."""
-
-
 class RegisterBrokerResult(NamedTuple):
     """The result of a registration (RocketMQ: RegisterBrokerResult)."""
 

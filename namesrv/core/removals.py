@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from namesrv_api.v1.admin_service_pb2 import BlastRadius
+
 from namesrv.core.changes import Cause
 from namesrv.core.liveness import LostBroker
 from namesrv.core.model import (
-    BlastRadius,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,

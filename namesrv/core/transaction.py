@@ -8,6 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from heapq import nsmallest
 
+from namesrv_api.v1.admin_service_pb2 import BlastRadius, TopicsInUse
+
 from namesrv.core import encoding
 from namesrv.core.changes import (
     Cause,
@@ -22,7 +24,6 @@ from namesrv.core.changes import (
 from namesrv.core.model import (
     MASTER_ID,
     Behaviour,
-    BlastRadius,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -36,7 +37,6 @@ from namesrv.core.model import (
     ReportedTopic,
     StaticMapping,
     TopicQueues,
-    TopicsInUse,
     WriteRule,
 )
 from namesrv.core.pace import paced, yield_point
@@ -453,7 +453,7 @@ Queues = tuple[tuple[QueueData, WriteRule], ...]
 """A topic's queues, each with the rule of its group."""
 
 
-def effect_of(transaction: Transaction) -> tuple[BlastRadius, TopicsInUse]:
+def effect_of(transaction: Transaction) -> tuple[BlastRadius, TopicsInUse | None]:
     """Measures how many routes change, and which topics of applications producers can use no longer.
 
     Only an application's topic loses its last writable queue: no producer misses a broker's own, such as the one that
@@ -474,13 +474,17 @@ def effect_of(transaction: Transaction) -> tuple[BlastRadius, TopicsInUse]:
         else:
             others.append(topic)
 
-    def sample(topics: Iterable[str]) -> tuple[str, ...]:
-        first = nsmallest(MAX_SAMPLE_TOPICS, paced(topics), key=lambda topic: listing_order(topic, named_after))
-        return tuple(first)
+    def sample(topics: Iterable[str]) -> list[str]:
+        return nsmallest(MAX_SAMPLE_TOPICS, paced(topics), key=lambda topic: listing_order(topic, named_after))
 
     changed = len(vanishing) + len(losing) + len(others)
-    radius = BlastRadius(changed, len(losing), len(vanishing), sample(vanishing or losing or others))
-    return radius, TopicsInUse(len(in_use), sample(in_use))
+    radius = BlastRadius(
+        topics_changed=changed,
+        topics_losing_last_writable_queue=len(losing),
+        topics_vanishing=len(vanishing),
+        sample_topics=sample(vanishing or losing or others),
+    )
+    return radius, TopicsInUse(topic_count=len(in_use), topics=sample(in_use)) if in_use else None
 
 
 def _touched_topics(transaction: Transaction) -> Iterator[tuple[str, Queues, Queues, bool]]:

@@ -21,7 +21,7 @@ from namesrv.core.encoding import intent_message
 from namesrv.core.errors import invalid_field, limit_exceeded
 from namesrv.core.explain import Question
 from namesrv.core.journal import JournalPosition, JournalQuery
-from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse, names_after
+from namesrv.core.model import HoldKey, Intent, IntentTable, names_after
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
 from namesrv.core.watch.hub import RouteWatch
@@ -166,9 +166,9 @@ class OperatorCalls:
         return pb.WipeWritePermOfBrokerResponse(
             header=self._state.header(),
             wipe_topic_count=wiped.topic_count,
-            blast_radius=_blast_radius(wiped.outcome.blast_radius),
+            blast_radius=wiped.outcome.blast_radius,
             group_registered=wiped.is_registered,
-            in_use=_topics_in_use(wiped.outcome.in_use),
+            in_use=wiped.outcome.in_use,
         )
 
     async def AddWritePermOfBroker(
@@ -180,7 +180,7 @@ class OperatorCalls:
         return pb.AddWritePermOfBrokerResponse(
             header=self._state.header(),
             add_topic_count=restored.topic_count,
-            blast_radius=_blast_radius(restored.outcome.blast_radius),
+            blast_radius=restored.outcome.blast_radius,
             group_registered=restored.is_registered,
         )
 
@@ -197,9 +197,9 @@ class OperatorCalls:
         return pb.DeleteTopicResponse(
             header=self._state.header(),
             removed_queue_data_count=outcome.queue_data_count,
-            blast_radius=_blast_radius(outcome.blast_radius),
+            blast_radius=outcome.blast_radius,
             topic_reported=not request.hold or self._administration.is_reported(key),
-            in_use=_topics_in_use(outcome.in_use),
+            in_use=outcome.in_use,
         )
 
     async def ReleaseTopicHold(
@@ -220,7 +220,7 @@ class OperatorCalls:
         operation = _operation(request, context)
         count, radius = await self._administration.confirm_loss(broker_name, cluster_name, operation)
         return pb.ConfirmBrokerLossResponse(
-            header=self._state.header(), removed_broker_count=count, blast_radius=_blast_radius(radius)
+            header=self._state.header(), removed_broker_count=count, blast_radius=radius
         )
 
     async def GetKvConfig(self, request: pb.GetKvConfigRequest, _context: Context) -> pb.GetKvConfigResponse:
@@ -290,19 +290,6 @@ def _operation(request: _Change, context: Context) -> Operation:
 
 def _expected(request: pb.PutKvConfigRequest | pb.DeleteKvConfigRequest) -> Expected | None:
     return Expected(given(request.expected, "value")) if request.HasField("expected") else None
-
-
-def _blast_radius(radius: BlastRadius) -> pb.BlastRadius:
-    return pb.BlastRadius(
-        topics_changed=radius.topics_changed,
-        topics_losing_last_writable_queue=radius.losing_last_writable_queue,
-        topics_vanishing=radius.vanishing,
-        sample_topics=radius.sample_topics,
-    )
-
-
-def _topics_in_use(topics: TopicsInUse) -> pb.TopicsInUse | None:
-    return pb.TopicsInUse(topic_count=topics.topic_count, topics=topics.names) if topics.topic_count else None
 
 
 # The call of AdminService that lists the open streams of changes.

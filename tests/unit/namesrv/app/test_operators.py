@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from namesrv_api.v1.admin_service_pb2 import BlastRadius, TopicsInUse
 from structlog.testing import capture_logs
 
 from namesrv import limits
@@ -29,14 +30,12 @@ from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     EMPTY,
-    BlastRadius,
     BrokerKey,
     HoldKey,
     Intent,
     IntentKind,
     IntentTable,
     KvConfigTable,
-    TopicsInUse,
 )
 from namesrv.core.operator_changes import OperatorOutcome, publish_behaviour
 from namesrv.settings import NamesrvSettings
@@ -316,7 +315,7 @@ async def test_what_the_last_life_stored_is_in_force_before_any_registration(wor
 
 async def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: World) -> None:
     async with world.running() as operators:
-        radius = BlastRadius(1, 1, 0, ("TopicTest",))
+        radius = BlastRadius(topics_changed=1, topics_losing_last_writable_queue=1, sample_topics=["TopicTest"])
         assert (await operators.change_intents(decide(WIPE), CAUSE, validate_only=True)).blast_radius == radius
         with capture_logs() as logs:
             assert (await operators.change_intents(decide(WIPE), CAUSE)).blast_radius == radius
@@ -352,7 +351,7 @@ async def test_durable_intents_get_in_force_though_too_many_changes_wait(world: 
 
 async def test_what_takes_topics_from_producers_is_refused_before_it_is_durable(world: World) -> None:
     async with world.running() as operators:
-        radius = BlastRadius(1, 1, 0, ("TopicTest",))
+        radius = BlastRadius(topics_changed=1, topics_losing_last_writable_queue=1, sample_topics=["TopicTest"])
         with refuses(Reason.TOPICS_IN_USE, match="TopicTest"):
             await operators.change_intents(decide(WIPE), CAUSE, refuse_in_use=True)
         assert (world.perm, world.stored[0]) == (6, IntentTable())
@@ -366,7 +365,7 @@ async def test_what_takes_topics_from_producers_is_refused_before_it_is_durable(
         assert world.stored[0] == IntentTable.of([WIPE])
         outcome = await operators.change_intents(decide(other), CAUSE)
         assert outcome.blast_radius == radius
-        assert outcome.in_use == TopicsInUse(1, ("TopicTest",))
+        assert outcome.in_use == TopicsInUse(topic_count=1, topics=["TopicTest"])
 
 
 async def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> None:
