@@ -18,8 +18,8 @@ from namesrv.app.fair_queue import OWN
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.errors import Reason, Refused, overloaded
+from namesrv.core.lists import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.pins import Pins
 from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.state import RouteState

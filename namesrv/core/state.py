@@ -10,9 +10,9 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core import model
 from namesrv.core.changes import Cause, Change, ChangeLog
-from namesrv.core.digests import RouteDigests
 from namesrv.core.encoding import frame
 from namesrv.core.errors import broker_not_registered, shutting_down
+from namesrv.core.lists import RouteDigests, TopicLists
 from namesrv.core.liveness import Liveness, MassLossGuard
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
@@ -30,7 +30,6 @@ from namesrv.core.model import (
 )
 from namesrv.core.snapshot import LoadedSnapshot, RouteSnapshot, read_snapshot
 from namesrv.core.tables import TableIndex, Tables, is_in_zone
-from namesrv.core.topic_lists import TopicLists
 from namesrv.core.transaction import Transaction, update_index
 from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 

@@ -20,10 +20,10 @@ from namesrv.core import tables as tables_module
 from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
+from namesrv.core.lists import UNIT, UNIT_SUB
 from namesrv.core.model import Behaviour, BrokerKey, DataVersion, Doubt, LiveKey
 from namesrv.core.snapshot import ALL_TABLES
 from namesrv.core.state import StateChange
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from namesrv.core.watch.hub import ChangeReader
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core.lists import UNIT, UNIT_SUB
 from namesrv.core.model import LiveKey, ReportedTopic
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,

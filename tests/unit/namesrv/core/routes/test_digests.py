@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import ResultT, Worker
-from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.errors import Reason
+from namesrv.core.lists import FRONT, DigestedBroker, Position
 from namesrv.core.model import BrokerKey, QueueNumbers, Registration, StaticMapping
 from namesrv.core.pace import FEW
 from namesrv.core.registrations import BrokerRegistration

@@ -10,8 +10,8 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2, route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.core.digests import Position
 from namesrv.core.errors import Reason
+from namesrv.core.lists import Position
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api.paging import AsksForPage, Name, paged, token_after
 from tests.support.core_fleet import CLUSTER, A, Fleet
