@@ -108,11 +108,9 @@ def _rows(
         match row:
             case _ if not any(table in tables for table in changed):
                 pass
-            case QueuesChange(after=None):
-                if row.key not in groups_gone:
-                    yield from _removed_topics(row)
             case QueuesChange():
-                yield from _put_topics(row)
+                if row.after is not None or row.key not in groups_gone:
+                    yield from _topics(row)
             case GroupChange() | LiveChange() | ClusterChange() | FilterServersChange():
                 yield frame(_CHANGES.CHANGES_FIELD_NUMBER, _row(row, applied_at_millis).SerializeToString())
             case _:
@@ -121,25 +119,18 @@ def _rows(
             yield b""
 
 
-def _put_topics(row: QueuesChange) -> Iterator[bytes]:
-    """A row for each topic, with its queues on the group as they are in force."""
+def _topics(row: QueuesChange) -> Iterator[bytes]:
+    """A row for each topic: with its queues on the group as they are in force, or that it has lost them."""
+    lost = route_service_pb2.TopicQueuesRemoval(reason=removal_reason(row.reason))
+    lost.cluster_name, lost.broker_name = row.key
+    rest = lost.SerializeToString()
     for count, (topic, queue_data) in enumerate(row.topics.items(), 1):
-        name = frame(_TOPIC, topic.encode())
-        put = frame(_ROW.TOPIC_PUT_FIELD_NUMBER, name, queue_data.fragments[row.write])
-        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, put)
-        if count % TOPIC_SLICE == 0:
-            yield b""
-
-
-def _removed_topics(row: QueuesChange) -> Iterator[bytes]:
-    """A row for each topic that has lost its queues on the group."""
-    cluster_name, broker_name = row.key
-    rest = route_service_pb2.TopicQueuesRemoval(
-        cluster_name=cluster_name, broker_name=broker_name, reason=removal_reason(row.reason)
-    ).SerializeToString()
-    for count, topic in enumerate(row.topics, 1):
-        removed = frame(_ROW.TOPIC_REMOVED_FIELD_NUMBER, frame(_REMOVED_TOPIC, topic.encode()), rest)
-        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, removed)
+        if row.after is None:
+            made = frame(_ROW.TOPIC_REMOVED_FIELD_NUMBER, frame(_REMOVED_TOPIC, topic.encode()), rest)
+        else:
+            name = frame(_TOPIC, topic.encode())
+            made = frame(_ROW.TOPIC_PUT_FIELD_NUMBER, name, queue_data.fragments[row.write])
+        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, made)
         if count % TOPIC_SLICE == 0:
             yield b""
 
