@@ -138,7 +138,7 @@ def _apply(transaction: Transaction, intent: Intent, *, lifted: bool) -> int:
     if isinstance(intent.key, HoldKey):
         if lifted:
             return transaction.release_topic(intent.key.topic)
-        return transaction.hold_topic(intent.key.topic, intent.key.cluster_name)
+        return transaction.remove_topic(intent.key.topic, intent.key.cluster_name, hold=True)
     group = transaction.group(intent.key)
     if group is not None:
         transaction.put_group(group)

@@ -185,23 +185,18 @@ class Transaction:
             if topic not in kept:
                 self.held[topic, broker] = None
 
-    def remove_topic(self, topic: str, cluster_name: str | None) -> int:
-        """Takes a topic's queues from the groups of one cluster, or of all. Returns from how many groups."""
-        find = self.index.queue_datas.of
-        owners = [find(fragment).broker for fragment in self.queues_of(topic) or ()]
-        brokers = [broker for broker in owners if cluster_name in (None, broker.cluster_name)]
-        for broker in brokers:
-            self.remove_queues(broker, (topic,), RemovalReason.DELETED_BY_OPERATOR)
-        return len(brokers)
+    def remove_topic(self, topic: str, cluster_name: str | None, *, hold: bool = False) -> int:
+        """Takes a topic's queues from the groups of one cluster, or of all. Returns from how many groups.
 
-    def hold_topic(self, topic: str, cluster_name: str | None) -> int:
-        """Like ``remove_topic``, but remembers what the brokers report of it."""
-        find = self.index.queue_datas.of
-        for fragment in self.tables.topic_queue_table.get(topic) or ():
-            queue_data = find(fragment)
-            if cluster_name in (None, queue_data.broker.cluster_name):
+        ``hold`` remembers what the brokers report of it.
+        """
+        queue_datas = map(self.index.queue_datas.of, self.queues_of(topic) or ())
+        taken = [one for one in queue_datas if cluster_name in (None, one.broker.cluster_name)]
+        for queue_data in taken:
+            if hold:
                 self.held[topic, queue_data.broker] = queue_data
-        return self.remove_topic(topic, cluster_name)
+            self.remove_queues(queue_data.broker, (topic,), RemovalReason.DELETED_BY_OPERATOR)
+        return len(taken)
 
     def release_topic(self, topic: str) -> int:
         """Gives a topic back to the groups for which no intent holds it. Returns the number of these groups."""
@@ -239,17 +234,13 @@ class Transaction:
         if left.members:
             self.put_group(left)
             return RemovedBroker(live, reason, group_gone=False, topics_removed=0)
-        self._remove_group(live.broker, reason)
-        return RemovedBroker(live, reason, group_gone=True, topics_removed=len(self.lost_queues(live.broker)))
-
-    def _remove_group(self, broker: BrokerKey, reason: RemovalReason) -> None:
-        """Removes a group whose last broker goes, with its queues and what it reported of held topics."""
+        broker = live.broker
         self.groups[broker] = None
         self.reasons[broker] = reason
-        topics = self.index.topics_by_broker.get(broker, ())
-        self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
+        self.remove_queues(broker, self.index.topics_by_broker.get(broker, ()), RemovalReason.GROUP_GONE)
         for topic in paced(self.index.held_by_group.get(broker, ())):
             self.held[topic, broker] = None
+        return RemovedBroker(live, reason, group_gone=True, topics_removed=len(self.lost_queues(broker)))
 
     def prepare(self, *more: Row) -> None:
         """Works out the tables after this, and the change that readers can see, with more rows. Call it last."""
