@@ -36,14 +36,12 @@ from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
-from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
+from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
-from namesrv.grpc_api.handlers import RequestsInPieces, handlers_for_everybody, handlers_of_server
-from namesrv.grpc_api.internal import DiagnosticsCalls
-from namesrv.grpc_api.reflection import add_reflection
+from namesrv.grpc_api.handlers import RequestsInPieces, add_reflection, handlers_for_everybody, handlers_of_server
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
-from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
+from namesrv.grpc_api.streams import StreamCalls
 from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
@@ -236,20 +234,14 @@ class NamesrvServer:
         route = RouteServicer(
             self._cluster_test or LookupCalls(state, warm_up),
             TableCalls(state, warm_up, reader, started_at_millis, self._durable.data_dir_problem),
-            SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=streams),
-            WatchCalls(state, watchers, reader),
+            StreamCalls(state, warm_up, pins, watchers, reader, streams),
         )
         administration = Administration(state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)
-        admin = (
-            OperatorCalls(state, administration, reader),
-            HistoryCalls(state, history, reader),
-            WatcherListCalls(state, watchers),
-        )
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
-            (ADMIN_SERVICE, admin),
+            (ADMIN_SERVICE, (AdminServicer(state, administration, history, watchers, reader),)),
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
