@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -80,43 +81,42 @@ RouteElsewhere = Callable[[str, str | None], Awaitable[route_data_pb2.TopicRoute
 """Finds the route of a topic, for a zone, in the other environment of cluster-test mode."""
 
 
+@dataclass
 class LookupCalls:
     """Routes and groups are answered at once. A list is made from the tables of each step."""
 
-    def __init__(
-        self, state: RouteState, reader: Worker, warm_up: WarmUp, elsewhere: RouteElsewhere | None = None
-    ) -> None:
-        """Takes what finds topics that are unknown here, in cluster-test mode."""
-        self._state = state
-        self._routes = RouteJson(state)
-        self._lists = state.topic_lists
-        self._reader = reader
-        self._warm_up = warm_up
-        self._elsewhere = elsewhere
+    state: RouteState
+    reader: Worker
+    warm_up: WarmUp
+    elsewhere: RouteElsewhere | None = None
+    """Finds topics that are unknown here, in cluster-test mode."""
+
+    def __post_init__(self) -> None:
+        self._routes = RouteJson(self.state)
+        # Held while a list is made. Only written bytes count as unsent, so the lists of thousands of connections must
+        # not be made together.
         self._one_at_a_time = FairLock()
-        """Held while a list is made. Only written bytes count as unsent, so the lists of thousands of connections
-        must not be made together."""
 
     def route(self, request: Request, _caller: Caller) -> bytes | None:
         """Returns None if another environment has to be asked."""
         topic = request.fields.get("topic", "")
         body = self._routes.route(topic, _zone_name(request), bare_keys=request.bare_keys)
         if body is not None:
-            request.call.may_keep(route_dependencies(self._state, topic))
+            request.call.may_keep(route_dependencies(self.state, topic))
             return answer(request, ResponseCode.SUCCESS, body)
-        if not self._warm_up.is_warm():
+        if not self.warm_up.is_warm():
             raise registry_warming(f"the topic {topic[:127]!r}")
-        if self._elsewhere is not None:
+        if self.elsewhere is not None:
             return None
         request.call.may_keep([topic])
         return _no_such_topic(request, topic)
 
     async def route_elsewhere(self, request: Request, _caller: Caller) -> bytes:
         """The same for a topic that is unknown here, in cluster-test mode."""
-        assert self._elsewhere is not None, "it is asked where there is one"
+        assert self.elsewhere is not None, "it is asked where there is one"
         topic = request.text("topic")
         check(("topic", topic, TOPIC))
-        route = await self._elsewhere(topic, _zone_name(request))
+        route = await self.elsewhere(topic, _zone_name(request))
         if route is None:
             return _no_such_topic(request, topic)
         body = self._routes.of_message(topic, route, bare_keys=request.bare_keys)
@@ -136,9 +136,9 @@ class LookupCalls:
 
     async def topics(self, request: Request, caller: Caller) -> bytes:
         async with self._slot(caller):
-            names = TOPIC_LISTS[Code(request.code)](self._lists, request)
-            broker_addr = self._lists.broker_addr() if request.code == Code.GET_SYSTEM_TOPIC_LIST else None
-            body = await self._reader.run(partial(_topic_list, names, broker_addr))
+            names = TOPIC_LISTS[Code(request.code)](self.state.topic_lists, request)
+            broker_addr = self.state.topic_lists.broker_addr() if request.code == Code.GET_SYSTEM_TOPIC_LIST else None
+            body = await self.reader.run(partial(_topic_list, names, broker_addr))
         return answer(request, ResponseCode.SUCCESS, body)
 
     @contextlib.asynccontextmanager
@@ -265,41 +265,33 @@ TINY_BODY_BYTES = 8 * 1024
 """Bodies up to this size that are not compressed are read in one step: some fifty topics, a fifth of a millisecond."""
 
 
+@dataclass
 class RegistrationCalls:
     """Requests become records. The connection is the broker's channel from its first registration on."""
 
-    def __init__(
-        self,
-        state: RouteState,
-        writer: TableWriter,
-        channels: ChannelStreams,
-        tally: RegistrationCounter,
-        gate: Gate,
-        *,
-        shares: FairShares,
-    ) -> None:
-        self._state = state
-        self._calls = BrokerCalls(state, writer)
-        self._heartbeats = Heartbeats(state)
-        self._writer = writer
-        self._channels = channels
-        self._tally = tally
-        self._gate = gate
-        self._named_brokers = NamedBrokers(state)
-        self._shares = shares
+    state: RouteState
+    writer: TableWriter
+    channels: ChannelStreams
+    tally: RegistrationCounter
+    gate: Gate
+    shares: FairShares
+
+    def __post_init__(self) -> None:
+        self._calls, self._heartbeats = BrokerCalls(self.state, self.writer), Heartbeats(self.state)
+        self._named_brokers = NamedBrokers(self.state)
 
     def admit(self, request: Request, caller: Caller) -> None:
         """Admits a request about a broker: checks its caller, and takes a share."""
         with self._refusals(request, caller):
             self._check(caller, request)
-            self._shares.registrations.take(caller.sharer)
+            self.shares.registrations.take(caller.sharer)
 
     async def register(self, request: Request, caller: Caller) -> bytes:
-        topics = self._shares.registered_topics
+        topics = self.shares.registered_topics
         with (
             self._refusals(request, caller),
-            self._gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)),
-            self._tally.counting("full") as outcome,
+            self.gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)),
+            self.tally.counting("full") as outcome,
         ):
             registration = await self._registration(request, caller)
             with topics.holding(caller.sharer, len(registration.topic_configs or ())):
@@ -323,7 +315,7 @@ class RegistrationCalls:
 
     def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
         """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
-        state, heartbeats = self._state, self._heartbeats
+        state, heartbeats = self.state, self._heartbeats
         live = state.tables.broker_live_table.get(registration.live_key)
         group = state.tables.broker_addr_table.get(registration.broker)
         if live is None or group is None:
@@ -336,14 +328,14 @@ class RegistrationCalls:
                 or not heartbeats.renew_unchanged(live)
             ):
                 return None
-            self._tally.count("full", "unchanged")
+            self.tally.count("full", "unchanged")
             return told
 
         request.may_repeat(again)
 
     async def unregister(self, request: Request, caller: Caller) -> bytes:
         """A success also for a broker that is not there."""
-        with self._gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)):
+        with self.gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)):
             broker, address = request.broker, request.broker_addr
             await self._calls.unregister(broker, address, caller.journal_name, caller.owner)
         return answer(request, ResponseCode.SUCCESS)
@@ -351,7 +343,7 @@ class RegistrationCalls:
     def query_data_version(self, request: Request, caller: Caller) -> bytes:
         """A question, and a heartbeat."""
         self._check(caller, request)
-        with self._tally.counting("query") as outcome:
+        with self.tally.counting("query") as outcome:
             broker, address = request.broker, request.broker_addr
             if len(request.body) > MAX_DATA_VERSION_BYTES:
                 raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
@@ -370,7 +362,7 @@ class RegistrationCalls:
     def heartbeat(self, request: Request, caller: Caller) -> bytes:
         """By cluster and address, as it has no broker id."""
         self._check(caller, request)
-        with self._tally.counting("heartbeat") as outcome:
+        with self.tally.counting("heartbeat") as outcome:
             cluster_name, address = request.text("clusterName"), request.broker_addr
             if self._heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
@@ -380,9 +372,9 @@ class RegistrationCalls:
 
     def _is_heartbeat(self, request: Request, key: LiveKey, kind: Kind, told: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer."""
-        heartbeats, tally = self._heartbeats, self._tally
-        live = self._state.tables.broker_live_table.get(key)
-        if live is None or not live.topic_by_topic or not self._state.is_confirmed(live):
+        heartbeats, tally = self._heartbeats, self.tally
+        live = self.state.tables.broker_live_table.get(key)
+        if live is None or not live.topic_by_topic or not self.state.is_confirmed(live):
             return
 
         def again() -> bytes | None:
@@ -398,16 +390,16 @@ class RegistrationCalls:
         topic = request.text("topic")
         check(("topic", topic, TOPIC))
         is_large = len(request.body) > LARGE_BYTES
-        body = await self._writer.read(lambda: read_json(_decoded(request.body)), caller.owner, is_large=is_large)
+        body = await self.writer.read(lambda: read_json(_decoded(request.body)), caller.owner, is_large=is_large)
         queues = self._queues(body)
-        self._gate.check(caller, Grade.REGISTRATIONS, partial(map, NamedBroker, queues))
+        self.gate.check(caller, Grade.REGISTRATIONS, partial(map, NamedBroker, queues))
         if queues:
             await self._calls.register_topic(topic, queues, caller.journal_name, caller.owner)
         return answer(request, ResponseCode.SUCCESS)
 
     def _check(self, caller: Caller, request: Request) -> None:
         """Checks that the caller may speak for the broker of a request, and for the one that has its address."""
-        self._gate.check(caller, Grade.REGISTRATIONS, self._brokers_of(request))
+        self.gate.check(caller, Grade.REGISTRATIONS, self._brokers_of(request))
 
     def _brokers_of(self, request: Request) -> Brokers:
         return partial(self._named_brokers.at_address, *request.broker_names)
@@ -418,13 +410,13 @@ class RegistrationCalls:
         zone_name = request.fields.get("__ZONE_NAME") or None
         check(("__ZONE_NAME", zone_name, NAME))
         self._calls.check_room(LiveKey(broker.cluster_name, broker_addr))
-        held = self._state.index.table_fingerprints.get(broker)
+        held = self.state.index.table_fingerprints.get(broker)
         read, size = partial(self._read_body, request, broker, held), len(request.body)
         if not (is_packed := is_compressed(request.body)) and size <= TINY_BODY_BYTES:
             body = read()
         else:
             is_large = is_packed or size > LARGE_BYTES
-            body = await self._writer.read(read, caller.owner, is_large=is_large, is_next=False)
+            body = await self.writer.read(read, caller.owner, is_large=is_large, is_next=False)
         if ha_server_addr is not None and not is_address(ha_server_addr):
             body.odd_addresses.insert(0, ha_server_addr)
             ha_server_addr = None
@@ -438,7 +430,7 @@ class RegistrationCalls:
             topic_configs=body.topic_configs,
             ha_server_addr=ha_server_addr,
             filter_servers=body.filter_servers,
-            channel_id=caller.channel(self._channels, self._gate, self._named_brokers.of_channel),
+            channel_id=caller.channel(self.channels, self.gate, self._named_brokers.of_channel),
             zone_name=zone_name,
             enable_acting_master=acting,
             timeout_seconds=within / 1000 if acting and millis > 0 else None,
@@ -447,7 +439,7 @@ class RegistrationCalls:
             table_fingerprint=body.table_fingerprint,
         )
         if body.skipped:
-            self._tally.skipped(body.skipped)
+            self.tally.skipped(body.skipped)
             self._calls.log.topics_skipped(registration, body.skipped, body.problems)
         if body.odd_addresses:
             self._calls.log.addresses_skipped(registration, body.odd_addresses)
@@ -472,7 +464,7 @@ class RegistrationCalls:
                 wanted[row["brokerName"]] = queue_numbers(row)
             except ValueError as error:
                 raise invalid_field("body.queueDatas", str(error)) from None
-        groups = self._state.tables.broker_addr_table
+        groups = self.state.tables.broker_addr_table
         return {key: wanted.pop(key.broker_name) for key in groups if key.broker_name in wanted}
 
     def _order_topic_config(self) -> bytes:

@@ -164,21 +164,6 @@ def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:
     assert compared(namesrv, "127.0.0.1:1", UNREACHABLE) == []
 
 
-def test_who_answers_something_else_is_named(namesrv: NamesrvProcess) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1_000)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        assert compared(namesrv, f"127.0.0.1:{listener.getsockname()[1]}", UNREACHABLE) == []
-        thread.join(10)
-
-
 @pytest.mark.parametrize(
     "body",
     [
