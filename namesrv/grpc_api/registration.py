@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Container, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -108,18 +108,14 @@ _HOLDER = Rule(at_most(limits.MAX_HOLDER_LENGTH, "characters"))
 _CHANNEL = ANYTHING._replace(missing="is missing; a handover is of a channel")
 
 
-class BrokerIdentity(NamedTuple):
-    """Which broker a request is about."""
-
-    broker: BrokerKey
-    broker_id: int
-    broker_addr: str
+Identity = tuple[BrokerKey, int, str]
+"""Which broker a request is about: its group, its id and its address."""
 
 
-def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
+def broker_identity(message: route_data_pb2.BrokerIdentity) -> Identity:
     """Checks a BrokerIdentity. Raises INVALID_FIELD."""
     check(*_identity_rows(message))
-    return BrokerIdentity(BrokerKey(message.cluster_name, message.broker_name), message.broker_id, message.broker_addr)
+    return BrokerKey(message.cluster_name, message.broker_name), message.broker_id, message.broker_addr
 
 
 def _identity_rows(message: route_data_pb2.BrokerIdentity) -> tuple[Row, ...]:
@@ -284,13 +280,11 @@ def topic_queues(request: pb.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbe
 
 def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
     """The reason that a caller may give for an unregistration. Raises INVALID_FIELD."""
-    match reason:
-        case route_data_pb2.REMOVAL_REASON_UNSPECIFIED | route_data_pb2.REMOVAL_REASON_UNREGISTERED:
-            return RemovalReason.UNREGISTERED
-        case route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
-            return RemovalReason.BROKER_DOWN
-        case _:
-            raise invalid_field("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+    if reason == route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
+        return RemovalReason.BROKER_DOWN
+    if reason not in (route_data_pb2.REMOVAL_REASON_UNSPECIFIED, route_data_pb2.REMOVAL_REASON_UNREGISTERED):
+        raise invalid_field("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+    return RemovalReason.UNREGISTERED
 
 
 def _number_rows(
@@ -429,7 +423,7 @@ class RegistrationServicer:
             broker_count=brokers,
         )
 
-    def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
+    def _may_repeat(self, context: Context, identity: Identity, kind: Kind, after_header: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer, but for the header."""
         heartbeats, state, tally = self._heartbeats, self.state, self.tally
         if (call := engine_call(context)) is None:
