@@ -173,33 +173,33 @@ _MAX_PROPERTIES_BYTES = 64 * 1024
 """Largest body of such a request, which is read in one step."""
 
 
+@dataclass
 class OperatorCalls:
     """As in RocketMQ, a removal of a missing thing succeeds, and no change needs a confirmation."""
 
-    def __init__(self, state: RouteState, administration: Administration) -> None:
-        self._state = state
-        self._administration = administration
+    state: RouteState
+    administration: Administration
 
     async def get_kv_config(self, request: Request, _caller: Caller) -> bytes:
-        value = self._administration.kv_value(*_kv_key(request))
+        value = self.administration.kv_value(*_kv_key(request))
         return answer(request, ResponseCode.SUCCESS, fields={"value": value})
 
     async def list_kv_configs(self, request: Request, _caller: Caller) -> bytes:
-        entries = self._administration.kv_entries(request.text("namespace"))
+        entries = self.administration.kv_entries(request.text("namespace"))
         return answer(request, ResponseCode.SUCCESS, to_json({"table": dict(sorted(entries.items()))}))
 
     async def get_config(self, request: Request, _caller: Caller) -> bytes:
         """The settings as Java's properties."""
-        lines = (f"{key}={text}\n" for key, text in self._administration.settings().items())
+        lines = (f"{key}={text}\n" for key, text in self.administration.settings().items())
         return answer(request, ResponseCode.SUCCESS, "".join(lines).encode())
 
     async def put_kv_config(self, request: Request, caller: Caller) -> bytes:
         value = request.text("value", may_be_empty=True)
-        await self._administration.put_kv(*_kv_key(request), value, _operation("PutKvConfig", caller))
+        await self.administration.put_kv(*_kv_key(request), value, _operation("PutKvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def delete_kv_config(self, request: Request, caller: Caller) -> bytes:
-        await self._administration.delete_kv(*_kv_key(request), _operation("DeleteKvConfig", caller))
+        await self.administration.delete_kv(*_kv_key(request), _operation("DeleteKvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def wipe_write_perm(self, request: Request, caller: Caller) -> bytes:
@@ -208,8 +208,8 @@ class OperatorCalls:
         Answer and log say how it ends: with Apache's name server, which an old mqadmin is made for, it ends by itself.
         """
         topics, remark, operation = 0, None, _operation("WipeWritePermOfBroker", caller)
-        for cluster_name, name in self._state.groups_named(request.text("brokerName"), None):
-            topics += (await self._administration.wipe_write_perm(name, cluster_name, operation)).topic_count
+        for cluster_name, name in self.state.groups_named(request.text("brokerName"), None):
+            topics += (await self.administration.wipe_write_perm(name, cluster_name, operation)).topic_count
             remedy = f"mqadmin addWritePerm -b {name} (RocketMQ 4.9 or later), or nsctl restore {name}"
             remark = f"broker {name} stays without write permission, also after it restarts, until {remedy}"
             log_write_permission_wiped(name, cluster_name, remedy)
@@ -218,20 +218,20 @@ class OperatorCalls:
 
     async def add_write_perm(self, request: Request, caller: Caller) -> bytes:
         topics, operation = 0, _operation("AddWritePermOfBroker", caller)
-        for cluster_name, name in self._state.groups_named(request.text("brokerName"), None):
-            topics += (await self._administration.add_write_perm(name, cluster_name, operation)).topic_count
+        for cluster_name, name in self.state.groups_named(request.text("brokerName"), None):
+            topics += (await self.administration.add_write_perm(name, cluster_name, operation)).topic_count
         return answer(request, ResponseCode.SUCCESS, fields={"addTopicCount": str(topics)})
 
     async def delete_topic(self, request: Request, caller: Caller) -> bytes:
         cluster_name = request.text("clusterName") if request.fields.get("clusterName") else None
         key = HoldKey(request.text("topic"), cluster_name)
         with suppress_refusals(Reason.TOPIC_NOT_FOUND):
-            await self._administration.delete_topic(key, _operation("DeleteTopic", caller))
+            await self.administration.delete_topic(key, _operation("DeleteTopic", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def update_config(self, request: Request, caller: Caller) -> bytes:
         """Changes keys that gRPC changes, too, and no other."""
-        await self._administration.change_settings(_properties(request.body), _operation("UpdateNamesrvConfig", caller))
+        await self.administration.change_settings(_properties(request.body), _operation("UpdateNamesrvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
 

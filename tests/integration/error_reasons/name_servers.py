@@ -39,7 +39,7 @@ SECONDS = 20.0
 """A deadline that no test waits for."""
 
 Errors = Sequence[RichError]
-Request = Message | bytes | dict[str, Any] | Callable[[str], dict[str, Any]]
+Request = Message | bytes | list[Message] | dict[str, Any] | Callable[[str], dict[str, Any]]
 """What a call sends, or the fields of it; a function makes them of the name server's epoch."""
 Call = tuple[str, Request] | tuple[str, Request, str | None]
 """The name of a call, its request, and perhaps the token that it shows."""
@@ -71,8 +71,10 @@ class Caller:
         (method,) = [of.methods_by_name[name] for of in self._services if name in of.methods_by_name]
         if isinstance(request, dict):
             request = GetMessageClass(method.input_type)(**request)
-        sent = request.SerializeToString() if isinstance(request, Message) else request
         make: Any = self.connection.unary_stream if method.server_streaming else self.connection.unary_unary
+        sent: object = request.SerializeToString() if isinstance(request, Message) else request
+        if isinstance(request, list):
+            make, sent = self.connection.stream_stream, (one.SerializeToString() for one in request)
         call = make(f"/{method.containing_service.full_name}/{name}", None, None)
         return call(sent, timeout=SECONDS, metadata=metadata)
 
@@ -204,16 +206,6 @@ async def _slow_reader(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
         return [await error_of(read_late(caller.begin("WatchTopicRoutes", b"")))]
 
 
-async def _refused_later(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    request = routes.WatchTopicRoutesRequest
-    async with serving() as (caller, _):
-        watch = caller.connection.stream_stream(
-            "/namesrv_api.v1.RouteService/WatchTopicRoutes", request.SerializeToString, None
-        )
-        answers = watch(iter([request(topics=["T"]), request(zone_name="z")]), timeout=SECONDS)
-        return [await error_of(all_of(answers))]
-
-
 async def _unreadable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     async with serving(data_dir=path) as (caller, _):
         (path / database.DATABASE_FILE).rename(path / "elsewhere")  # a read opens the file again
@@ -267,6 +259,10 @@ TWO_BEGINNINGS: Call = (
     "StreamRouteSnapshot",
     {"follow": True, "resume_after": routes.ResumePoint(epoch="e"), "pin_id": "p"},
 )
+REFUSED_LATER: Call = (
+    "WatchTopicRoutes",
+    [routes.WatchTopicRoutesRequest(topics=["T"]), routes.WatchTopicRoutesRequest(zone_name="z")],
+)
 REGISTERED: Call = ("RegisterBroker", registration(("TopicTest", "Held")))
 PUT: Call = ("PutKvConfig", {"namespace": "n", "key": "k", "value": "v"})
 HOLD: Call = ("DeleteTopic", {"force": True, "topic": "Held", "hold": True})
@@ -289,8 +285,7 @@ QUEUES = route_data.QueueData(cluster_name="c", broker_name="b", read_queue_nums
 NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "MALFORMED_REQUEST": (refused(("GetTopicRoute", b"\xff"), ("WatchTopicRoutes", b"\xff")),),
     "INVALID_FIELD": (
-        refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED], TWO_BEGINNINGS),
-        _refused_later,
+        refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED], TWO_BEGINNINGS, REFUSED_LATER),
     ),
     "LIMIT_EXCEEDED": (
         refused(
