@@ -194,7 +194,7 @@ class StreamCalls:
                     while message := self.watchers.messages.next_message(watch):
                         yield message
                         self.watchers.sent(watcher)
-                        await asyncio.sleep(0)  # if the transport takes it at once, nobody else would have a turn
+                        await asyncio.sleep(0)  # a transport that takes it at once does not give the loop back
                     # Only now: a client that reads no answers must not have its requests read.
                     if update.done() and (request := update.result()) is not None:
                         await self._apply(request, watch, sharer)

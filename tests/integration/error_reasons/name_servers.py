@@ -39,7 +39,7 @@ SECONDS = 20.0
 """A deadline that no test waits for."""
 
 Errors = Sequence[RichError]
-Request = Message | bytes | list[Message] | dict[str, Any] | Callable[[str], dict[str, Any]]
+Request = Message | bytes | Sequence[Message] | dict[str, Any] | Callable[[str], dict[str, Any]]
 """What a call sends, or the fields of it; a function makes them of the name server's epoch."""
 Call = tuple[str, Request] | tuple[str, Request, str | None]
 """The name of a call, its request, and perhaps the token that it shows."""
