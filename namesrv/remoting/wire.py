@@ -77,6 +77,11 @@ _PREFIX = struct.Struct(">II")
 _MEMBERS = rb'(?:[^"\[\]{}]{1,32}+|"(?:[^"\\]++|\\.)*+"){0,%d}+' % (5 * MAX_FIELDS)
 _FLAT = re.compile(rb"\s*+\{%b(?:\{%b\}%b)?\}\s*+" % (_MEMBERS, _MEMBERS, _MEMBERS), re.DOTALL)
 """An object with at most one object in it, no list, and few members: a parser takes milliseconds for its texts."""
+_JSON_ANSWER = (
+    b'{"code":%%d,%%b"flag":1,"language":"JAVA","opaque":%%d,%%b"serializeTypeCurrentRPC":"JSON","version":%d}'
+    % OWN_VERSION
+)
+"""The header of an answer, with room for its fields and its remark."""
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 INT_BITS, LONG_BITS = 32, 64
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -211,9 +216,9 @@ def answer_to(
     if encoding == BINARY_HEADER:
         header = _binary_header(opaque, code, fields or {}, remark or "")
     else:
-        values = {"code": code, "extFields": fields, "flag": _ANSWER_FLAG, "language": "JAVA", "opaque": opaque}
-        values |= {"remark": remark, "serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
-        header = to_json({name: value for name, value in values.items() if value is not None})
+        ext_fields = b"" if fields is None else b'"extFields":%b,' % to_json(fields)
+        said = b"" if remark is None else b'"remark":%b,' % to_json(remark)
+        header = _JSON_ANSWER % (code, ext_fields, opaque, said)
     prefix = _PREFIX.pack(4 + len(header) + len(body), encoding << 24 | len(header))
     return b"".join((prefix, header, body))
 
