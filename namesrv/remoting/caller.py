@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from namesrv.app.access import Authorizer, call_of, principal_name
 from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import Refused, not_permitted
 from namesrv.core.model import Doubt
-from namesrv.remoting.wire import Request
 from namesrv_common.server.permits import NamedBroker, Permission, of_certificate
 from namesrv_common.server.rpc_handlers import NO_LIMIT
 from namesrv_common.server.shares import sharer_at
@@ -106,15 +105,6 @@ class Gate:
     def __init__(self, allowed: Iterable[Grade], authorizer: Authorizer | None) -> None:
         self._allowed = frozenset(allowed)
         self._authorizer = authorizer
-
-    def guarded(self, grade: Grade, call: Callable[[Request, Caller], Any]) -> Callable[[Request, Caller], Any]:
-        """A call that is checked before it is made."""
-
-        def checked(request: Request, caller: Caller) -> Any:
-            self.check(caller, grade)
-            return call(request, caller)
-
-        return checked
 
     def check(self, caller: Caller, grade: Grade, brokers: Brokers | None = None) -> None:
         """Checks a call, and has the journal know its caller by the name in the permits.

@@ -43,7 +43,6 @@ from namesrv.remoting.wire import INT_BITS, LONG_BITS, Request, answer, is_addre
 from namesrv.remoting.wire import RequestCode as Code
 from namesrv_common.errors import suppress_refusals
 from namesrv_common.server.permits import NamedBroker
-from namesrv_common.server.rpc_handlers import NO_LIMIT
 from namesrv_common.server.shares import Shares
 
 # Lists of topics and brokers. RocketMQ has no pages: each is a whole answer, made in steps.
@@ -280,19 +279,10 @@ class RegistrationCalls:
         self._calls, self._heartbeats = BrokerCalls(self.state, self.writer), Heartbeats(self.state)
         self._named_brokers = NamedBrokers(self.state)
 
-    def admit(self, request: Request, caller: Caller) -> None:
-        """Admits a request about a broker: checks its caller, and takes a share."""
-        with self._refusals(request, caller):
-            self._check(caller, request)
-            self.shares.registrations.take(caller.sharer)
-
     async def register(self, request: Request, caller: Caller) -> bytes:
         topics = self.shares.registered_topics
-        with (
-            self._refusals(request, caller),
-            self.gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)),
-            self.tally.counting("full") as outcome,
-        ):
+        allowed = self.gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request))
+        with allowed, self.tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             with topics.holding(caller.sharer, len(registration.topic_configs or ())):
                 # The topics that are held may be lost before the registration is made.
@@ -306,12 +296,6 @@ class RegistrationCalls:
         if registration.topic_configs is None and not registration.mappings and not result.changed:
             self._may_repeat(request, registration, (master, order), told)
         return told
-
-    def _refusals(self, request: Request, caller: Caller) -> contextlib.AbstractContextManager[None]:
-        """Names the broker in the log if its registration is refused."""
-        if request.code != Code.REGISTER_BROKER:
-            return NO_LIMIT
-        return self._calls.log.refusals(*request.broker_names, caller.name)
 
     def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
         """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
@@ -482,17 +466,20 @@ def _decoded(body: bytes) -> str:
 
 # The table of requests: what each needs, and what answers it.
 
-Asked = Callable[[Request, Caller], Awaitable[bytes]]
-AtOnce = Callable[[Request, Caller], bytes | None]
-"""Answers at once, or returns None if the call has to wait."""
+
+class AtOnce(NamedTuple):
+    """A call that is answered at once."""
+
+    grade: Grade
+    call: Callable[[Request, Caller], bytes | None]
+    """Returns None if the call has to wait."""
 
 
 class InTurn(NamedTuple):
     """A call that is made after the earlier ones of its connection that are not answered at once."""
 
-    call: Asked
-    admit: Callable[[Request, Caller], None]
-    """Takes one of ``shares``, or raises Refused."""
+    grade: Grade
+    call: Callable[[Request, Caller], Awaitable[bytes]]
     shares: Shares
     """One of them is taken until it is answered."""
     is_question: bool = True
@@ -503,6 +490,8 @@ class InTurn(NamedTuple):
 class Calls(NamedTuple):
     """What answers requests, by their code."""
 
+    gate: Gate
+    """Decides who may make them: when they come, and when they are made."""
     at_once: Mapping[int, AtOnce]
     in_turn: Mapping[int, InTurn]
 
@@ -510,44 +499,31 @@ class Calls(NamedTuple):
 def calls_of(
     lookups: LookupCalls, registrations: RegistrationCalls, operators: OperatorCalls, gate: Gate, *, shares: FairShares
 ) -> Calls:
-    """The calls of a name server, each with the grade that it needs. It is checked again when a call is made."""
+    """The calls of a name server."""
     at_once: dict[int, AtOnce] = {
-        Code.GET_ROUTEINFO_BY_TOPIC: gate.guarded(Grade.LOOKUPS, lookups.route),
-        Code.GET_BROKER_MEMBER_GROUP: gate.guarded(Grade.LOOKUPS, lookups.member_group),
-        # These know the groups that they are about, and check themselves who may speak for them.
-        Code.QUERY_DATA_VERSION: registrations.query_data_version,
-        Code.BROKER_HEARTBEAT: registrations.heartbeat,
+        Code.GET_ROUTEINFO_BY_TOPIC: AtOnce(Grade.LOOKUPS, lookups.route),
+        Code.GET_BROKER_MEMBER_GROUP: AtOnce(Grade.LOOKUPS, lookups.member_group),
+        Code.QUERY_DATA_VERSION: AtOnce(Grade.REGISTRATIONS, registrations.query_data_version),
+        Code.BROKER_HEARTBEAT: AtOnce(Grade.REGISTRATIONS, registrations.heartbeat),
     }
-
-    def admit(grade: Grade, of: Shares, _request: Request, caller: Caller) -> None:
-        gate.check(caller, grade)
-        of.take(caller.sharer)
-
-    def asked(call: Asked, grade: Grade = Grade.LOOKUPS) -> InTurn:
-        of = shares.lookups if grade is Grade.LOOKUPS else shares.admin_calls
-        return InTurn(gate.guarded(grade, call), partial(admit, grade, of), of)
-
-    def changing(call: Asked, grade: Grade = Grade.OPERATORS, *, reads_body: bool = False) -> InTurn:
-        return asked(call, grade)._replace(is_question=False, reads_body=reads_body)
-
-    registering = partial(InTurn, shares=shares.registrations, is_question=False)
+    lookup = partial(InTurn, Grade.LOOKUPS, shares=shares.lookups)
+    registration = partial(InTurn, Grade.REGISTRATIONS, shares=shares.registrations, is_question=False)
+    operation = partial(InTurn, Grade.OPERATORS, shares=shares.admin_calls, is_question=False)
     in_turn: dict[int, InTurn] = {
-        Code.GET_ROUTEINFO_BY_TOPIC: asked(lookups.route_elsewhere),
-        Code.GET_BROKER_CLUSTER_INFO: asked(lookups.cluster_info),
-        **dict.fromkeys(TOPIC_LISTS, asked(lookups.topics)),
-        Code.GET_KV_CONFIG: asked(operators.get_kv_config),
-        Code.GET_KVLIST_BY_NAMESPACE: asked(operators.list_kv_configs),
-        Code.GET_NAMESRV_CONFIG: asked(operators.get_config, Grade.OPERATORS),
-        Code.REGISTER_BROKER: registering(registrations.register, registrations.admit, reads_body=True),
-        Code.UNREGISTER_BROKER: registering(registrations.unregister, registrations.admit),
-        Code.REGISTER_TOPIC: registering(
-            registrations.register_topic, partial(admit, Grade.REGISTRATIONS, shares.registrations), reads_body=True
-        ),
-        Code.PUT_KV_CONFIG: changing(operators.put_kv_config),
-        Code.DELETE_KV_CONFIG: changing(operators.delete_kv_config),
-        Code.WIPE_WRITE_PERM_OF_BROKER: changing(operators.wipe_write_perm),
-        Code.ADD_WRITE_PERM_OF_BROKER: changing(operators.add_write_perm),
-        Code.DELETE_TOPIC_IN_NAMESRV: changing(operators.delete_topic),
-        Code.UPDATE_NAMESRV_CONFIG: changing(operators.update_config, Grade.SETTINGS, reads_body=True),
+        Code.GET_ROUTEINFO_BY_TOPIC: lookup(lookups.route_elsewhere),
+        Code.GET_BROKER_CLUSTER_INFO: lookup(lookups.cluster_info),
+        **dict.fromkeys(TOPIC_LISTS, lookup(lookups.topics)),
+        Code.GET_KV_CONFIG: lookup(operators.get_kv_config),
+        Code.GET_KVLIST_BY_NAMESPACE: lookup(operators.list_kv_configs),
+        Code.REGISTER_BROKER: registration(registrations.register, reads_body=True),
+        Code.UNREGISTER_BROKER: registration(registrations.unregister),
+        Code.REGISTER_TOPIC: registration(registrations.register_topic, reads_body=True),
+        Code.GET_NAMESRV_CONFIG: operation(operators.get_config, is_question=True),
+        Code.PUT_KV_CONFIG: operation(operators.put_kv_config),
+        Code.DELETE_KV_CONFIG: operation(operators.delete_kv_config),
+        Code.WIPE_WRITE_PERM_OF_BROKER: operation(operators.wipe_write_perm),
+        Code.ADD_WRITE_PERM_OF_BROKER: operation(operators.add_write_perm),
+        Code.DELETE_TOPIC_IN_NAMESRV: operation(operators.delete_topic),
+        Code.UPDATE_NAMESRV_CONFIG: operation(operators.update_config, reads_body=True)._replace(grade=Grade.SETTINGS),
     }
-    return Calls(at_once, in_turn)
+    return Calls(gate, at_once, in_turn)
