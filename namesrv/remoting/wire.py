@@ -81,7 +81,7 @@ _JSON_ANSWER = (
     b'{"code":%%d,%%b"flag":1,"language":"JAVA","opaque":%%d,%%b"serializeTypeCurrentRPC":"JSON","version":%d}'
     % OWN_VERSION
 )
-"""The header of an answer, with room for its fields and its remark."""
+"""The header of an answer: code, fields, number and remark are filled in."""
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 INT_BITS, LONG_BITS = 32, 64
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
