@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -121,15 +120,6 @@ class RegistrationLog:
             generation=result.generation,
             revision=revision,
         )
-
-    @contextmanager
-    def refusals(self, cluster_name: str, broker_name: str, broker_addr: str, peer: str) -> Iterator[None]:
-        """Logs the refusal of a registration that is made in the context."""
-        try:
-            yield
-        except Refused as error:
-            self.refused(cluster_name, broker_name, broker_addr, peer, error)
-            raise
 
     def refused(self, cluster_name: str, broker_name: str, broker_addr: str, peer: str, error: Refused) -> None:
         """Logs that a registration was refused. The names may break their rules."""

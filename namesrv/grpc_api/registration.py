@@ -331,20 +331,23 @@ class RegistrationServicer:
         topics, broker, sharer = request.topic_configs, request.broker, sharer_of(context)
         # From before the topics are read until the answer. Raises OVERLOADED if there are too many.
         room = self.registered_topics.holding(sharer, len(topics)) if topics else nullcontext()
-        refusals = self._calls.log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
-        with refusals, self.tally.counting(kind_of(request)) as outcome, room:
-            # What breaks a rule is refused before it waits for the tables. Topics that are held stay unread.
-            registration = read_registration(request)
-            self._calls.check_room(registration.live_key)
-            known = self._calls.known_topics(registration.broker)
-            unread = UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
-            if not request.body_crc32 or len(topics) <= INLINE_TOPICS:
-                check_body_crc32(request)
-            else:
-                is_large = len(topics) > LARGE_TOPICS
-                await self.writer.read(partial(check_body_crc32, request), sharer.name, is_large=is_large)
-            result = await self._calls.register(registration, unread, caller_of(context), sharer.name)
-            outcome.result = "changed" if result.changed else "unchanged"
+        try:
+            with self.tally.counting(kind_of(request)) as outcome, room:
+                # What breaks a rule is refused before it waits for the tables. Topics that are held stay unread.
+                registration = read_registration(request)
+                self._calls.check_room(registration.live_key)
+                known = self._calls.known_topics(registration.broker)
+                unread = UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
+                if not request.body_crc32 or len(topics) <= INLINE_TOPICS:
+                    check_body_crc32(request)
+                else:
+                    is_large = len(topics) > LARGE_TOPICS
+                    await self.writer.read(partial(check_body_crc32, request), sharer.name, is_large=is_large)
+                result = await self._calls.register(registration, unread, caller_of(context), sharer.name)
+                outcome.result = "changed" if result.changed else "unchanged"
+        except Refused as error:
+            self._calls.log.refused(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer(), error)
+            raise
         return pb.RegisterBrokerResponse(
             header=self.state.header(),
             ha_server_addr=result.ha_server_addr,

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
+from structlog.testing import capture_logs
 
 from namesrv import limits
 from namesrv.app.access import Admission, Entered, NamedBrokers, sharer_of
@@ -289,9 +290,11 @@ class NameServer:
 async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
     namesrv = NameServer(fleet)
     async with holding(namesrv.writer, fleet.state):
-        with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
+        with capture_logs() as logs, refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
             await namesrv.register(registration(["not\ta name"]))
     assert fleet.state.revision == 0
+    (line,) = logs
+    assert (line["event"], line["broker"], line["reason"]) == ("registration_refused", "broker-a", "INVALID_FIELD")
 
 
 async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
