@@ -129,7 +129,7 @@ class Gate:
                 self._authorizer.refused(f"rocketmq.{grade.value}", caller.name, error)
             raise
 
-    def while_allowed(self, caller: Caller, grade: Grade, brokers: Brokers) -> AbstractContextManager[None]:
+    def while_allowed(self, caller: Caller, grade: Grade, brokers: Brokers | None) -> AbstractContextManager[None]:
         """Checks a call as ``check`` does. The context ends with the same errors once changed permits do not admit it.
 
         It must be entered in this very step.

@@ -281,8 +281,7 @@ class RegistrationCalls:
 
     async def register(self, request: Request, caller: Caller) -> bytes:
         topics = self.shares.registered_topics
-        allowed = self.gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request))
-        with allowed, self.tally.counting("full") as outcome:
+        with self.tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             with topics.holding(caller.sharer, len(registration.topic_configs or ())):
                 # The topics that are held may be lost before the registration is made.
@@ -319,14 +318,12 @@ class RegistrationCalls:
 
     async def unregister(self, request: Request, caller: Caller) -> bytes:
         """A success also for a broker that is not there."""
-        with self.gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)):
-            broker, address = request.broker, request.broker_addr
-            await self._calls.unregister(broker, address, caller.journal_name, caller.owner)
+        broker, address = request.broker, request.broker_addr
+        await self._calls.unregister(broker, address, caller.journal_name, caller.owner)
         return answer(request, ResponseCode.SUCCESS)
 
-    def query_data_version(self, request: Request, caller: Caller) -> bytes:
+    def query_data_version(self, request: Request, _caller: Caller) -> bytes:
         """A question, and a heartbeat."""
-        self._check(caller, request)
         with self.tally.counting("query") as outcome:
             broker, address = request.broker, request.broker_addr
             if len(request.body) > MAX_DATA_VERSION_BYTES:
@@ -343,9 +340,8 @@ class RegistrationCalls:
             self._is_heartbeat(request, LiveKey(broker.cluster_name, address), "query", told)
         return told
 
-    def heartbeat(self, request: Request, caller: Caller) -> bytes:
+    def heartbeat(self, request: Request, _caller: Caller) -> bytes:
         """By cluster and address, as it has no broker id."""
-        self._check(caller, request)
         with self.tally.counting("heartbeat") as outcome:
             cluster_name, address = request.text("clusterName"), request.broker_addr
             if self._heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
@@ -381,11 +377,8 @@ class RegistrationCalls:
             await self._calls.register_topic(topic, queues, caller.journal_name, caller.owner)
         return answer(request, ResponseCode.SUCCESS)
 
-    def _check(self, caller: Caller, request: Request) -> None:
-        """Checks that the caller may speak for the broker of a request, and for the one that has its address."""
-        self.gate.check(caller, Grade.REGISTRATIONS, self._brokers_of(request))
-
-    def _brokers_of(self, request: Request) -> Brokers:
+    def brokers_of(self, request: Request) -> Brokers:
+        """The broker of a request, and the one that has its address."""
         return partial(self._named_brokers.at_address, *request.broker_names)
 
     async def _registration(self, request: Request, caller: Caller) -> Registration:
@@ -467,12 +460,17 @@ def _decoded(body: bytes) -> str:
 # The table of requests: what each needs, and what answers it.
 
 
+BrokersOf = Callable[[Request], Brokers | None]
+"""Finds the brokers that a request names: its caller must be permitted to register them."""
+
+
 class AtOnce(NamedTuple):
     """A call that is answered at once."""
 
     grade: Grade
     call: Callable[[Request, Caller], bytes | None]
     """Returns None if the call has to wait."""
+    brokers: BrokersOf = lambda _: None
 
 
 class InTurn(NamedTuple):
@@ -482,6 +480,7 @@ class InTurn(NamedTuple):
     call: Callable[[Request, Caller], Awaitable[bytes]]
     shares: Shares
     """One of them is taken until it is answered."""
+    brokers: BrokersOf = lambda _: None
     is_question: bool = True
     """Whether it only reads. Sent one-way, it is dropped."""
     reads_body: bool = False
@@ -500,11 +499,12 @@ def calls_of(
     lookups: LookupCalls, registrations: RegistrationCalls, operators: OperatorCalls, gate: Gate, *, shares: FairShares
 ) -> Calls:
     """The calls of a name server."""
+    brokers_of = registrations.brokers_of
     at_once: dict[int, AtOnce] = {
         Code.GET_ROUTEINFO_BY_TOPIC: AtOnce(Grade.LOOKUPS, lookups.route),
         Code.GET_BROKER_MEMBER_GROUP: AtOnce(Grade.LOOKUPS, lookups.member_group),
-        Code.QUERY_DATA_VERSION: AtOnce(Grade.REGISTRATIONS, registrations.query_data_version),
-        Code.BROKER_HEARTBEAT: AtOnce(Grade.REGISTRATIONS, registrations.heartbeat),
+        Code.QUERY_DATA_VERSION: AtOnce(Grade.REGISTRATIONS, registrations.query_data_version, brokers_of),
+        Code.BROKER_HEARTBEAT: AtOnce(Grade.REGISTRATIONS, registrations.heartbeat, brokers_of),
     }
     lookup = partial(InTurn, Grade.LOOKUPS, shares=shares.lookups)
     registration = partial(InTurn, Grade.REGISTRATIONS, shares=shares.registrations, is_question=False)
@@ -515,8 +515,8 @@ def calls_of(
         **dict.fromkeys(TOPIC_LISTS, lookup(lookups.topics)),
         Code.GET_KV_CONFIG: lookup(operators.get_kv_config),
         Code.GET_KVLIST_BY_NAMESPACE: lookup(operators.list_kv_configs),
-        Code.REGISTER_BROKER: registration(registrations.register, reads_body=True),
-        Code.UNREGISTER_BROKER: registration(registrations.unregister),
+        Code.REGISTER_BROKER: registration(registrations.register, brokers=brokers_of, reads_body=True),
+        Code.UNREGISTER_BROKER: registration(registrations.unregister, brokers=brokers_of),
         Code.REGISTER_TOPIC: registration(registrations.register_topic, reads_body=True),
         Code.GET_NAMESRV_CONFIG: operation(operators.get_config, is_question=True),
         Code.PUT_KV_CONFIG: operation(operators.put_kv_config),

@@ -120,12 +120,12 @@ class Connection:
             return
         try:
             if at_once is not None:
-                calls.gate.check(self._caller, at_once.grade)
+                calls.gate.check(self._caller, at_once.grade, at_once.brokers(request))
                 told = at_once.call(request, self._caller)
             if told is not None:
                 self._home.answered(request.code, began, None)
             elif in_turn is not None:
-                calls.gate.check(self._caller, in_turn.grade)
+                calls.gate.check(self._caller, in_turn.grade, in_turn.brokers(request))
                 in_turn.shares.take(self._caller.sharer)
                 self._wait(request, in_turn, began)
                 return
@@ -149,11 +149,12 @@ class Connection:
 
     async def _answer_waiting(self) -> None:
         """Answers requests in their order of arrival, as long as there are some."""
+        gate = self._home.calls.gate
         while self._waiting:
             request, in_turn, began = self._waiting[0]
             try:
-                self._home.calls.gate.check(self._caller, in_turn.grade)
-                told = await in_turn.call(request, self._caller)
+                with gate.while_allowed(self._caller, in_turn.grade, in_turn.brokers(request)):
+                    told = await in_turn.call(request, self._caller)
                 self._home.answered(request.code, began, None)
             except Exception as error:  # noqa: BLE001 - as above
                 told = self._failed(request, error, began)
