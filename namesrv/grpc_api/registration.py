@@ -36,7 +36,6 @@ from namesrv.app.field_rules import (
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, LARGE_TOPICS, TableWriter
 from namesrv.core.errors import FieldProblems, Refused, crc32_not_match, invalid_field, limit_exceeded
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     BrokerKey,
     DataVersion,
@@ -324,7 +323,7 @@ class RegistrationServicer:
     registered_topics: Shares = field(default_factory=lambda: FairShares().registered_topics)
 
     def __post_init__(self) -> None:
-        self._calls, self._heartbeats = BrokerCalls(self.state, self.writer), Heartbeats(self.state)
+        self._calls = BrokerCalls(self.state, self.writer, self.tally)
 
     async def RegisterBroker(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
@@ -372,7 +371,7 @@ class RegistrationServicer:
         with self.tally.counting("query") as outcome:
             identity = broker_identity(request.broker)
             version = data_version("data_version", request.data_version)
-            changed, held = self._heartbeats.query_data_version(*identity, version)
+            changed, held = self._calls.heartbeats.query_data_version(*identity, version)
             outcome.result = "changed" if changed else "unchanged"
         held_version = None if held is None else route_data_pb2.DataVersion(**asdict(held))
         after_header = pb.QueryDataVersionResponse(changed=changed, data_version=held_version).SerializeToString()
@@ -384,7 +383,7 @@ class RegistrationServicer:
         """BROKER_HEARTBEAT, 904."""
         with self.tally.counting("heartbeat") as outcome:
             identity = broker_identity(request.broker)
-            self._heartbeats.broker_heartbeat(*identity)
+            self._calls.heartbeats.broker_heartbeat(*identity)
             outcome.result = "unchanged"
         self._may_repeat(context, identity, "heartbeat", b"")
         return self.state.header_fragment()  # all of a BrokerHeartbeatResponse
@@ -428,15 +427,6 @@ class RegistrationServicer:
 
     def _may_repeat(self, context: Context, identity: Identity, kind: Kind, after_header: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer, but for the header."""
-        heartbeats, state, tally = self._heartbeats, self.state, self.tally
-        if (call := engine_call(context)) is None:
-            return
-        live = state.live_broker(*identity)
-
-        def again() -> bytes | None:
-            if live is None or not heartbeats.renew_unchanged(live):
-                return None
-            tally.count(kind, "unchanged")
-            return state.header_fragment() + after_header
-
-        call.may_repeat(again)
+        call, live, state = engine_call(context), self.state.live_broker(*identity), self.state
+        if call is not None and live is not None:
+            call.may_repeat(self._calls.again(live, kind, lambda: state.header_fragment() + after_header))

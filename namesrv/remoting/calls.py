@@ -25,7 +25,6 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
 from namesrv.core.pace import yield_point
 from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
@@ -276,7 +275,7 @@ class RegistrationCalls:
     shares: FairShares
 
     def __post_init__(self) -> None:
-        self._calls, self._heartbeats = BrokerCalls(self.state, self.writer), Heartbeats(self.state)
+        self._calls = BrokerCalls(self.state, self.writer, self.tally)
         self._named_brokers = NamedBrokers(self.state)
 
     async def register(self, request: Request, caller: Caller) -> bytes:
@@ -298,23 +297,17 @@ class RegistrationCalls:
 
     def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
         """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
-        state, heartbeats = self.state, self._heartbeats
+        state = self.state
         live = state.tables.broker_live_table.get(registration.live_key)
         group = state.tables.broker_addr_table.get(registration.broker)
         if live is None or group is None:
             return
 
-        def again() -> bytes | None:
-            if (
-                not would_change_nothing(state, registration, group, live)
-                or (master_of(state, live), self._order_topic_config()) != said
-                or not heartbeats.renew_unchanged(live)
-            ):
-                return None
-            self.tally.count("full", "unchanged")
-            return told
+        def is_same() -> bool:
+            is_held = would_change_nothing(state, registration, group, live)
+            return is_held and (master_of(state, live), self._order_topic_config()) == said
 
-        request.may_repeat(again)
+        request.may_repeat(self._calls.again(live, "full", lambda: told, is_same))
 
     async def unregister(self, request: Request, caller: Caller) -> bytes:
         """A success also for a broker that is not there."""
@@ -329,7 +322,7 @@ class RegistrationCalls:
             if len(request.body) > MAX_DATA_VERSION_BYTES:
                 raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
             version = data_version_of(read_json(_decoded(request.body)))
-            changed, held = self._heartbeats.query_by_address(broker, request.broker_id, address, version)
+            changed, held = self._calls.heartbeats.query_by_address(broker, request.broker_id, address, version)
             outcome.result = "changed" if changed else "unchanged"
         body = b""
         if held is not None:
@@ -344,7 +337,7 @@ class RegistrationCalls:
         """By cluster and address, as it has no broker id."""
         with self.tally.counting("heartbeat") as outcome:
             cluster_name, address = request.text("clusterName"), request.broker_addr
-            if self._heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
+            if self._calls.heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
         told = answer(request, ResponseCode.SUCCESS)
         self._is_heartbeat(request, LiveKey(cluster_name, address), "heartbeat", told)
@@ -352,18 +345,9 @@ class RegistrationCalls:
 
     def _is_heartbeat(self, request: Request, key: LiveKey, kind: Kind, told: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer."""
-        heartbeats, tally = self._heartbeats, self.tally
         live = self.state.tables.broker_live_table.get(key)
-        if live is None or not live.topic_by_topic or not self.state.is_confirmed(live):
-            return
-
-        def again() -> bytes | None:
-            if not heartbeats.renew_unchanged(live):
-                return None
-            tally.count(kind, "unchanged")
-            return told
-
-        request.may_repeat(again)
+        if live is not None and live.topic_by_topic and self.state.is_confirmed(live):
+            request.may_repeat(self._calls.again(live, kind, lambda: told))
 
     async def register_topic(self, request: Request, caller: Caller) -> bytes:
         """Takes queues by broker name. Groups that are not there are passed over."""
