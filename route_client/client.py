@@ -99,6 +99,10 @@ class BaseRouteClient:
         self.faults = LatencyFaults(time.monotonic, self._rng)
         """Brokers that were slow or failed. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
         self._selector = QueueSelector(self._rng, self.faults if self.settings.send_latency_fault_enable else None)
+        self._made()
+
+    def _made(self) -> None:
+        """Called by ``__init__`` at its end."""
 
     def cached(self, topic: str) -> KnownRoute | None:
         """The known route of a topic, without asking anybody; None if nothing is known."""
@@ -152,7 +156,6 @@ class BaseRouteClient:
         if self._listed.dns_names:
             await resolve(*dns)
         works = [self._keeper.run()]
-        works += [] if self._routes.disk is None else [self._routes.disk.run()]
         works += [keep_resolved(*dns)] if self._listed.dns_names else []
         self._tasks = [asyncio.create_task(work, name="route-client") for work in works]
         for task in self._tasks:
@@ -333,23 +336,13 @@ class AioRouteClient(BaseRouteClient):
 class RouteClient(BaseRouteClient):
     """Routes by topic, kept up to date by whichever name server answers. May be used from any thread.
 
-    Use it in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. Create the
-    client after a fork: in a process that was forked from its own, asking for a route raises ForkedProcessError.
-    Methods have the errors of AioRouteClient's.
+    It starts when it is made, and asks for its topics if there are any, which succeeds even if nobody answers. Use it
+    in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. Create the client
+    after a fork: in a process that was forked from its own, asking for a route raises ForkedProcessError. Methods have
+    the errors of AioRouteClient's.
     """
 
-    def __init__(
-        self,
-        endpoints: str | Iterable[str] | None = None,
-        settings: ClientSettings | None = None,
-        topics: Iterable[str] = (),
-        rng: random.Random | None = None,
-    ) -> None:
-        """Starts, and asks for the topics if there are any. It succeeds even if nobody answers.
-
-        Arguments and errors are those of AioRouteClient.
-        """
-        super().__init__(endpoints, settings, topics, rng)
+    def _made(self) -> None:
         self._closing = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="route-client-loop", daemon=True)
