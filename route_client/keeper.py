@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
+from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
@@ -206,7 +208,8 @@ class WatchSession:
         resume = self._topics.resume_at(namesrv.endpoint)
         self._stream = WatchStream(resume.topics, resume.point) if resume else WatchStream(self._topics.additions)
         self._topics.stream = self._stream
-        self._watch = namesrv.watch(self._stream.opening())
+        self._requests: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue()
+        self._requests.put_nowait(self._stream.opening())
         self._asked_at = self._heard_at = self._clock()
 
     async def read(self, on_message: Callable[[], None]) -> None:
@@ -217,23 +220,27 @@ class WatchSession:
         """
         stream = self._stream
         try:
-            while True:
-                response = await self._watch.next()
-                self._heard_at = self._clock()
-                was_waiting = stream.is_waiting
-                try:
-                    answers = stream.take(response)
-                finally:
-                    point, here = stream.resume_point, self._namesrv.endpoint
-                    self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
-                for answer in answers:
-                    self._routes.take(answer)
-                if stream.stands:
-                    on_message()
-                if was_waiting and not stream.is_waiting:
-                    self._wake.set()  # the next request can be sent
+            async with aclosing(self._namesrv.watch(self._sent())) as messages:
+                async for response in messages:
+                    self._heard_at = self._clock()
+                    was_waiting = stream.is_waiting
+                    try:
+                        answers = stream.take(response)
+                    finally:
+                        point, here = stream.resume_point, self._namesrv.endpoint
+                        self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
+                    for answer in answers:
+                        self._routes.take(answer)
+                    if stream.stands:
+                        on_message()
+                    if was_waiting and not stream.is_waiting:
+                        self._wake.set()  # the next request can be sent
         finally:
-            self._watch.close()
+            self._requests.put_nowait(None)  # gRPC waits for the next one even after the call
+
+    async def _sent(self) -> AsyncGenerator[pb.WatchTopicRoutesRequest, None]:
+        while (request := await self._requests.get()) is not None:
+            yield request
 
     async def send_updates(self) -> None:
         """Asks for the topics that were added and dropped. Raises CallError if a request has no answer in time."""
@@ -259,7 +266,7 @@ class WatchSession:
         request = self._stream.update(self._topics.additions)
         if request is None:
             return None
-        self._watch.send(request)
+        self._requests.put_nowait(request)
         self._asked_at = self._heard_at = now
         return self._timeout_seconds
 
