@@ -13,7 +13,7 @@ from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
 from nsctl.commands.drained import drained
 from nsctl.console.command import console
-from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Called, Context, Namesrv, Serve, Show
+from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Context, Namesrv, Serve, Show
 
 app = typer.Typer(
     help="Shows, explains and changes what name servers hold.",
@@ -42,7 +42,7 @@ def _program(
     context: Context = None,
     version: Annotated[bool, version_option(PROGRAM)] = False,  # noqa: ARG001 - printed while it is parsed
 ) -> None:
-    program.obj = Called(namesrv, context)
+    program.obj = namesrv, context
 
 
 _SHOWS: dict[str, Callable[..., None]] = {
