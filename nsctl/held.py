@@ -143,15 +143,14 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
         check_count(server.endpoint, "live brokers", len(lives), MAX_BROKERS)
         check_count(server.endpoint, "broker groups", len(groups), MAX_BROKERS)
     by_key = {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
-    routes = {one.topic: _route(one, groups) for one in topics}
+    routes = {
+        one.topic: route_data_pb2.TopicRouteData(
+            queue_datas=one.queue_datas,
+            broker_datas=[groups[key] for key in map(group_of, one.queue_datas) if key in groups],
+        )
+        for one in topics
+    }
     return Tables(Clock(began, theirs, ended), dict(sorted(by_key.items())), groups, routes)
-
-
-def _route(
-    topic: pb.TopicQueues, groups: Mapping[GroupKey, route_data_pb2.BrokerData]
-) -> route_data_pb2.TopicRouteData:
-    of_topic = [groups[key] for key in map(group_of, topic.queue_datas) if key in groups]
-    return route_data_pb2.TopicRouteData(queue_datas=topic.queue_datas, broker_datas=of_topic)
 
 
 def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
@@ -253,7 +252,7 @@ class Held:
         """What must be the same at all name servers of a fleet, by kind."""
         return {
             "broker": self.digests,
-            "intent": None if self.intents is None else in_force(self.intents),
+            "intent": None if self.intents is None else {intent_key(one): _until(one) for one in self.intents},
             "kv": None if self.kv is None else {key: shown_value(value) for key, value in self.kv.items()},
             "setting": self.settings,
         }
@@ -323,12 +322,8 @@ def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
     return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
 
 
-def in_force(intents: Iterable[admin_service_pb2.Intent]) -> dict[IntentKey, str]:
-    """Intents in force, with their ends."""
-    return {
-        intent_key(one): f"until {iso(one.ends_at_millis)}" if one.HasField("ends_at_millis") else "in force"
-        for one in intents
-    }
+def _until(intent: admin_service_pb2.Intent) -> str:
+    return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else "in force"
 
 
 def shown_value(value: str) -> str:
