@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
-from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
+from tests.support.fleet_states import two_name_servers
 from tests.support.programs import nsctl_runs
+from tests.support.programs.agents import joined
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.registrations import register, registration
+from tests.support.registrations import identity, register, registration
 
 NOBODY = "127.0.0.1:1"
 
@@ -22,9 +24,15 @@ NOBODY = "127.0.0.1:1"
 class OperatedFleet:
     """Two name servers and a command line for them."""
 
-    def __init__(self, first: NamesrvProcess, second: NamesrvProcess) -> None:
-        self.endpoints = f"{first.endpoint};{second.endpoint}"
-        self.first, self.second = str(first.endpoint), str(second.endpoint)
+    def __init__(self, servers: list[NamesrvProcess]) -> None:
+        self.servers, self.endpoints = servers, joined(*servers)
+        self.first, self.second = (str(server.endpoint) for server in servers)
+        for at in (0, 1):
+            self.register(at, "TopicTest")
+
+    def register(self, at: int, *topics: str, counter: int = 1) -> None:
+        with self.servers[at].connect() as client:
+            register(client, *topics, counter=counter)
 
     def run(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> str:
         return nsctl_runs.run(*arguments, "--namesrv", namesrv or self.endpoints, exit_code=exit_code).output
@@ -34,15 +42,9 @@ class OperatedFleet:
 
 
 @pytest.fixture
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatedFleet]:
-    with (
-        NamesrvProcess("--name", "ns-a", "--data-dir", str(tmp_path_factory.mktemp("a"))) as first,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(tmp_path_factory.mktemp("b"))) as second,
-    ):
-        for namesrv in (first, second):
-            with namesrv.connect() as client:
-                register(client, "TopicTest")
-        yield OperatedFleet(first, second)
+def fleet(tmp_path: Path) -> Iterator[OperatedFleet]:
+    with two_name_servers(tmp_path) as servers:
+        yield OperatedFleet(servers)
 
 
 def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: OperatedFleet) -> None:
@@ -71,8 +73,7 @@ def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet:
 
 
 def test_a_topic_that_is_absent_is_deleted_and_explained_in_one_line(fleet: OperatedFleet) -> None:
-    with grpc.insecure_channel(fleet.first) as connection:
-        RegistrationServiceStub(connection).RegisterBroker(registration(("TopicTest", "A"), counter=2), timeout=10)
+    fleet.register(0, "TopicTest", "A", counter=2)
     assert [row["result"] for row in fleet.rows("delete-topic", "A", "--force")] == ["done", "not there"]
     assert fleet.run("explain", "nope", exit_code=REFUSED) == "nsctl: no broker ever reported nope\n"
 
@@ -137,8 +138,7 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
         output = fleet.run("diff", exit_code=FOUND, namesrv=f"{fleet.first};{empty.endpoint}")
     assert "brokers that differ" in output
     assert "not there" in output
-    with grpc.insecure_channel(fleet.first) as connection:
-        RegistrationServiceStub(connection).RegisterBroker(registration(("TopicTest", "A"), counter=2), timeout=10)
+    fleet.register(0, "TopicTest", "A", counter=2)
     broker, topic = fleet.rows("diff", exit_code=FOUND)
     assert (broker["part"], broker["broker"]) == ("broker", "broker-a")
     assert [topic[key] for key in ("topic", "broker", fleet.second)] == ["A", "broker-a", "not there"]
@@ -199,31 +199,101 @@ def test_a_watch_shows_the_route_and_its_changes(fleet: OperatedFleet) -> None:
 OTHER = "127.0.0.1:2"
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:3"})
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("--namesrv", NOBODY, "route", "T"), UNREACHABLE, f"nsctl: {NOBODY}: UNAVAILABLE"),
+        (("-n", NOBODY, "kv", "list"), UNREACHABLE, f"nsctl: {NOBODY}: UNAVAILABLE"),
+        (("--namesrv", NOBODY, "route", "T", "--namesrv", OTHER), UNREACHABLE, f"nsctl: {OTHER}: "),
+        (("--context", "none", "status"), USAGE, "contexts.toml"),
+        (
+            ("--namesrv", NOBODY, "agent", "status", OTHER),
+            USAGE,
+            "--namesrv is for name servers, and this command asks",
+        ),
+    ],
+)
+def test_options_before_the_command_count_unless_it_has_its_own(
+    arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    result = CliRunner().invoke(app, list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:3"})
+    assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr
 
 
-@pytest.mark.parametrize("arguments", [("route", "T"), ("kv", "list"), ("status",), ("intents",)])
-def test_the_option_before_the_command_names_the_name_servers(arguments: tuple[str, ...]) -> None:
-    for option in ("--namesrv", "-n"):
-        result = run(option, NOBODY, *arguments)
-        assert result.exit_code == UNREACHABLE
-        assert result.stderr.startswith(f"nsctl: {NOBODY}: UNAVAILABLE")
+# Several broker groups, named by a pattern.
+
+GROUPS = {
+    ("east", "broker-a1"): ["%RETRY%g", "broker-a1", "orders", "payments"],
+    ("east", "broker-a2"): ["BenchmarkTest", "orders", "payments"],
+    ("west", "broker-b1"): ["orders"],
+}
 
 
-def test_the_option_after_the_command_wins() -> None:
-    assert run("--namesrv", NOBODY, "route", "T", "--namesrv", OTHER).stderr.startswith(f"nsctl: {OTHER}: ")
+@pytest.fixture
+def grouped(tmp_path: Path) -> Iterator[NamesrvProcess]:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
+        for port, ((cluster, name), topics) in enumerate(GROUPS.items(), 10911):
+            broker = identity(f"127.0.0.1:{port}", name=name, cluster=cluster)
+            client.registration.RegisterBroker(registration(tuple(topics), broker), timeout=client.TIMEOUT)
+        yield process
 
 
-def test_a_context_may_be_named_before_the_command() -> None:
-    result = run("--context", "none", "status")
-    assert result.exit_code == USAGE
-    assert "contexts.toml" in result.stderr
+class Run:
+    def __init__(self, namesrv: NamesrvProcess, *arguments: str, exit_code: int = 0) -> None:
+        result = nsctl_runs.run(*arguments, "-o", "json", "--namesrv", namesrv.endpoint, exit_code=exit_code)
+        self.rows: list[dict[str, Any]] = json.loads(result.stdout or "[]")
+        self.note = result.stderr
+
+    @property
+    def groups(self) -> list[tuple[str, str]]:
+        return [(row["cluster"], row["broker"]) for row in self.rows]
 
 
-def test_commands_that_ask_agents_say_that_they_ask_no_name_servers() -> None:
-    result = run("--namesrv", NOBODY, "agent", "status", OTHER)
-    assert (result.exit_code, result.stderr) == (
-        USAGE,
-        "nsctl: --namesrv is for name servers, and this command asks agents: name them as AGENT\n",
+def intents(namesrv: NamesrvProcess) -> list[str]:
+    return [row["broker_name"] for row in Run(namesrv, "intents").rows]
+
+
+def test_a_dry_run_lists_the_matches_and_their_topics_those_of_applications_first(grouped: NamesrvProcess) -> None:
+    run = Run(grouped, "drain", "east/*", "--dry-run")
+    assert run.groups == [("east", "broker-a1"), ("east", "broker-a2")]
+    assert [row["topics"] for row in run.rows] == [
+        ["orders", "payments", "%RETRY%g", "broker-a1"],
+        ["orders", "payments", "BenchmarkTest"],
+    ]
+    assert {row["result"] for row in run.rows} == {"would need --force"}
+    assert "TOPICS_IN_USE: 1 topic would lose the last writable queue: payments" in run.note
+    assert [row["result"] for row in Run(grouped, "drain", "east/*1", "--dry-run").rows] == ["would be done"]
+    assert intents(grouped) == []
+
+
+def test_a_pattern_drains_all_or_none_and_restores_what_is_drained(grouped: NamesrvProcess) -> None:
+    refused = Run(grouped, "drain", "east/*", exit_code=REFUSED)
+    assert (refused.rows, intents(grouped)) == ([], [])
+    assert "nothing has changed" in refused.note
+    done = Run(grouped, "drain", "broker-a*", "--force", "--why", "move")
+    assert done.groups == [("east", "broker-a1"), ("east", "broker-a2")]
+    assert {row["result"] for row in done.rows} == {"done"}
+    assert intents(grouped) == ["broker-a1", "broker-a2"]
+    assert Run(grouped, "restore", "*/broker-*", "--dry-run").groups == done.groups, "broker-b1 is not drained"
+    assert Run(grouped, "restore", "*/broker-*").groups == done.groups
+    assert intents(grouped) == []
+    assert "no drained broker group matches */broker-*" in Run(grouped, "restore", "*/broker-*", exit_code=REFUSED).note
+
+
+def test_a_route_is_explained_for_the_groups_of_a_pattern(grouped: NamesrvProcess) -> None:
+    explained = Run(grouped, "explain", "orders", "east/*").rows
+    assert [row["broker_name"] for row in explained] == ["broker-a1", "broker-a2"]
+    assert [row["broker_name"] for row in Run(grouped, "explain", "orders", "*1").rows] == ["broker-a1", "broker-b1"]
+    assert [row["broker_name"] for row in Run(grouped, "explain", "orders", "west/broker-b1").rows] == ["broker-b1"]
+    assert (
+        "no broker group of orders matches north/*"
+        in Run(grouped, "explain", "orders", "north/*", exit_code=REFUSED).note
     )
+
+
+def test_a_cluster_can_stand_before_a_name_or_in_the_option(grouped: NamesrvProcess) -> None:
+    assert "would be done" in {row["result"] for row in Run(grouped, "drain", "west/broker-b1", "--dry-run").rows}
+    assert Run(grouped, "drain", "*", "--cluster", "west", "--dry-run").groups == [("west", "broker-b1")]
+    for wrong in (("east/*", "--cluster", "east"), ("east//*",), ("east/b\tr*",)):
+        Run(grouped, "drain", *wrong, exit_code=USAGE)
+    assert "no broker group matches north/*" in Run(grouped, "drain", "north/*", exit_code=REFUSED).note
