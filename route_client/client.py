@@ -90,9 +90,7 @@ class BaseRouteClient:
             self._routes.topics.add(_checked(topic))
         self._namesrvs = Namesrvs(self.settings)
         self._lookups = Lookups(self._namesrvs, self._chooser, self._routes)
-        self._keeper = RouteKeeper(
-            self.settings, self._namesrvs, self._chooser, self._routes, self._lookups, rng=self._rng
-        )
+        self._keeper = RouteKeeper(self.settings, self._namesrvs, self._chooser, self._routes, self._lookups, self._rng)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
         self._pid = os.getpid()
@@ -194,7 +192,7 @@ class BaseRouteClient:
         if known is not None:
             return known
         if self._routes.topics.add(_checked(topic)):
-            self._keeper.topics_changed()
+            self._keeper.topics_changed.set()
         error = await self._lookup([topic])
         if error is not None:
             await self._routes.restore(topic)
@@ -219,7 +217,7 @@ class BaseRouteClient:
 
     def _forget(self, topic: str) -> None:
         self._routes.forget(topic)
-        self._keeper.topics_changed()
+        self._keeper.topics_changed.set()
 
     def _publish_info(self, topic: str, known: KnownRoute) -> PublishInfo:
         """The queues of a topic by its own route, or by that of the default topic."""

@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -56,38 +56,26 @@ class SessionStatus:
     """Sessions begun so far."""
 
 
+@dataclass(eq=False)
 class RouteKeeper:
     """Watches or polls all kept topics at the current name server, and goes to the next one when that fails."""
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        namesrvs: Namesrvs,
-        chooser: EndpointChooser,
-        routes: KeptRoutes,
-        lookups: Lookups,
-        *,
-        rng: random.Random,
-    ) -> None:
-        """Asks nobody yet. The routes get all answers."""
-        self._settings = settings
-        self._namesrvs = namesrvs
-        self._chooser = chooser
-        self._routes = routes
-        self._lookups = lookups
-        self._rng = rng
-        self._topics_changed = asyncio.Event()
-        self.status = SessionStatus()
-
-    def topics_changed(self) -> None:
-        """Sends topics that were added or dropped to the name server."""
-        self._topics_changed.set()
+    settings: ClientSettings
+    namesrvs: Namesrvs
+    chooser: EndpointChooser
+    routes: KeptRoutes
+    """Get all answers."""
+    lookups: Lookups
+    rng: random.Random
+    status: SessionStatus = field(default_factory=SessionStatus)
+    topics_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when topics were added or dropped: the name server is sent them."""
 
     async def run(self) -> None:
         """Keeps the routes up to date until cancelled."""
         while True:
-            await asyncio.sleep(self._chooser.delay_seconds())
-            endpoint = self._chooser.current
+            await asyncio.sleep(self.chooser.delay_seconds())
+            endpoint = self.chooser.current
             try:
                 await self._session(endpoint)
             except (CallError, WatchBroken) as failed:
@@ -104,29 +92,29 @@ class RouteKeeper:
 
     def _leave(self, endpoint: Endpoint, error: str, retry_after: float | None = None) -> None:
         self.status = replace(self.status, last_error=error)
-        self._chooser.failed(endpoint, retry_after)
-        if self._chooser.all_failed:
-            self._routes.set_cut_off(True)
-        self._namesrvs.drop(endpoint)
+        self.chooser.failed(endpoint, retry_after)
+        if self.chooser.all_failed:
+            self.routes.set_cut_off(True)
+        self.namesrvs.drop(endpoint)
 
     async def _session(self, endpoint: Endpoint) -> None:
         """Ends without an error when it is time to look for a better name server, or to try the watch again."""
-        namesrv = self._namesrvs.at(endpoint)
+        namesrv = self.namesrvs.at(endpoint)
         ready = await namesrv.is_serving()
-        if not ready and not self._chooser.all_failed:
+        if not ready and not self.chooser.all_failed:
             raise _not_ready(endpoint)
         self.status = replace(self.status, sessions=self.status.sessions + 1)
         loop = asyncio.get_running_loop()
-        steady = loop.call_later(STEADY_SECONDS, self._chooser.succeeded, endpoint) if ready else None
+        steady = loop.call_later(STEADY_SECONDS, self.chooser.succeeded, endpoint) if ready else None
         steady_at = loop.time() + STEADY_SECONDS
         try:
             async with asyncio.timeout(None if ready else UNREADY_SECONDS):
                 await _first_end(self._watch(namesrv), self._resync(namesrv, while_ready=ready))
         except TimeoutError:
-            self._chooser.choose_anew()
+            self.chooser.choose_anew()
         except CallError as failed:
             if failed.error.reason == "WATCH_EXPIRED" and loop.time() >= steady_at:
-                self._chooser.choose_anew()
+                self.chooser.choose_anew()
             elif failed.error.code == grpc.StatusCode.UNIMPLEMENTED or failed.error.reason == "LIMIT_EXCEEDED":
                 _log.warning("routes are polled: %s", _text(failed))
                 self.status = replace(self.status, last_error=_text(failed))
@@ -139,7 +127,7 @@ class RouteKeeper:
 
     async def _watch(self, namesrv: Namesrv) -> None:
         """Watches until an error is raised; once more, from the beginning, if the watch cannot be resumed."""
-        topics = self._routes.topics
+        topics = self.routes.topics
         try:
             await self._watch_once(namesrv)
         except CallError as failed:
@@ -149,14 +137,14 @@ class RouteKeeper:
             await self._watch_once(namesrv)
 
     async def _watch_once(self, namesrv: Namesrv) -> None:
-        topics = self._routes.topics
+        topics = self.routes.topics
         if not topics.additions:
             self._connected("watch", namesrv)
         while not topics.additions:
-            self._topics_changed.clear()
-            await self._topics_changed.wait()
-        await self._lookups.wait()  # the watch resumes after them
-        session = WatchSession(namesrv, self._routes, self._topics_changed, self._settings.timeout_seconds)
+            self.topics_changed.clear()
+            await self.topics_changed.wait()
+        await self.lookups.wait()  # the watch resumes after them
+        session = WatchSession(namesrv, self.routes, self.topics_changed, self.settings.timeout_seconds)
         try:
             await _first_end(session.read(lambda: self._connected("watch", namesrv)), session.send_updates())
         finally:
@@ -164,7 +152,7 @@ class RouteKeeper:
 
     async def _resync(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         while True:
-            await asyncio.sleep(RESYNC_SECONDS * self._rng.uniform(0.9, 1.1))
+            await asyncio.sleep(RESYNC_SECONDS * self.rng.uniform(0.9, 1.1))
             await self._poll_once(namesrv, while_ready=while_ready)
 
     async def _poll(self, namesrv: Namesrv, *, ready: bool) -> None:
@@ -173,7 +161,7 @@ class RouteKeeper:
         while True:
             await self._poll_once(namesrv, while_ready=ready)
             self._connected("poll", namesrv)
-            pause = self._settings.poll_seconds * self._rng.uniform(0.9, 1.1)
+            pause = self.settings.poll_seconds * self.rng.uniform(0.9, 1.1)
             await asyncio.sleep(min(pause, until - loop.time()))
             if loop.time() >= until:
                 return
@@ -181,13 +169,13 @@ class RouteKeeper:
     async def _poll_once(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         if while_ready and not await namesrv.is_serving():
             raise _not_ready(namesrv.endpoint)
-        topics = list(self._routes.topics)
+        topics = list(self.routes.topics)
         for start in range(0, len(topics), BATCH_TOPICS):
             for answer in await namesrv.lookup(topics[start : start + BATCH_TOPICS]):
-                self._routes.take(answer)
+                self.routes.take(answer)
 
     def _connected(self, mode: str, namesrv: Namesrv) -> None:
-        self._routes.set_cut_off(False)
+        self.routes.set_cut_off(False)
         self.status = replace(self.status, mode=mode, endpoint=namesrv.endpoint)
 
 
