@@ -253,7 +253,7 @@ def intents(namesrv: NamesrvProcess) -> list[str]:
     return [row["broker_name"] for row in Run(namesrv, "intents").rows]
 
 
-def test_a_dry_run_lists_the_matches_and_their_topics_those_of_applications_first(grouped: NamesrvProcess) -> None:
+def test_a_dry_run_lists_matches_and_topics_of_applications_first(grouped: NamesrvProcess) -> None:
     run = Run(grouped, "drain", "east/*", "--dry-run")
     assert run.groups == [("east", "broker-a1"), ("east", "broker-a2")]
     assert [row["topics"] for row in run.rows] == [

@@ -34,7 +34,7 @@ from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
 
 
-def test_a_topic_without_a_route_goes_to_the_default_topic_s_brokers_until_it_has_one(fake: FakeNameServer) -> None:
+def test_a_topic_without_a_route_goes_to_the_default_topics_brokers(fake: FakeNameServer) -> None:
     fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
     with RouteClient(str(fake.endpoint), QUICK) as client:
         info = client.publish_info("NewTopic")

@@ -145,7 +145,7 @@ def test_a_defect_of_the_client_does_not_end_the_watching(
     assert "a defect of the client" in caplog.text
 
 
-def test_a_revision_that_a_name_server_has_not_reached_is_resumed_from_later(fake: FakeNameServer) -> None:
+def test_a_revision_that_is_not_reached_is_resumed_from_later(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
         fake.refusals = [(grpc.StatusCode.OUT_OF_RANGE, "REVISION_NOT_REACHED", 0.05)]
@@ -170,7 +170,7 @@ def test_a_name_server_that_is_not_ready_is_passed_over(fake: FakeNameServer) ->
         assert "says that it is not ready" in client.status().last_error
 
 
-def test_of_name_servers_that_are_not_ready_the_first_that_becomes_so_is_found(
+def test_of_unready_name_servers_the_first_that_becomes_ready_is_found(
     fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("route_client.keeper.UNREADY_SECONDS", 0.1)
@@ -211,7 +211,7 @@ def test_a_name_server_that_lets_a_lookup_wait_is_asked_last(fake: FakeNameServe
             hanging.hold_lookups.set()
 
 
-def test_routes_stay_confirmed_while_the_second_name_server_is_asked_after_the_first_has_failed(
+def test_routes_stay_confirmed_while_the_second_name_server_is_asked(
     fake: FakeNameServer,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
