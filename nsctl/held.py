@@ -212,12 +212,6 @@ def kv_config(server: NamesrvClient) -> dict[KvKey, str]:
     return {KvKey(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
 
 
-def changeable_settings(server: NamesrvClient) -> dict[SettingKey, str]:
-    """Reads the settings of a name server that can be changed over the wire."""
-    told = server.admin.GetNamesrvConfig(admin_service_pb2.GetNamesrvConfigRequest())
-    return {SettingKey(entry.key): entry.value for entry in told.entries if entry.updatable}
-
-
 def entries(
     server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
 ) -> Iterator[admin_service_pb2.AuditEntry]:
@@ -296,6 +290,8 @@ def read(
     from_millis = None if journal_seconds is None else int((found.clock.theirs - journal_seconds) * 1000)
     request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
     journal = entries(server, request) if most_entries else iter(())
+    about_settings = admin_service_pb2.GetNamesrvConfigRequest()
+    settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)
     return Held(
         status,
         found,
@@ -303,7 +299,7 @@ def read(
         digests(server),
         unless_refused(lambda: all_intents(server)),
         unless_refused(lambda: kv_config(server)),
-        unless_refused(lambda: changeable_settings(server)),
+        None if settings is None else {SettingKey(one.key): one.value for one in settings if one.updatable},
         unless_refused(lambda: list(islice(journal, most_entries))),
         refusals[0] if refusals else "",
     )

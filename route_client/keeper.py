@@ -52,8 +52,6 @@ class SessionStatus:
     """The name server of the session, if there is one."""
     last_error: str = ""
     """How the last session that failed did."""
-    sessions: int = 0
-    """Sessions begun so far."""
 
 
 @dataclass(eq=False)
@@ -103,7 +101,6 @@ class RouteKeeper:
         ready = await namesrv.is_serving()
         if not ready and not self.chooser.all_failed:
             raise _not_ready(endpoint)
-        self.status = replace(self.status, sessions=self.status.sessions + 1)
         loop = asyncio.get_running_loop()
         steady = loop.call_later(STEADY_SECONDS, self.chooser.succeeded, endpoint) if ready else None
         steady_at = loop.time() + STEADY_SECONDS
