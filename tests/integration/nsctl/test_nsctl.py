@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,11 @@ NOBODY = "127.0.0.1:1"
 
 
 class OperatedFleet:
-    """Two name servers and a command line for them."""
+    """Name servers and a command line for them."""
 
-    def __init__(self, servers: list[NamesrvProcess]) -> None:
+    def __init__(self, *servers: NamesrvProcess) -> None:
         self.servers, self.endpoints = servers, joined(*servers)
-        self.first, self.second = (str(server.endpoint) for server in servers)
-        for at in (0, 1):
-            self.register(at, "TopicTest")
+        self.first, self.second = str(servers[0].endpoint), str(servers[-1].endpoint)
 
     def register(self, at: int, *topics: str, counter: int = 1) -> None:
         with self.servers[at].connect() as client:
@@ -40,11 +37,17 @@ class OperatedFleet:
     def rows(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> list[dict[str, Any]]:
         return nsctl_runs.rows(*arguments, "--namesrv", namesrv or self.endpoints, exit_code=exit_code)
 
+    def column(self, name: str, *arguments: str) -> list[Any]:
+        return [row[name] for row in self.rows(*arguments)]
+
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[OperatedFleet]:
     with two_name_servers(tmp_path) as servers:
-        yield OperatedFleet(servers)
+        operated = OperatedFleet(*servers)
+        for at in (0, 1):
+            operated.register(at, "TopicTest")
+        yield operated
 
 
 def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: OperatedFleet) -> None:
@@ -230,70 +233,54 @@ GROUPS = {
 
 
 @pytest.fixture
-def grouped(tmp_path: Path) -> Iterator[NamesrvProcess]:
+def grouped(tmp_path: Path) -> Iterator[OperatedFleet]:
     with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         for port, ((cluster, name), topics) in enumerate(GROUPS.items(), 10911):
             broker = identity(f"127.0.0.1:{port}", name=name, cluster=cluster)
             client.registration.RegisterBroker(registration(tuple(topics), broker), timeout=client.TIMEOUT)
-        yield process
+        yield OperatedFleet(process)
 
 
-class Run:
-    def __init__(self, namesrv: NamesrvProcess, *arguments: str, exit_code: int = 0) -> None:
-        result = nsctl_runs.run(*arguments, "-o", "json", "--namesrv", namesrv.endpoint, exit_code=exit_code)
-        self.rows: list[dict[str, Any]] = json.loads(result.stdout or "[]")
-        self.note = result.stderr
-
-    @property
-    def groups(self) -> list[tuple[str, str]]:
-        return [(row["cluster"], row["broker"]) for row in self.rows]
-
-
-def intents(namesrv: NamesrvProcess) -> list[str]:
-    return [row["broker_name"] for row in Run(namesrv, "intents").rows]
-
-
-def test_a_dry_run_lists_matches_and_topics_of_applications_first(grouped: NamesrvProcess) -> None:
-    run = Run(grouped, "drain", "east/*", "--dry-run")
-    assert run.groups == [("east", "broker-a1"), ("east", "broker-a2")]
-    assert [row["topics"] for row in run.rows] == [
+def test_a_dry_run_lists_matches_and_topics_of_applications_first(grouped: OperatedFleet) -> None:
+    dry_run = ("drain", "east/*", "--dry-run")
+    assert grouped.column("broker", *dry_run) == ["broker-a1", "broker-a2"]
+    assert grouped.column("topics", *dry_run) == [
         ["orders", "payments", "%RETRY%g", "broker-a1"],
         ["orders", "payments", "BenchmarkTest"],
     ]
-    assert {row["result"] for row in run.rows} == {"would need --force"}
-    assert "TOPICS_IN_USE: 1 topic would lose the last writable queue: payments" in run.note
-    assert [row["result"] for row in Run(grouped, "drain", "east/*1", "--dry-run").rows] == ["would be done"]
-    assert intents(grouped) == []
+    assert grouped.column("result", *dry_run) == ["would need --force"] * 2
+    assert "TOPICS_IN_USE: 1 topic would lose the last writable queue: payments" in grouped.run(*dry_run)
+    assert grouped.column("result", "drain", "east/*1", "--dry-run") == ["would be done"]
+    assert grouped.rows("intents") == []
 
 
-def test_a_pattern_drains_all_or_none_and_restores_what_is_drained(grouped: NamesrvProcess) -> None:
-    refused = Run(grouped, "drain", "east/*", exit_code=REFUSED)
-    assert (refused.rows, intents(grouped)) == ([], [])
-    assert "nothing has changed" in refused.note
-    done = Run(grouped, "drain", "broker-a*", "--force", "--why", "move")
-    assert done.groups == [("east", "broker-a1"), ("east", "broker-a2")]
-    assert {row["result"] for row in done.rows} == {"done"}
-    assert intents(grouped) == ["broker-a1", "broker-a2"]
-    assert Run(grouped, "restore", "*/broker-*", "--dry-run").groups == done.groups, "broker-b1 is not drained"
-    assert Run(grouped, "restore", "*/broker-*").groups == done.groups
-    assert intents(grouped) == []
-    assert "no drained broker group matches */broker-*" in Run(grouped, "restore", "*/broker-*", exit_code=REFUSED).note
+def test_a_pattern_drains_all_or_none_and_restores_what_is_drained(grouped: OperatedFleet) -> None:
+    refused = grouped.run("drain", "east/*", "-o", "json", exit_code=REFUSED)
+    assert all(line.startswith("nsctl: ") for line in refused.splitlines()), "there are no rows"
+    assert "nothing has changed" in refused
+    assert grouped.rows("intents") == []
+    done = grouped.rows("drain", "broker-a*", "--force", "--why", "move")
+    assert [(row["cluster"], row["broker"], row["result"]) for row in done] == [
+        ("east", "broker-a1", "done"),
+        ("east", "broker-a2", "done"),
+    ]
+    assert grouped.column("broker_name", "intents") == ["broker-a1", "broker-a2"]
+    restore = ("restore", "*/broker-*")
+    assert grouped.column("broker", *restore, "--dry-run") == ["broker-a1", "broker-a2"], "broker-b1 is not drained"
+    assert grouped.column("broker", *restore) == ["broker-a1", "broker-a2"]
+    assert grouped.rows("intents") == []
+    assert "no drained broker group matches */broker-*" in grouped.run(*restore, exit_code=REFUSED)
 
 
-def test_a_route_is_explained_for_the_groups_of_a_pattern(grouped: NamesrvProcess) -> None:
-    explained = Run(grouped, "explain", "orders", "east/*").rows
-    assert [row["broker_name"] for row in explained] == ["broker-a1", "broker-a2"]
-    assert [row["broker_name"] for row in Run(grouped, "explain", "orders", "*1").rows] == ["broker-a1", "broker-b1"]
-    assert [row["broker_name"] for row in Run(grouped, "explain", "orders", "west/broker-b1").rows] == ["broker-b1"]
-    assert (
-        "no broker group of orders matches north/*"
-        in Run(grouped, "explain", "orders", "north/*", exit_code=REFUSED).note
-    )
+def test_a_route_is_explained_for_the_groups_of_a_pattern(grouped: OperatedFleet) -> None:
+    for pattern, names in (("east/*", ["a1", "a2"]), ("*1", ["a1", "b1"]), ("west/broker-b1", ["b1"])):
+        assert grouped.column("broker_name", "explain", "orders", pattern) == [f"broker-{name}" for name in names]
+    assert "no broker group of orders matches north/*" in grouped.run("explain", "orders", "north/*", exit_code=REFUSED)
 
 
-def test_a_cluster_can_stand_before_a_name_or_in_the_option(grouped: NamesrvProcess) -> None:
-    assert "would be done" in {row["result"] for row in Run(grouped, "drain", "west/broker-b1", "--dry-run").rows}
-    assert Run(grouped, "drain", "*", "--cluster", "west", "--dry-run").groups == [("west", "broker-b1")]
+def test_a_cluster_can_stand_before_a_name_or_in_the_option(grouped: OperatedFleet) -> None:
+    assert grouped.column("result", "drain", "west/broker-b1", "--dry-run") == ["would be done"]
+    assert grouped.column("broker", "drain", "*", "--cluster", "west", "--dry-run") == ["broker-b1"]
     for wrong in (("east/*", "--cluster", "east"), ("east//*",), ("east/b\tr*",)):
-        Run(grouped, "drain", *wrong, exit_code=USAGE)
-    assert "no broker group matches north/*" in Run(grouped, "drain", "north/*", exit_code=REFUSED).note
+        grouped.run("drain", *wrong, exit_code=USAGE)
+    assert "no broker group matches north/*" in grouped.run("drain", "north/*", exit_code=REFUSED)
