@@ -87,7 +87,7 @@ class BrokerController:
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
         self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
-        self._files = PeriodicThread("broker-agent-files", self._look_at_files)
+        self._files = PeriodicThread("broker-agent-files", self._look_at_files, timing)
 
     @property
     def listening_on(self) -> Endpoint:

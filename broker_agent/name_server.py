@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
-from tenacity.nap import sleep_using_event
 
 from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
@@ -58,17 +57,11 @@ def is_retryable(error: BaseException) -> bool:
 class CallRetries:
     """Retries with exponential backoff and jitter, inside the deadline of the whole."""
 
-    def __init__(self, timing: Timing, stopping: threading.Event, sleep: Callable[[float], None] | None = None) -> None:
-        """Creates it.
-
-        Args:
-            stopping: Once set, waits end and nothing is tried again.
-            sleep: How to wait; by default until ``stopping`` is set.
-        """
+    def __init__(self, timing: Timing, stopping: threading.Event) -> None:
+        """Creates it. Once ``stopping`` is set, waits end and nothing is tried again."""
         self._timing = timing
         self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, rng=timing.rng)
         self._stopping = stopping
-        self._sleep = sleep or sleep_using_event(stopping)
 
     def run(self, call: Callable[[], T], deadline: float) -> T:
         """Calls until it succeeds, cannot succeed, or the next attempt would begin after the deadline.
@@ -84,7 +77,11 @@ class CallRetries:
             return self._stopping.is_set() or self._timing.clock() + state.upcoming_sleep >= deadline
 
         retrying = Retrying(
-            retry=retry_if_exception(is_retryable), wait=self._wait, stop=out_of_time, sleep=self._sleep, reraise=True
+            retry=retry_if_exception(is_retryable),
+            wait=self._wait,
+            stop=out_of_time,
+            sleep=lambda seconds: self._timing.wait(self._stopping, seconds),
+            reraise=True,
         )
         return retrying(call)
 

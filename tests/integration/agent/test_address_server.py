@@ -66,7 +66,7 @@ class Asking:
     def __init__(self, url: str) -> None:
         self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
-        self.source = address_server(url, endpoints("10.0.9.9:9876"), agent_timing(self.time), self.time.wait)
+        self.source = address_server(url, endpoints("10.0.9.9:9876"), agent_timing(self.time))
         self.source.on_names = self.told.append
         self.source.start()
 

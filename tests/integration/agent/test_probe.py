@@ -23,7 +23,7 @@ class Broker:
         self.looks: list[float] = []
         self.told: list[tuple[str, float]] = []
         self.time = time
-        self.probe = BrokerProbe(self._check, agent_timing(time), wait=time.wait)
+        self.probe = BrokerProbe(self._check, agent_timing(time))
         self.probe.on_down = lambda: self.told.append(("down", time.seconds))
         self.probe.on_up = lambda: self.told.append(("up", time.seconds))
 
@@ -110,7 +110,7 @@ def test_after_stop_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
 
 
 def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualClock) -> None:
-    probe = BrokerProbe(None, agent_timing(time), wait=time.wait)
+    probe = BrokerProbe(None, agent_timing(time))
     probe.on_down = probe.on_up = pytest.fail
     probe.start()
     time.run(60.0, waiters=0)

@@ -8,6 +8,7 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from structlog.testing import capture_logs
 
+from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize, topic_service
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize
@@ -72,7 +73,7 @@ class Slave:
             self.connected_to.append(endpoint)
             return master
 
-        self.sync = SlaveSynchronize(manager, lambda: self.endpoint, connect, agent_timing(self.time), self.time.wait)
+        self.sync = SlaveSynchronize(manager, lambda: self.endpoint, connect, agent_timing(self.time))
 
     def names(self) -> list[str]:
         return [topic.topic_name for topic in self.manager.table.topics]
@@ -222,7 +223,7 @@ def test_a_master_that_sends_too_much_is_given_up_and_the_last_copy_stays(
 def test_topics_come_over_a_real_connection(tmp_path: Path, master_topics: TopicConfigManager) -> None:
     manager = owned(tmp_path / "slave" / "topics.json", "old")
     endpoints: list[Endpoint] = []
-    sync = SlaveSynchronize(manager, lambda: endpoints[0], MasterAgent)
+    sync = SlaveSynchronize(manager, lambda: endpoints[0], MasterAgent, Timing())
     with topic_agent(TopicConfigServicer(master_topics, lambda: False)) as endpoint:
         endpoints.append(endpoint)
         assert sync.synchronize()

@@ -118,7 +118,7 @@ class Attempts:
         self.stopping = threading.Event()
         self._errors = list(errors)
         self._always = always
-        self._retries = CallRetries(agent_timing(self.clock), self.stopping, self._sleep)
+        self._retries = CallRetries(replace(agent_timing(self.clock), wait=self._wait), self.stopping)
 
     def run(self, deadline: float = 6.0) -> str:
         return self._retries.run(self._call, deadline)
@@ -130,9 +130,10 @@ class Attempts:
             raise NameServerError(error)
         return "answer"
 
-    def _sleep(self, seconds: float) -> None:
+    def _wait(self, stopping: threading.Event, seconds: float) -> bool:
         self.waits.append(seconds)
         self.clock.advance(seconds)
+        return stopping.is_set()
 
 
 def test_an_unavailable_name_server_is_tried_again_with_growing_waits() -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +30,7 @@ from broker_agent.namesrv_list import (
     read_list_file,
     split_address_server,
 )
+from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
 from tests.support.fakes.name_system import NameSystem, endpoints
@@ -129,7 +131,7 @@ def test_another_url_is_refused_and_a_password_is_not_repeated(url: str, problem
 def watched_list(path: Path) -> Iterator[tuple[list[tuple[Endpoint, ...]], Callable[[], None]]]:
     """A list file that is watched on virtual time: the lists that were told, and a look at the file."""
     time, told = VirtualClock(), list[tuple[Endpoint, ...]]()
-    source = list_file(path, time.wait)
+    source = list_file(path, agent_timing(time))
     source.on_names = told.append
     source.start()
     time.settle(1)
@@ -179,9 +181,7 @@ class Watched:
     def __init__(self, one_name: NameSystem) -> None:
         self.time = VirtualClock()
         self.changes: list[tuple[Endpoint, ...]] = []
-        self.name = ResolvedName(
-            Endpoint("ns", 9876), self._changed, agent_timing(self.time), one_name.resolve, self.time.wait
-        )
+        self.name = ResolvedName(Endpoint("ns", 9876), self._changed, agent_timing(self.time), one_name.resolve)
 
     def __enter__(self) -> Self:
         self.name.start()
@@ -295,9 +295,9 @@ class Following:
 
     def __init__(self, system: NameSystem) -> None:
         self.time = VirtualClock()
-        self.source = ListSource("told", lambda: (), (), lambda: 3_600.0)
+        self.source = ListSource("told", lambda: (), (), lambda: 3_600.0, Timing())
         self.told: list[tuple[Endpoint, ...]] = []
-        self.list = NamesrvList(endpoints("ns:1"), self.source, agent_timing(self.time), system.resolve, self.time.wait)
+        self.list = NamesrvList(endpoints("ns:1"), self.source, agent_timing(self.time), system.resolve)
         self.list.start()
         self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
@@ -361,7 +361,8 @@ def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameS
         waited.append(seconds)
         return event.wait(0)
 
-    namesrv = NamesrvList(endpoints("other:1 10.0.9.9:1"), None, agent_timing(time), system.resolve, wait)
+    timing = replace(agent_timing(time), wait=wait)
+    namesrv = NamesrvList(endpoints("other:1 10.0.9.9:1"), None, timing, system.resolve)
     changed = threading.Event()
     namesrv.start()
     namesrv.on_change = changed.set

@@ -122,10 +122,10 @@ class RoundsAgainstANameServer(Machine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock()
-        self.timing = Timing(clock=self.clock)
+        self.timing = Timing(clock=self.clock, wait=self._wait)
         self.server = NameServer()
         self.target = Target(self.server, self.timing)
-        self.retries = CallRetries(self.timing, threading.Event(), self.clock.advance)
+        self.retries = CallRetries(self.timing, threading.Event())
         self.channels = 1
         self.topics = {"A": 4}
         self.counter = 0
@@ -136,6 +136,10 @@ class RoundsAgainstANameServer(Machine):
         self.refused: tuple[int, int] | None = None
         """The version of the table that was refused for good over the present channel, and how often in turn."""
         self.refused_until = 0.0
+
+    def _wait(self, _stopping: threading.Event, seconds: float) -> bool:
+        self.clock.advance(seconds)
+        return False
 
     @initialize()
     def start(self) -> None:

@@ -249,13 +249,21 @@ def content(counter: int) -> bytes:
 class Passing(VirtualClock):
     """Time that passes by itself whenever somebody waits."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_wait: dict[int, Callable[[], object]] = {}
+        """What happens at the first wait, the second one and so on."""
+        self._waits = 0
+
     def wait(self, event: threading.Event, seconds: float) -> bool:
+        self._waits += 1
+        self.at_wait.get(self._waits, lambda: None)()
         self.advance(seconds)
         return event.is_set()
 
 
 def follower(path: Path, time: Passing) -> FollowedTopics:
-    return FollowedTopics(path, agent_timing(time), time.wait)
+    return FollowedTopics(path, agent_timing(time))
 
 
 def seen(followed: FollowedTopics) -> TopicConfigTable | None:
@@ -355,18 +363,8 @@ def test_bad_topics_are_left_out_and_named_once(path: Path, time: Passing) -> No
 
 def test_the_start_waits_a_moment_for_a_file_that_is_just_being_written(path: Path, time: Passing) -> None:
     path.write_bytes(b"{")
-    followed = follower(path, time)
-    waits = 0
-
-    def wait(event: threading.Event, seconds: float) -> bool:
-        nonlocal waits
-        waits += 1
-        if waits == 3:
-            path.write_bytes(content(2))
-        return Passing.wait(time, event, seconds)
-
-    followed._wait = wait
-    assert followed.first_table() == numbered(2)
+    time.at_wait[3] = lambda: path.write_bytes(content(2))
+    assert follower(path, time).first_table() == numbered(2)
 
 
 def test_a_file_broken_at_the_start_without_a_copy_is_a_clear_error(path: Path, time: Passing) -> None:
