@@ -8,7 +8,6 @@ from functools import partial
 
 import structlog
 from namesrv_api.v1 import route_data_pb2
-from prometheus_client import CollectorRegistry
 
 from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
@@ -200,7 +199,9 @@ class BrokerController:
                 observers=self._observation.observers,
             )
             taken.callback(self._client_server.stop)
-            self._observation.listen(self._collect, self._not_alive, lambda: self._server.not_serving)
+            shown = partial(certificates, self._security.listener, self._security.to_name_servers)
+            metrics = AgentMetrics(self._outer_api, self._probe, self._topic_configs, self._clients, shown)
+            self._observation.listen(metrics, self._not_alive, lambda: self._server.not_serving)
             taken.pop_all()
         self._security.on_permits_reloaded = self._check_open_calls
 
@@ -208,16 +209,6 @@ class BrokerController:
         """Permits have changed: ends the calls that they do not admit."""
         for server in (self._server, self._client_server):
             server.check_again()
-
-    def _collect(self, registry: CollectorRegistry) -> None:
-        AgentMetrics(
-            registry,
-            outer_api=self._outer_api,
-            probe=self._probe,
-            topic_configs=self._topic_configs,
-            clients=self._clients,
-            certificates=partial(certificates, self._security.listener, self._security.to_name_servers),
-        )
 
     def _not_alive(self) -> str | None:
         """The problem if periodic registrations have ended although nobody stopped them; None if they run."""
