@@ -92,15 +92,23 @@ class CallRetries:
 
 
 @dataclass(frozen=True, slots=True)
+class Master:
+    """The master as a slave knows it."""
+
+    addr: str
+    """Where clients reach it."""
+    ha_server_addr: str | None
+    """Where slaves replicate from; None if it named no such address."""
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterBrokerResult:
     """The answer of a name server to a registration (RocketMQ: RegisterBrokerResult)."""
 
     endpoint: Endpoint
     """The name server that answered."""
-    master_addr: str | None
-    """The master's address; None for a master, and for a slave whose master this name server does not know."""
-    ha_server_addr: str | None
-    """Where slaves replicate from; None as above."""
+    master: Master | None = None
+    """None for a master, and for a slave whose master this name server does not know."""
     order_topic_config: Mapping[str, str] = field(default_factory=dict)
     """Ordered topics; empty if there are none, or the name server does not tell brokers (kvTable)."""
 
@@ -180,11 +188,27 @@ class NamesrvTarget:
         Returns:
             The answer; None if the name server holds this already, refuses it, or failed.
         """
+
+        def following() -> Call:
+            return next_call(self.state.known, wanted, self._timing.clock(), force=force)
+
+        call = following()
         try:
-            return self._synchronize(wanted, deadline, retries, force=force)
+            if call is Call.QUERY_VERSION and self._need_register(wanted, deadline):
+                call = following()
+            if call is Call.SEND_CHANGES:
+                held = self.state.known.held
+                try:
+                    return retries.run(lambda: self.register(wanted, deadline, held), deadline)
+                except NameServerError as error:
+                    if error.rich.reason != "NEED_FULL_REGISTRATION":
+                        raise
+                call = following()
+            if call is Call.SEND_ALL or (call is Call.FIND_HOLDER and self._may_take_id(wanted, deadline)):
+                return retries.run(lambda: self.register(wanted, deadline), deadline)
         except NameServerError as error:
             self._log.debug("register_failed", error=str(error))
-            return None
+        return None
 
     def register(
         self, registration: Registration, deadline: float, since: Registration | None = None
@@ -232,12 +256,9 @@ class NamesrvTarget:
             )
         self._channel.reopening.succeeded()
         self._on_accepted()
-        return RegisterBrokerResult(
-            self.endpoint,
-            response.master_addr if response.HasField("master_addr") else None,
-            response.ha_server_addr if response.HasField("ha_server_addr") else None,
-            dict(response.order_topic_config),
-        )
+        ha_server_addr = response.ha_server_addr if response.HasField("ha_server_addr") else None
+        master = Master(response.master_addr, ha_server_addr) if response.HasField("master_addr") else None
+        return RegisterBrokerResult(self.endpoint, master, dict(response.order_topic_config))
 
     def unregister(
         self, broker: route_data_pb2.BrokerIdentity, reason: route_data_pb2.RemovalReason, deadline: float
@@ -273,29 +294,6 @@ class NamesrvTarget:
     def drop_channel(self) -> None:
         """Ends the channel and what is registered over it, and opens another one."""
         self._channel.gone(self._channel.id)
-
-    def _synchronize(
-        self, wanted: Registration, deadline: float, retries: CallRetries, *, force: bool
-    ) -> RegisterBrokerResult | None:
-        def following() -> Call:
-            return next_call(self.state.known, wanted, self._timing.clock(), force=force)
-
-        call = following()
-        if call is Call.QUERY_VERSION:
-            if not self._need_register(wanted, deadline):
-                return None
-            call = following()
-        if call is Call.SEND_CHANGES:
-            held = self.state.known.held
-            try:
-                return retries.run(lambda: self.register(wanted, deadline, held), deadline)
-            except NameServerError as error:
-                if error.rich.reason != "NEED_FULL_REGISTRATION":
-                    raise
-            call = following()
-        if call is Call.NONE or (call is Call.FIND_HOLDER and not self._may_take_id(wanted, deadline)):
-            return None
-        return retries.run(lambda: self.register(wanted, deadline), deadline)
 
     def _need_register(self, wanted: Registration, deadline: float) -> bool:
         """Whether the name server holds another version, or did not answer (RocketMQ: needRegister)."""
