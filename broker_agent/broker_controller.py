@@ -117,7 +117,7 @@ class BrokerController:
         self._outer_api.follow_list(open_now=False)
         self._topic_configs.on_change = lambda _table: self._changes.changed()
         self._topic_configs.start()
-        self._clients.on_filter_servers_change = self._take_filter_servers
+        self._clients.filter_servers.on_change = self._take_filter_servers
         self._current.change_filter_servers(self._clients.filter_servers.addresses)
         self._slave_synchronize.start()
         self._outer_api.is_suspended = not self._probe.first_look()
@@ -250,8 +250,8 @@ class BrokerController:
             return 0
         return len(self._outer_api.register_broker_all(force=False, after_others=True))
 
-    def _take_filter_servers(self) -> None:
-        if self._current.change_filter_servers(self._clients.filter_servers.addresses):
+    def _take_filter_servers(self, addresses: tuple[str, ...]) -> None:
+        if self._current.change_filter_servers(addresses):
             self._changes.changed()
 
     def _broker_down(self) -> None:
