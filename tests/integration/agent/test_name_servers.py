@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
-from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
 from opentelemetry.trace import NoOpTracer
@@ -30,7 +29,6 @@ from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
 from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of, topic
 from tests.support.agents.fixtures import StartNameServer
-from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
@@ -155,30 +153,6 @@ def test_a_change_of_state_is_logged_once_and_not_each_period(name_server: Start
     assert states == ["channel_opened", "registered", "not_registered", "channel_opened", "registered"]
 
 
-def sent(request: pb.RegisterBrokerRequest) -> tuple[int | None, list[str]]:
-    """Counter of the base of an increment, None for a whole table; and the topics."""
-    base = request.base_version.counter if request.HasField("base_version") else None
-    return base, [config.topic for config in request.topic_configs]
-
-
-def kinds(target: NamesrvTarget) -> list[agent_pb.NamesrvEvent.Kind]:
-    return [event.kind for event in target.status().events]
-
-
-def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        target = fan_out.targets[0]
-        server.order_topic_config = {"A": "broker-a:4"}
-        target.state.news()
-        (result,) = fan_out.register(topic("A"), counter=1)
-        assert target.status().last_kind == agent_pb.REGISTRATION_KIND_REFRESH
-        assert fan_out.register(topic("A"), counter=1) == ()
-    assert result.order_topic_config == {"A": "broker-a:4"}
-    assert [sent(request) for request in server.registrations[1:]] == [(1, [])]
-
-
 def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
     topics = [TopicConfig(f"%RETRY%{number:0>110}", 16, 16, 6) for number in range(150_000)]
     server = name_server()
@@ -227,42 +201,6 @@ class Compressions(NamesrvTarget):
     def _call(self, method: Any, request: Any, deadline: float, compression: grpc.Compression | None = None) -> Any:
         self.seen[type(request).__name__.removesuffix("Request")] = compression
         return super()._call(method, request, deadline, compression)
-
-
-# Two agents that claim one broker id: both are told, and they do not take it from each other forever.
-
-OTHER = "10.0.0.2:10911"
-Event = agent_pb.NamesrvEvent
-
-
-def lose_to_other(server: FakeNameServer) -> None:
-    """Another address registers under the broker's id."""
-    server.version_held, server.members = None, {0: OTHER}
-
-
-def test_a_broker_whose_id_was_taken_says_so_and_leaves_it_to_the_other(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out, capture_logs() as logs:
-        fan_out.register(topic("A"), counter=1)
-        lose_to_other(server)
-        for counter in (1, 1, 2):
-            assert fan_out.register(topic("A"), counter=counter) == ()
-        target = fan_out.targets[0]
-    assert len(server.registrations) == 1
-    assert (target.status().broker_id_held_by, target.status().registered) == (OTHER, False)
-    assert kinds(target) == [Event.KIND_CHANNEL_OPENED, Event.KIND_REGISTRATION_LOST, Event.KIND_BROKER_ID_TAKEN]
-    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["broker_id_taken"]
-
-
-@pytest.mark.parametrize(("broker_id", "replaced"), [(0, [Event.KIND_BROKER_ID_REPLACED]), (1, [])])
-def test_whoever_starts_takes_its_id_alone_and_says_from_whom(
-    name_server: StartNameServer, broker_id: int, replaced: list[Event.Kind]
-) -> None:
-    server = name_server()
-    server.members = {broker_id: OTHER}
-    with FanOut(server) as fan_out:
-        assert len(fan_out.register(counter=1)) == 1
-        assert kinds(fan_out.targets[0]) == [Event.KIND_CHANNEL_OPENED, *replaced]
 
 
 # Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
+from structlog.testing import capture_logs
 
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
@@ -103,6 +104,13 @@ def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
     assert status.counts == {(pb.REGISTRATION_KIND_FULL, "accepted"): 2, (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2}
+
+
+def test_an_id_that_another_address_takes_is_logged_once(status: NameServerStatus) -> None:
+    with capture_logs() as logs:
+        for _ in range(2):
+            status.broker_id_taken("10.0.0.2:10911")
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("broker_id_taken", "error")]
 
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")

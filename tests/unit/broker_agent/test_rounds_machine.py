@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -25,6 +26,7 @@ from tests.properties import Machine, machine_test
 from tests.support.agents.fan_out_harness import OPTIONS, STATE, registration, topic
 from tests.support.virtual_clock import VirtualClock
 
+Event = agent_pb.NamesrvEvent
 OTHER = "10.0.0.9:10911"
 """The address of another agent's broker, which has the same id."""
 
@@ -74,6 +76,7 @@ class NameServer:
 
     def members(self) -> route_service_pb2.GetBrokerMemberGroupResponse:
         response = route_service_pb2.GetBrokerMemberGroupResponse()
+        response.broker_data.broker_addrs.add(broker_id=STATE.broker_id + 1, broker_addr=OTHER)
         if self.holder is not None:
             response.broker_data.broker_addrs.add(broker_id=STATE.broker_id, broker_addr=self.holder)
         return response
@@ -112,6 +115,7 @@ class RoundsAgainstANameServer(Machine):
             "no room",
             "nothing to do",
             "refused before",
+            "refreshed",
             "refused for good",
             "registered",
             "taken from another",
@@ -133,6 +137,8 @@ class RoundsAgainstANameServer(Machine):
         """Whether the agent shall take the id from another one: it has a new channel or a new role."""
         self.knows_of_other = False
         """Whether the agent has seen that its registration went."""
+        self.has_news = False
+        """Whether the name server has said that the answer to a registration has news."""
         self.refused: tuple[int, int] | None = None
         """The version of the table that was refused for good over the present channel, and how often in turn."""
         self.refused_until = 0.0
@@ -141,11 +147,16 @@ class RoundsAgainstANameServer(Machine):
         self.clock.advance(seconds)
         return False
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(holder=st.sampled_from([None, OTHER]))
+    def start(self, holder: str | None) -> None:
+        self.server.holder = holder
         self.target.has_channel("1")
         self.target.state.channel_opened()
         self.round(force=False)
+        assert self.kinds() == ([] if holder is None else [Event.KIND_BROKER_ID_REPLACED])
+
+    def kinds(self) -> list[Event.Kind]:
+        return [event.kind for event in self.target.status().events]
 
     def now(self) -> Registration:
         return registration(self.counter, *(topic(name, queues) for name, queues in sorted(self.topics.items())))
@@ -193,6 +204,11 @@ class RoundsAgainstANameServer(Machine):
         self.rounds(forces=forces, pause=0.0)
 
     @rule()
+    def the_ordered_topics_change(self) -> None:
+        self.target.state.news()
+        self.has_news = True
+
+    @rule()
     def the_broker_has_a_new_role(self) -> None:
         self.target.state.claim_id()
         self.is_claiming = True
@@ -206,8 +222,9 @@ class RoundsAgainstANameServer(Machine):
     @rule(force=st.booleans())
     def round(self, force: bool) -> None:
         held, before, now = self.target.state.known.held, self.server.registrations, self.clock.seconds
-        content = self.now()
-        asks = not force and held is not None and held.same_as(content) and not self.target.state.known.must_register
+        content, kinds = self.now(), self.kinds()
+        is_same = not force and held is not None and held.same_as(content) and not self.target.state.known.must_register
+        asks, refreshes = is_same and not self.has_news, is_same and self.has_news
         may_be_left = not self.is_claiming and self.server.holder == OTHER
         refusals, is_full = self.server.refusals, self.server.is_full
         self.target.synchronize(content, now + 60.0, self.retries, force=force)
@@ -222,6 +239,7 @@ class RoundsAgainstANameServer(Machine):
             self.reaches("tried again" if times else "refused for good")
         elif may_be_left and (asks or self.knows_of_other):
             assert sent == 0, "another agent has the id"
+            assert not self.knows_of_other or self.kinds() == kinds, "it is said once"
             self.it_is_left_to_the_other()
         elif may_be_left and self.server.holder == OTHER and not is_full:
             self.it_is_left_to_the_other()  # an increment was refused first
@@ -234,16 +252,24 @@ class RoundsAgainstANameServer(Machine):
             assert sent
             self.reaches("taken from another" if may_be_left else "registered")
             self.it_is_registered()
+            assert not asks or self.kinds()[-1] == Event.KIND_REGISTRATION_LOST
+            if refreshes and sent == 1:
+                status = self.target.status()
+                assert (status.last_kind, status.last_topic_count) == (agent_pb.REGISTRATION_KIND_REFRESH, 0)
+                self.reaches("refreshed")
 
     def it_is_left_to_the_other(self) -> None:
         assert self.server.holder == OTHER
-        assert self.target.status().broker_id_held_by == OTHER
+        status = self.target.status()
+        assert (status.broker_id_held_by, status.registered) == (OTHER, False)
+        assert self.knows_of_other or self.kinds()[-1] == Event.KIND_BROKER_ID_TAKEN
         self.knows_of_other = True
         self.reaches("left to another")
 
     def it_is_registered(self) -> None:
         assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
-        self.is_claiming = self.knows_of_other = False
+        assert self.target.state.registered
+        self.is_claiming = self.knows_of_other = self.has_news = False
 
     @invariant()
     def the_agent_says_that_it_is_registered_only_if_it_was(self) -> None:
