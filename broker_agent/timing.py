@@ -180,8 +180,8 @@ class PeriodicThread:
         self._stopping.set()
 
     def join(self, seconds: float = JOIN_SECONDS) -> None:
-        """Waits until the thread has ended, at most so long; returns at once in the thread itself."""
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
+        """Waits until the thread has ended, at most so long."""
+        if self._thread.ident is not None:
             self._thread.join(max(0.0, seconds))
 
     def _run(self) -> None:

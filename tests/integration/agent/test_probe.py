@@ -101,14 +101,6 @@ def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker
     assert broker.looks == pytest.approx([1_000.0, 1_001.0, 1_002.0, 1_003.0])
 
 
-def test_after_stop_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
-    broker.alive = False
-    time.run(1.0)
-    broker.probe.stop()
-    time.run(60.0, waiters=0)
-    assert broker.told == []
-
-
 def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualClock) -> None:
     probe = BrokerProbe(None, agent_timing(time))
     probe.on_down = probe.on_up = pytest.fail

@@ -127,18 +127,3 @@ def test_a_thread_that_is_stopped_before_its_start_does_nothing() -> None:
     thread.start()
     thread.join(10)
     assert done == []
-
-
-def test_work_may_stop_its_own_thread() -> None:
-    ended = threading.Event()
-
-    def work() -> float:
-        thread.stop()
-        thread.join(10)
-        ended.set()
-        return 0.0
-
-    thread = PeriodicThread("broker-agent-test", work, Timing())
-    thread.start()
-    assert ended.wait(10)
-    thread.join(10)
