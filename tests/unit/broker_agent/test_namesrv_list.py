@@ -45,27 +45,22 @@ def test_a_setting_is_a_list_in_any_notation_or_one_file() -> None:
     assert check_namesrv(["a:1;b:2", "c:3, d:4"]) == ["a:1", "b:2", "c:3", "d:4"]
     assert check_namesrv([" file:/etc/list "]) == ["file:/etc/list"]
     assert check_namesrv(["http://h/ns", "a:1"]) == ["a:1", "http://h/ns"]
+    assert check_namesrv(MANY[:-1]) == MANY[:-1]
 
 
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
         (["file:/a", "b:1"], "file: stands alone: the file holds the whole list"),
-        (["b:1", "file:/a"], "file: stands alone: the file holds the whole list"),
+        (["http://a/", "http://b/"], "two address servers cannot both say which name servers there are"),
         (["file:"], "'file:' names no file: write file:/path/of/the/list"),
         (["a:1;;b:2"], "the endpoint list 'a:1;;b:2' has an empty element"),
-        ([""], "the endpoint list '' has an empty element"),
-        ([], "the endpoint list is empty"),
         (MANY, f"the endpoint list has {MAX_NAME_SERVERS + 1} elements, at most {MAX_NAME_SERVERS}"),
     ],
 )
 def test_another_setting_is_refused_and_the_reason_said(texts: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
         check_namesrv(texts)
-
-
-def test_as_many_name_servers_as_allowed_are_taken() -> None:
-    assert len(check_namesrv(MANY[:-1])) == MAX_NAME_SERVERS
 
 
 @pytest.mark.parametrize(
@@ -109,12 +104,9 @@ def test_the_url_of_an_address_server_is_http_or_https(url: str) -> None:
     ("url", "problem"),
     [
         ("ftp://h/x", "is not of the form http://"),
-        ("h:80/x", "is not of the form http://"),
         ("http://", "is not of the form http://"),
         ("http://h:0/", "is not of the form http://"),
         ("http://h:99999/", "Port out of range"),
-        ("http://h:x/", "Port could not be cast"),
-        ("http://[::1/", "Invalid IPv6 URL"),
         ("http://u:p@h/", "has a user or a fragment"),
         ("http://h/#f", "has a user or a fragment"),
         ("http://h/a b", "has a blank or a character beyond ASCII"),
