@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
+from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvEvent as Event
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
 from opentelemetry.trace import NoOpTracer
@@ -76,8 +77,10 @@ def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
         server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
         server.end_channels()
         fan_out.wait_until_wanted(2)
-        details = [event.detail for event in fan_out.targets[0].status().events]
-    assert f"{'b' * 255}: 0 at {'a' * 260}" in details
+        opened, changed, ended, opened_again = fan_out.targets[0].status().events
+    kinds = [Event.KIND_CHANNEL_OPENED, Event.KIND_MIN_BROKER_ID_CHANGED, Event.KIND_CHANNEL_ENDED]
+    assert [opened.kind, changed.kind, ended.kind] == kinds
+    assert (opened_again.kind, changed.detail) == (Event.KIND_CHANNEL_OPENED, f"{'b' * 255}: 0 at {'a' * 260}")
     assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
 
 

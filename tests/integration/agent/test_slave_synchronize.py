@@ -117,22 +117,18 @@ def test_a_table_of_many_messages_is_copied_as_one(
     assert slave.names()[3:] == ["later-0", "later-1", "later-2"]
 
 
-def test_copies_are_made_after_three_seconds_and_then_every_ten_or_so(slave: Slave, master: FakeMaster) -> None:
-    slave.sync.start()
-    slave.time.run(2.9)
-    assert master.requests == []
-    slave.time.run(0.2)
-    assert slave.names() == ["a", "b", "c"]
-    slave.time.run(1_000)
-    assert len(master.requests) == pytest.approx(100, abs=5)
-
-
-def test_the_last_copy_stays_while_the_master_is_away(
+def test_copies_come_after_3_s_then_every_10_or_so_and_stay_without_master(
     slave: Slave, master: FakeMaster, master_topics: TopicConfigManager
 ) -> None:
     with capture_logs() as logs:
         slave.sync.start()
-        slave.time.run(4)
+        slave.time.run(2.9)
+        assert master.requests == []
+        slave.time.run(0.2)
+        assert slave.names() == ["a", "b", "c"]
+        slave.time.run(1_000)
+        assert len(master.requests) == pytest.approx(100, abs=5)
+        master.requests.clear()
         master.away = True
         slave.time.run(3_600)
         asked = len(master.requests)

@@ -104,6 +104,8 @@ def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
     assert status.counts == {(pb.REGISTRATION_KIND_FULL, "accepted"): 2, (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2}
+    report = status.report()
+    assert (report.full_registration_count, report.increment_count, report.generation) == (2, 0, 1)
 
 
 def test_an_id_that_another_address_takes_is_logged_once(status: NameServerStatus) -> None:
