@@ -6,7 +6,6 @@ import random
 import threading
 import zlib
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import grpc
 import pytest
@@ -184,26 +183,6 @@ def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: Sta
         (received,) = server.registrations
         assert received.data_version == content.query().data_version
         assert received.topic_configs == content.full().topic_configs
-
-
-def test_registrations_are_compressed_only_if_the_setting_says_so(name_server: StartNameServer) -> None:
-    for compressed, expected in ((False, None), (True, grpc.Compression.Gzip)):
-        Compressions.seen.clear()
-        options = replace(OPTIONS, compressed_register=compressed)
-        with FanOut(name_server(), options=options, target_class=Compressions) as fan_out:
-            fan_out.register(counter=1)
-            fan_out.register(counter=1)
-        assert Compressions.seen == {"GetBrokerMemberGroup": None, "RegisterBroker": expected, "QueryDataVersion": None}
-
-
-class Compressions(NamesrvTarget):
-    """Remembers how its calls are compressed."""
-
-    seen: ClassVar[dict[str, grpc.Compression | None]] = {}
-
-    def _call(self, method: Any, request: Any, deadline: float, compression: grpc.Compression | None = None) -> Any:
-        self.seen[type(request).__name__.removesuffix("Request")] = compression
-        return super()._call(method, request, deadline, compression)
 
 
 # Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.

@@ -6,6 +6,7 @@ The agent leaves out what it knows to be useless: a table that was refused for g
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -87,11 +88,13 @@ def refused(reason: str, **metadata: str) -> NameServerError:
 
 
 class Target(NamesrvTarget):
-    """Calls the name server without a connection."""
+    """Calls the name server without a connection. Of its calls, at most registrations are compressed."""
 
-    def __init__(self, server: NameServer, timing: Timing) -> None:
-        super().__init__(Endpoint("127.0.0.1", 1), "test", OPTIONS, lambda _: None, timing)
+    def __init__(self, server: NameServer, timing: Timing, *, compressed: bool) -> None:
+        options = replace(OPTIONS, compressed_register=compressed)
+        super().__init__(Endpoint("127.0.0.1", 1), "test", options, lambda _: None, timing)
         self._server = server
+        self._compressed = {pb.RegisterBrokerRequest} if compressed else set()
 
     def open(self) -> None:
         """Nothing: the channel is the machine's."""
@@ -101,6 +104,7 @@ class Target(NamesrvTarget):
             self._channel.id = channel_id
 
     def _call(self, method: Any, request: Any, deadline: float, compression: Any = None) -> Any:
+        assert compression == (grpc.Compression.Gzip if type(request) in self._compressed else None)
         if isinstance(request, pb.RegisterBrokerRequest):
             return self._server.register(request)
         return (
@@ -128,7 +132,6 @@ class RoundsAgainstANameServer(Machine):
         self.clock = VirtualClock()
         self.timing = Timing(clock=self.clock, wait=self._wait)
         self.server = NameServer()
-        self.target = Target(self.server, self.timing)
         self.retries = CallRetries(self.timing, threading.Event())
         self.channels = 1
         self.topics = {"A": 4}
@@ -147,9 +150,10 @@ class RoundsAgainstANameServer(Machine):
         self.clock.advance(seconds)
         return False
 
-    @initialize(holder=st.sampled_from([None, OTHER]))
-    def start(self, holder: str | None) -> None:
+    @initialize(holder=st.sampled_from([None, OTHER]), compressed=st.booleans())
+    def start(self, holder: str | None, *, compressed: bool) -> None:
         self.server.holder = holder
+        self.target = Target(self.server, self.timing, compressed=compressed)
         self.target.has_channel("1")
         self.target.state.channel_opened()
         self.round(force=False)
