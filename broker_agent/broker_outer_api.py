@@ -154,9 +154,7 @@ class BrokerOuterAPI:
 
         def work() -> None:
             current = self._registration()
-            known = target.state.known
-            is_held = not known.must_register and current.same_as(known.held)
-            if is_held or not self._may_register():
+            if current.same_as(target.state.known.held) or not self._may_register():
                 return
             deadline = self._timing.clock() + self.register_seconds
             result = target.synchronize(current, deadline, self._retries)

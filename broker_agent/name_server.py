@@ -336,7 +336,7 @@ class NamesrvTarget:
         return claims
 
     def _take_channel(self, deadline: float) -> str:
-        """Waits for the channel and counts the registration that is about to be made over it as no longer wanted."""
+        """Returns the id of the channel that is open, after a wait for it. Raises NameServerError."""
         self.open()
         seconds = min(self._connect_seconds, deadline - self._timing.clock())
         with self.state.changed:
@@ -344,7 +344,6 @@ class NamesrvTarget:
             if self._channel.id is None:
                 cause = f": {error}" if (error := self.state.report().last_error) else ""
                 raise NameServerError.deadline_exceeded(f"no channel is open{cause}")
-            self.state.registering()
             return self._channel.id
 
     def _call(

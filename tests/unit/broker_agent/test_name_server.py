@@ -34,7 +34,7 @@ OLD, NEW = registration(1, topic("A")), registration(2, topic("A"), topic("B"))
 SLAVE = replace(STATE, broker_id=1)
 OLD_SLAVE = registration(1, topic("A"), state=SLAVE)
 UNKNOWN = Known()
-HELD = Known(held=OLD, generation=7, must_register=False, claims_id=False, id_doubtful=False)
+HELD = Known(held=OLD, generation=7, claims_id=False, id_doubtful=False)
 REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
 
 
@@ -50,7 +50,6 @@ REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
         (HELD, registration(1, topic("A"), state=replace(STATE, permission=4)), 0.0, Call.SEND_ALL),
         (replace(HELD, has_news=True), OLD, 0.0, Call.SEND_CHANGES),
         (replace(HELD, held=OLD_SLAVE), OLD_SLAVE, 0.0, Call.SEND_CHANGES),  # its answer names the master
-        (replace(HELD, must_register=True), OLD, 0.0, Call.SEND_ALL),
         (replace(HELD, held=None), OLD, 0.0, Call.SEND_ALL),
         (replace(HELD, held=None, id_doubtful=True), OLD, 0.0, Call.FIND_HOLDER),
         (replace(HELD, held=None, id_doubtful=True, claims_id=True), OLD, 0.0, Call.SEND_ALL),

@@ -227,7 +227,7 @@ class RoundsAgainstANameServer(Machine):
     def round(self, force: bool) -> None:
         held, before, now = self.target.state.known.held, self.server.registrations, self.clock.seconds
         content, kinds = self.now(), self.kinds()
-        is_same = not force and held is not None and held.same_as(content) and not self.target.state.known.must_register
+        is_same = not force and content.same_as(held)
         asks, refreshes = is_same and not self.has_news, is_same and self.has_news
         may_be_left = not self.is_claiming and self.server.holder == OTHER
         refusals, is_full = self.server.refusals, self.server.is_full
