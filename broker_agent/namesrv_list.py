@@ -136,6 +136,7 @@ class ListSource(PeriodicThread):
         names: tuple[Endpoint, ...],
         pause_seconds: Callable[[], float],
         timing: Timing,
+        *,
         first_delay: float = 0.0,
     ) -> None:
         """Creates it; nothing is read before ``start``.
@@ -195,7 +196,7 @@ def address_server(url: str, names: tuple[Endpoint, ...], timing: Timing) -> Lis
     """An HTTP server whose answer is the list (RocketMQ: fetchNameServerAddr). Raises ValueError for another URL."""
     parts = split_address_server(url)
     pause_seconds = partial(timing.jittered, FETCH_PERIOD_SECONDS)
-    return ListSource(url, lambda: _fetched(parts), names, pause_seconds, timing, FIRST_FETCH_SECONDS)
+    return ListSource(url, lambda: _fetched(parts), names, pause_seconds, timing, first_delay=FIRST_FETCH_SECONDS)
 
 
 def _fetched(url: SplitResult) -> tuple[Endpoint, ...]:

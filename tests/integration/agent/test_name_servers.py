@@ -27,7 +27,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
-from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of, topic
+from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of
 from tests.support.agents.fixtures import StartNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
