@@ -71,6 +71,7 @@ def test_every_call_of_the_contract_is_some_action() -> None:
         (Caller("x", common_name="broker-a.example"), False),
         (Caller(), False),
         (Caller("x", peer="ipv4:127.0.0.1:1"), True),
+        (Caller("x", peer="ipv6:%5B::1%5D:1"), True),
     ],
 )
 def test_without_permits_commands_come_from_this_machine_or_own_group(caller: Caller, *, commands: bool) -> None:
