@@ -140,6 +140,7 @@ class Attempts:
         return "answer"
 
     def _wait(self, stopping: threading.Event, seconds: float) -> bool:
+        assert stopping is self.stopping
         self.waits.append(seconds)
         self.clock.advance(seconds)
         return stopping.is_set()

@@ -96,8 +96,8 @@ def test_skipped_topics_stay_in_the_file_and_never_hide_a_good_one() -> None:
     assert written["T"]["readQueueNums"] == 2
 
 
-TEXT = st.text(st.characters(exclude_categories=()))
-"""Halves of surrogate pairs among them, which JSON may have."""
+TEXT = st.text() | st.just("\ud800")
+"""Half of a surrogate pair among them, which JSON may have."""
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
