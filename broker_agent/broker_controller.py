@@ -118,7 +118,6 @@ class BrokerController:
         self._topic_configs.on_change = lambda _table: self._changes.changed()
         self._topic_configs.start()
         self._clients.filter_servers.on_change = self._take_filter_servers
-        self._current.change_filter_servers(self._clients.filter_servers.addresses)
         self._slave_synchronize.start()
         self._outer_api.is_suspended = not self._probe.first_look()
         self._outer_api.register_broker_all(force=True)

@@ -32,9 +32,9 @@ def test_as_long_as_nothing_changes_the_registration_is_the_same_one() -> None:
     broker, topics = current(DataVersion(1, 1))
     first = broker.registration()
     assert broker.registration() is first
-    assert broker.change_filter_servers(())
+    assert broker.change_filter_servers(("f:1",))
     second = broker.registration()
-    assert not broker.change_filter_servers(())
+    assert not broker.change_filter_servers(("f:1",))
     assert broker.registration() is second
     put_topic(topics, TopicConfig("U", 4, 4, 6))
     assert not broker.registration().same_as(second)
@@ -131,7 +131,7 @@ def test_zero_is_said_and_absence_is_kept(settings: MakeSettings) -> None:
     assert request.data_version.HasField("counter")
     assert not request.data_version.HasField("state_version")
     assert not request.HasField("ha_server_addr")
-    assert not request.HasField("filter_servers")
+    assert request.HasField("filter_servers")
     assert not request.HasField("channel_id")
 
 
