@@ -238,6 +238,7 @@ class NamesrvTarget:
             request.CopyFrom(message)
             request.channel_id = channel_id
             _check_size(request)
+            self.state.registering()
             response = self._call(self._stub.RegisterBroker, request, deadline, self._compression)
         except NameServerError as error:
             self.state.refused(registration, kind, error)

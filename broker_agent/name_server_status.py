@@ -182,6 +182,11 @@ class NameServerStatus:
         with self.changed:
             self._known = replace(self._known, claims_id=True)
 
+    def registering(self) -> None:
+        """A registration is about to be sent. Its answer has the news so far, and no later ones."""
+        with self.changed:
+            self._known = replace(self._known, has_news=False)
+
     def accepted(
         self,
         registration: Registration,
@@ -204,7 +209,6 @@ class NameServerStatus:
                 self._known,
                 held=registration if channel_is_open else None,
                 generation=generation,
-                has_news=False,
                 claims_id=False,
                 id_doubtful=False,
             )

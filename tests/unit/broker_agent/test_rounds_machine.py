@@ -46,6 +46,8 @@ class NameServer:
         """Names of topics with which a table is refused for good."""
         self.is_full = False
         """Whether it has no capacity for the next registration, whatever that is."""
+        self.sends_news = False
+        """Whether news come over the channel before the answer to the next registration, which does not have them."""
         self.registrations = 0
         """Calls, refused ones among them."""
         self.refusals = 0
@@ -106,6 +108,8 @@ class Target(NamesrvTarget):
     def _call(self, method: Any, request: Any, deadline: float, compression: Any = None) -> Any:
         assert compression == (grpc.Compression.Gzip if type(request) in self._compressed else None)
         if isinstance(request, pb.RegisterBrokerRequest):
+            if self._server.sends_news:
+                self.state.news()
             return self._server.register(request)
         return (
             self._server.query(request) if isinstance(request, pb.QueryDataVersionRequest) else self._server.members()
@@ -160,7 +164,8 @@ class RoundsAgainstANameServer(Machine):
         assert self.kinds() == ([] if holder is None else [Event.KIND_BROKER_ID_REPLACED])
 
     def kinds(self) -> list[Event.Kind]:
-        return [event.kind for event in self.target.status().events]
+        news = Event.KIND_ORDER_TOPIC_CONFIG_CHANGED
+        return [event.kind for event in self.target.status().events if event.kind != news]
 
     def now(self) -> Registration:
         return registration(self.counter, *(topic(name, queues) for name, queues in sorted(self.topics.items())))
@@ -211,6 +216,10 @@ class RoundsAgainstANameServer(Machine):
     def the_ordered_topics_change(self) -> None:
         self.target.state.news()
         self.has_news = True
+
+    @rule()
+    def the_ordered_topics_change_during_the_next_registration(self) -> None:
+        self.server.sends_news = True
 
     @rule()
     def the_broker_has_a_new_role(self) -> None:
@@ -273,7 +282,8 @@ class RoundsAgainstANameServer(Machine):
     def it_is_registered(self) -> None:
         assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
         assert self.target.state.registered
-        self.is_claiming = self.knows_of_other = self.has_news = False
+        self.is_claiming = self.knows_of_other = False
+        self.has_news, self.server.sends_news = self.server.sends_news, False
 
     @invariant()
     def the_agent_says_that_it_is_registered_only_if_it_was(self) -> None:
