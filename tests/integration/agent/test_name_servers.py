@@ -139,22 +139,6 @@ def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> 
     assert server.unregistrations == []
 
 
-def test_a_change_of_state_is_logged_once_and_not_each_period(name_server: StartNameServer) -> None:
-    server = name_server()
-    with capture_logs() as logs, FanOut(server) as fan_out:
-        for _ in range(3):
-            fan_out.register(force=True)
-        server.stop()
-        for _ in range(2):
-            fan_out.register(force=True, timeout_seconds=0.2)
-        restarted = name_server("new", server.endpoint.port)
-        restarted.wait_until(lambda: len(restarted.open_channels) == 1)
-        fan_out.wait_until_wanted(2)
-        fan_out.register(force=True)
-    states = [entry["event"] for entry in logs if entry["log_level"] in ("info", "warning")]
-    assert states == ["channel_opened", "registered", "not_registered", "channel_opened", "registered"]
-
-
 def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
     topics = [TopicConfig(f"%RETRY%{number:0>110}", 16, 16, 6) for number in range(150_000)]
     server = name_server()

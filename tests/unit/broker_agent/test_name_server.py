@@ -13,7 +13,6 @@ import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
-from structlog.testing import capture_logs
 
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
@@ -105,13 +104,6 @@ def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     assert status.counts == {(pb.REGISTRATION_KIND_FULL, "accepted"): 2, (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2}
     report = status.report()
     assert (report.full_registration_count, report.increment_count, report.generation) == (2, 0, 1)
-
-
-def test_an_id_that_another_address_takes_is_logged_once(status: NameServerStatus) -> None:
-    with capture_logs() as logs:
-        for _ in range(2):
-            status.broker_id_taken("10.0.0.2:10911")
-    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("broker_id_taken", "error")]
 
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")
@@ -303,13 +295,3 @@ def test_agents_come_back_spread_after_an_announced_restart() -> None:
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
     for options in (ConnectionOptions().as_grpc(), slave_synchronize._CONNECTION.options):
         assert ("grpc.enable_retries", 0) in options
-
-
-def test_who_holds_the_id_is_asked_after_a_refused_increment(status: NameServerStatus) -> None:
-    """The name server may have lost the broker to another agent, which must not lose the id again at once."""
-    accept(status, pb.REGISTRATION_KIND_FULL)
-    error = NameServerError(RichError(grpc.StatusCode.FAILED_PRECONDITION, "holds none", "NEED_FULL_REGISTRATION"))
-    status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
-    assert next_call(status.known, NEW, 0.0) is Call.FIND_HOLDER
-    assert [event.kind for event in status.report().events] == [pb.NamesrvEvent.KIND_NEED_FULL_REGISTRATION]
-    assert status.registered, "the whole table follows at once"

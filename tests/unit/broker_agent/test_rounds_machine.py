@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
+from structlog.testing import capture_logs
 
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import CallRetries, NamesrvTarget
@@ -52,6 +53,8 @@ class NameServer:
         """Calls, refused ones among them."""
         self.refusals = 0
         """Calls that were refused for good."""
+        self.refused_increments = 0
+        """Calls with the changes of a table that it does not hold."""
 
     def forget(self, holder: str | None = None) -> None:
         self.holder, self.held, self.version = holder, {}, None
@@ -61,6 +64,7 @@ class NameServer:
         if request.channel_id != self.channel_id:
             raise refused("CHANNEL_GONE")
         if request.HasField("base_version") and (self.version is None or self.version != request.base_version):
+            self.refused_increments += 1
             raise refused("NEED_FULL_REGISTRATION")
         topics = {config.topic: config.read_queue_nums for config in request.topic_configs}
         if self.is_full:
@@ -119,6 +123,7 @@ class Target(NamesrvTarget):
 class RoundsAgainstANameServer(Machine):
     outcomes = frozenset(
         {
+            "left after a refused increment",
             "left to another",
             "no room",
             "nothing to do",
@@ -140,6 +145,8 @@ class RoundsAgainstANameServer(Machine):
         self.channels = 1
         self.topics = {"A": 4}
         self.counter = 0
+        self.said: list[str] | None = None
+        """What the log says of the last round; None before the first one."""
         self.is_claiming = True
         """Whether the agent shall take the id from another one: it has a new channel or a new role."""
         self.knows_of_other = False
@@ -207,8 +214,9 @@ class RoundsAgainstANameServer(Machine):
     def the_name_server_forgets_the_broker(self) -> None:
         self.server.forget()
 
-    @rule(forces=st.lists(st.booleans(), max_size=3))
-    def another_agent_takes_the_id(self, forces: list[bool]) -> None:
+    @rule(forces=st.lists(st.booleans(), max_size=3), queues=st.sampled_from([4, 8]))
+    def another_agent_takes_the_id(self, forces: list[bool], queues: int) -> None:
+        self.topics_change("A", queues)
         self.server.forget(OTHER)
         self.rounds(forces=forces, pause=0.0)
 
@@ -239,9 +247,14 @@ class RoundsAgainstANameServer(Machine):
         is_same = not force and content.same_as(held)
         asks, refreshes = is_same and not self.has_news, is_same and self.has_news
         may_be_left = not self.is_claiming and self.server.holder == OTHER
-        refusals, is_full = self.server.refusals, self.server.is_full
-        self.target.synchronize(content, now + 60.0, self.retries, force=force)
+        refusals, is_full, refused_before = self.server.refusals, self.server.is_full, self.server.refused_increments
+        was_registered = self.target.state.registered
+        with capture_logs() as logs:
+            self.target.synchronize(content, now + 60.0, self.retries, force=force)
+        self.each_change_is_logged_once([entry["event"] for entry in logs], was_registered)
         sent = self.server.registrations - before
+        needs_all = self.server.refused_increments > refused_before
+        assert not needs_all or Event.KIND_NEED_FULL_REGISTRATION in self.kinds()[-2:]
         if self.refused is not None and self.refused[0] == self.counter and now < self.refused_until:
             assert sent == 0, "it was refused a short while ago"
             self.reaches("refused before")
@@ -255,7 +268,9 @@ class RoundsAgainstANameServer(Machine):
             assert not self.knows_of_other or self.kinds() == kinds, "it is said once"
             self.it_is_left_to_the_other()
         elif may_be_left and self.server.holder == OTHER and not is_full:
-            self.it_is_left_to_the_other()  # an increment was refused first
+            self.it_is_left_to_the_other()
+            if needs_all:
+                self.reaches("left after a refused increment")
         elif asks and not sent:
             self.reaches("nothing to do")
             assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
@@ -263,6 +278,7 @@ class RoundsAgainstANameServer(Machine):
             self.reaches("no room")
         else:
             assert sent
+            assert not (may_be_left and needs_all), "it was not asked who has the id"
             self.reaches("taken from another" if may_be_left else "registered")
             self.it_is_registered()
             assert not asks or self.kinds()[-1] == Event.KIND_REGISTRATION_LOST
@@ -271,11 +287,20 @@ class RoundsAgainstANameServer(Machine):
                 assert (status.last_kind, status.last_topic_count) == (agent_pb.REGISTRATION_KIND_REFRESH, 0)
                 self.reaches("refreshed")
 
+    def each_change_is_logged_once(self, events: list[str], was_registered: bool) -> None:
+        is_first, is_registered = self.said is None, self.target.state.registered
+        self.said = [event for event in events if event in {"registered", "not_registered", "broker_id_taken"}]
+        if is_registered == was_registered and not is_first:
+            assert self.said in ([], ["broker_id_taken"])
+        else:
+            assert (len(self.said), "registered" in self.said) == (1, is_registered)
+
     def it_is_left_to_the_other(self) -> None:
         assert self.server.holder == OTHER
         status = self.target.status()
         assert (status.broker_id_held_by, status.registered) == (OTHER, False)
         assert self.knows_of_other or self.kinds()[-1] == Event.KIND_BROKER_ID_TAKEN
+        assert self.said == ([] if self.knows_of_other else ["broker_id_taken"])
         self.knows_of_other = True
         self.reaches("left to another")
 
