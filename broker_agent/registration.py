@@ -145,7 +145,7 @@ class Registration:
     def _message(self, topics: Iterable[TopicConfig]) -> pb.RegisterBrokerRequest:
         topic_configs = [self._topic_message(topic) for topic in topics]
         broker = self.broker
-        return pb.RegisterBrokerRequest(
+        message = pb.RegisterBrokerRequest(
             broker=broker.identity(),
             ha_server_addr=broker.ha_server_addr,
             data_version=version_message(self.version),
@@ -154,8 +154,10 @@ class Registration:
             body_crc32=body_crc32(topic_configs),
             zone_name=broker.zone_name,
             labels=pb.BrokerLabels(labels=dict(broker.labels)),
-            enable_acting_master=broker.enable_acting_master,
         )
+        if broker.enable_acting_master is not None:
+            message.enable_acting_master = broker.enable_acting_master
+        return message
 
     def _topic_message(self, topic: TopicConfig) -> route_data_pb2.TopicConfig:
         """One topic as it is registered.
