@@ -12,15 +12,11 @@ from namesrv_common.grpc_errors import FailedCall, RichError
 from namesrv_common.server.rpc_handlers import Failures
 
 
-class AgentError(Exception):
-    """Base of the agent's own exceptions."""
-
-
-class StartError(AgentError):
+class StartError(Exception):
     """The agent cannot start as asked. The message is one line for the operator."""
 
 
-class NameServerError(AgentError):
+class NameServerError(Exception):
     """A call to a name server failed, or could not be made in time."""
 
     def __init__(self, rich: RichError) -> None:

@@ -12,7 +12,6 @@ import structlog
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 
-from broker_agent.errors import AgentError
 from broker_agent.timing import PeriodicThread, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
@@ -39,7 +38,7 @@ _CONNECTION = ConnectionSettings(first_backoff_seconds=0.1, longest_backoff_seco
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class CopyFailed(AgentError):
+class CopyFailed(Exception):
     """The master's topics could not be read; the text says why."""
 
 

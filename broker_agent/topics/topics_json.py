@@ -13,7 +13,6 @@ from typing import Any, NoReturn, TypeVar
 
 import structlog
 
-from broker_agent.errors import AgentError
 from broker_agent.topics.table import (
     MAX_STATE_VERSION,
     DataVersion,
@@ -36,7 +35,7 @@ ContentT = TypeVar("ContentT")
 _MISSING = object()
 
 
-class BrokenTopics(AgentError, ValueError):
+class BrokenTopics(ValueError):
     """A text is not a topics.json. The error names topic, field, value and rule in one line."""
 
 
