@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import grpc
@@ -19,7 +20,6 @@ from structlog.testing import capture_logs
 from broker_agent import channel
 from broker_agent.channel import ConnectionOptions
 from broker_agent.errors import NameServerError
-from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
@@ -106,22 +106,12 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_ser
     server.hang()
     options = ConnectionOptions(60_000, 5_000, 5_000)
     targets = [target_of(e, options=options) for e in (server.endpoint, Endpoint("127.0.0.1", 1))]
-    ended = threading.Semaphore(0)
-
-    def register(target: NamesrvTarget) -> None:
-        with pytest.raises(NameServerError):
-            target.register(registration(), Timing().clock() + 60)
-        ended.release()
-
-    threads = [threading.Thread(target=register, args=(target,)) for target in targets]
-    for thread in threads:
-        thread.start()
-    server.wait_until(lambda: len(server.registrations) == 1)
-    for target in targets:
-        target.close()
-    for thread in threads:
-        assert ended.acquire(timeout=TIMEOUT)
-        thread.join(TIMEOUT)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(target.register, registration(), Timing().clock() + 60) for target in targets]
+        server.wait_until(lambda: len(server.registrations) == 1)
+        for target in targets:
+            target.close()
+        assert [type(call.exception(TIMEOUT)) for call in calls] == [NameServerError] * 2
 
 
 def test_a_call_after_close_fails_as_cancelled_with_observers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -81,16 +82,12 @@ def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
 
     broker, _ = current(DataVersion(1, 1, 3), file=TopicsFile(Path("topics.json"), write=save))
     before = broker.registration()
-    change = threading.Thread(target=broker.change_role, args=(1,), daemon=True)
-    change.start()
-    assert saving.wait(20)
-    asked: list[Registration] = []
-    asking = threading.Thread(target=lambda: asked.append(broker.registration()), daemon=True)
-    asking.start()
-    asking.join(5)
-    assert asked == [before]
-    saved.set()
-    change.join(20)
+    with ThreadPoolExecutor(2) as pool:
+        change = pool.submit(broker.change_role, 1)
+        assert saving.wait(20)
+        assert pool.submit(broker.registration).result(5) is before
+        saved.set()
+        assert change.result(20) == 4
     assert broker.registration().version.state_version == 4
     assert broker.state.broker_id == 1
 
