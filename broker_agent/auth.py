@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -114,10 +113,10 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
 class AgentAdmission:
     """The gate of both listeners: asks the rule, and logs whom it refuses. Thread-safe."""
 
-    def __init__(self, rule: Rule | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rule: Rule | None = None) -> None:
         """Without a rule, every caller may make every call."""
         self._rule = rule
-        self._log = RefusalLog(monotonic)
+        self._log = RefusalLog()
 
     def check(self, name: str, call: Call) -> None:
         """Checks a call by its full name, ``package.Service.Call``. Raises Refused."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -175,21 +174,16 @@ class CallThreads:
         """Makes a call in a thread. One that has begun continues if its caller leaves, and keeps its thread."""
         await self._free.acquire()
         try:
-            work = self._pool.submit(call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._pool, call, *args)
         except BaseException:
             self._free.release()
             raise
-        loop = asyncio.get_running_loop()
-        work.add_done_callback(lambda _: self._free_one(loop))
-        return await asyncio.wrap_future(work)
+        work.add_done_callback(lambda _: self._free.release())
+        return await asyncio.shield(work)  # else its thread would count as free once its caller leaves
 
     def shutdown(self) -> None:
         """Takes no more calls, and waits for none."""
         self._pool.shutdown(wait=False)
-
-    def _free_one(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-            loop.call_soon_threadsafe(self._free.release)
 
 
 # Limits on what operators and other agents may send to the fast listener and hold there.
