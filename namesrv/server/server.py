@@ -68,9 +68,9 @@ from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import return_freed_memory
+from namesrv_common.process.settings_cli import certificates
 from namesrv_common.process.shutdown import Background, in_daemon_thread, run_step
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
-from namesrv_common.process.tls_settings import certificates
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
