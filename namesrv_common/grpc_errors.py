@@ -153,10 +153,9 @@ class CallError(Exception):
     """A name server answered with an error, or did not answer."""
 
     def __init__(self, endpoint: Endpoint, error: RichError) -> None:
-        reason = error.reason or error.code.name
-        super().__init__(f"{endpoint}: {reason}: {error.message}")
         self.endpoint = endpoint
         self.error = error
+        super().__init__(f"{endpoint}: {self.reason}: {error.message}")
 
     @property
     def reason(self) -> str:

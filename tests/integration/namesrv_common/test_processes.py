@@ -130,7 +130,7 @@ def test_without_variables_of_this_process_there_is_nothing(held: socket.socket)
         assert not any(handed(endpoint(held), environment, held.fileno()).values())
 
 
-@pytest.mark.parametrize("count", ["x", "-1", "1.5", "\N{ARABIC-INDIC DIGIT ONE}"])
+@pytest.mark.parametrize("count", ["-1", "\N{ARABIC-INDIC DIGIT ONE}"])
 def test_a_count_that_is_no_number_is_refused(held: socket.socket, count: str) -> None:
     with pytest.raises(ValueError, match=r"LISTEN_FDS is .*, not the number of sockets"):
         handed(endpoint(held), variables(count), held.fileno())
@@ -163,15 +163,14 @@ def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
             handed(Endpoint("127.0.0.1", 1), variables(names=""), descriptor(unix))
 
 
-def test_systemd_is_told_at_a_path_and_at_an_abstract_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    abstract = f"namesrv-test-{os.getpid()}"
-    for bound, named in ((str(tmp_path / "notify"), str(tmp_path / "notify")), (f"\0{abstract}", f"@{abstract}")):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-            systemd.bind(bound)
-            systemd.settimeout(10)
-            monkeypatch.setenv("NOTIFY_SOCKET", named)
-            tell_systemd("READY=1")
-            assert systemd.recv(100) == b"READY=1"
+def test_systemd_is_told_at_an_abstract_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"namesrv-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{name}")
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
+        tell_systemd("READY=1")
+        assert systemd.recv(100) == b"READY=1"
 
 
 def test_a_systemd_that_cannot_be_told_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

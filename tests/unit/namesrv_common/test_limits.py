@@ -27,48 +27,34 @@ from tests.support.virtual_clock import VirtualClock
 LIMITS = ResponseLimits(bytes=1_000, rows=10, seconds=60.0)
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def budget(clock: VirtualClock) -> ResponseBudget:
-    return ResponseBudget("a snapshot", LIMITS, clock.monotonic)
-
-
-def test_an_answer_at_each_limit_is_accepted(budget: ResponseBudget, clock: VirtualClock) -> None:
-    budget.take(400, 4)
-    clock.advance(60.0)
-    budget.take(600, 6)
-    assert (budget.bytes, budget.rows) == (1_000, 10)
+def test_an_answer_is_accepted_up_to_each_limit_and_again_once_begun_anew() -> None:
+    clock = VirtualClock()
+    budget = ResponseBudget("a snapshot", LIMITS, clock.monotonic)
+    clock.advance(1_000.0)  # nothing has come yet: the time before counts elsewhere
+    for _ in range(2):
+        budget.take(400, 4)
+        clock.advance(60.0)
+        budget.take(600, 6)
+        assert (budget.bytes, budget.rows) == (1_000, 10)
+        budget.begin_anew()
+        clock.advance(61.0)
 
 
 @pytest.mark.parametrize(
-    ("message", "problem"),
+    ("taken_bytes", "rows", "seconds", "problem"),
     [
-        ((1_001, 10), "1,001 bytes so far, over the limit of 1,000"),
-        ((1_000, 11), "11 rows so far, over the limit of 10"),
+        (1_001, 10, 60.0, "1,001 bytes so far, over the limit of 1,000"),
+        (1_000, 11, 60.0, "11 rows so far, over the limit of 10"),
+        (1_000, 10, 61.0, "61 seconds so far, over the limit of 60"),
     ],
 )
-def test_an_answer_over_a_limit_is_refused(budget: ResponseBudget, message: tuple[int, int], problem: str) -> None:
+def test_an_answer_over_a_limit_is_refused(taken_bytes: int, rows: int, seconds: float, problem: str) -> None:
+    clock = VirtualClock()
+    budget = ResponseBudget("a snapshot", LIMITS, clock.monotonic)
+    budget.take(0)
+    clock.advance(seconds)
     with pytest.raises(ResponseTooLarge, match=f"^a snapshot has {problem}$"):
-        budget.take(*message)
-
-
-def test_an_answer_that_takes_too_long_is_refused(budget: ResponseBudget, clock: VirtualClock) -> None:
-    clock.advance(1_000.0)  # nothing has come yet: the time before counts elsewhere
-    budget.take(1)
-    clock.advance(61.0)
-    with pytest.raises(ResponseTooLarge, match=r"^a snapshot has 61 seconds so far, over the limit of 60$"):
-        budget.take(1)
-
-
-def test_an_account_that_begins_anew_has_all_limits_again(budget: ResponseBudget, clock: VirtualClock) -> None:
-    budget.take(1_000, 10)
-    budget.begin_anew()
-    clock.advance(61.0)
-    budget.take(1_000, 10)
+        budget.take(taken_bytes, rows)
 
 
 def test_rows_are_the_elements_of_all_lists_but_those_within_elements() -> None:
@@ -143,11 +129,8 @@ def test_a_caller_has_its_share_and_is_told_whose_bound_it_met() -> None:
     assert (shares.used, shares.refused) == (100, 3)
 
 
-def test_a_caller_has_one_of_the_fewest_things() -> None:
+def test_rules_are_percents_and_a_caller_has_one_of_the_fewest_things() -> None:
     assert take_all(Shares("things", 1), GREEDY)[0] == 1
-
-
-def test_rules_are_percents() -> None:
     shares = Shares("things", 1_000, ShareRules(caller_percent=10, kept_percent=0))
     assert [take_all(shares, Sharer(str(number)))[0] for number in range(11)] == [100] * 10 + [0]
 
@@ -181,13 +164,9 @@ def test_what_is_refused_takes_nothing_and_what_is_held_ends_with_its_context() 
     ("peer", "name"),
     [
         ("ipv4:10.0.0.1:4711", "10.0.0.1"),
-        ("ipv4:127.0.0.1:4711", LOOPBACK),
         ("ipv6:%5B::1%5D:4711", LOOPBACK),
         ("ipv6:[2001:db8:1:2:3::4]:4711", "2001:db8:1:2::/64"),
-        ("ipv6:[::ffff:10.0.0.1]:4711", "10.0.0.1"),
         ("unix:/run/namesrv.sock", LOOPBACK),
-        ("unix:", LOOPBACK),
-        ("rocketmq:10.0.0.1:4711", "10.0.0.1"),
         ("rocketmq:2001:db8:1:2:3::4:4711", "2001:db8:1:2::/64"),
         ("rocketmq:unknown", "unknown"),
     ],
@@ -242,7 +221,6 @@ class SharesMachine(Machine):
         for sharer, amount in self.held:
             self.shares.give_back(sharer, amount)
         assert self.shares.used == 0
-        assert not self.shares._held
 
 
 TestSharesMachine = machine_test(SharesMachine, 100, steps=50)

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
-from structlog.testing import capture_logs
 
 from namesrv_common.errors import CommonReason, Refused, not_permitted
 from namesrv_common.server.metrics_http import Connections
@@ -15,10 +14,6 @@ from namesrv_common.server.open_calls import CHECK_SLICE, OpenCalls
 from tests.support.refusals import refuses
 
 REFUSAL = not_permitted("shop", "look up")
-
-
-def admitted() -> None:
-    """A check that passes."""
 
 
 def refused() -> None:
@@ -34,22 +29,6 @@ async def waiting(calls: OpenCalls, check: Callable[[], None]) -> None:
 async def begun(*tasks: asyncio.Task[None]) -> None:
     """Waits until each task has done its first step."""
     await asyncio.wait(tasks, timeout=0)
-
-
-async def test_a_refused_call_ends_with_the_refusal_and_others_go_on() -> None:
-    calls = OpenCalls()
-    ended, kept = (asyncio.create_task(waiting(calls, check)) for check in (refused, admitted))
-    await begun(ended, kept)
-    with capture_logs() as lines:
-        await calls.check_again()
-        with refuses(CommonReason.NOT_PERMITTED) as raised:
-            await ended
-    assert raised.value is REFUSAL
-    assert ended.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
-    assert [(line["event"], line["count"]) for line in lines] == [("open_calls_ended", 1)]
-    await begun(kept)
-    assert not kept.done()
-    kept.cancel()
 
 
 async def test_a_call_whose_caller_has_gone_too_is_cancelled() -> None:
@@ -74,6 +53,7 @@ async def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
     await calls.check_again()
     with refuses(CommonReason.NOT_PERMITTED):
         await call
+    assert call.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
 
 
 async def test_a_call_that_has_ended_is_not_checked() -> None:
@@ -100,16 +80,7 @@ class Connection:
         self.ended_with.append(refusal)
 
 
-async def test_each_call_is_ended_once_however_often_permits_change() -> None:
-    calls, connection = OpenCalls(), Connection()
-    calls.add(connection)
-    await calls.check_again()
-    await calls.check_again()
-    assert connection.ended_with == [REFUSAL]
-    calls.remove(connection)
-
-
-async def test_others_have_their_turn_between_slices_of_many_calls() -> None:
+async def test_each_call_is_ended_once_and_others_run_between_slices_of_many_calls() -> None:
     calls, connections = OpenCalls(), [Connection() for _ in range(3 * CHECK_SLICE)]
     for connection in connections:
         calls.add(connection)
@@ -119,6 +90,8 @@ async def test_others_have_their_turn_between_slices_of_many_calls() -> None:
         await asyncio.sleep(0)
         seen.append(sum(len(connection.ended_with) for connection in connections))
     assert set(seen) == {CHECK_SLICE, 2 * CHECK_SLICE, 3 * CHECK_SLICE}
+    await calls.check_again()
+    assert all(connection.ended_with == [REFUSAL] for connection in connections)
 
 
 async def test_a_call_that_ends_while_others_are_checked_is_passed_over() -> None:
