@@ -355,7 +355,7 @@ def warn_of_permits(permits: Permits, *, with_tls: bool, client_ca: Path | None)
 
 
 def _problem(item: Any) -> str:
-    """Returns the place and the text of one error in a permits file."""
+    """Returns the keys and the text of one error in a permits file."""
     keys = [str(key) for key in item["loc"] if key != "[key]"]
     text = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] in {"extra_forbidden", "enum"}:
