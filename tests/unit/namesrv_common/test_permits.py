@@ -18,6 +18,7 @@ from namesrv_common.server.permits import (
     MAX_PRINCIPALS,
     BrokerPattern,
     NamedBroker,
+    Permission,
     Permits,
     PermitsError,
     Principal,
@@ -96,6 +97,13 @@ def is_allowed(check: Callable[[], None]) -> bool:
             raise
         return False
     return True
+
+
+def test_what_is_not_granted_is_denied(permits: Permits) -> None:
+    broker, ops = principal(permits, "broker-a.example"), permits.of_token("secret")
+    assert ops is not None
+    granted = [[each for each in Permission if is_allowed(partial(who.check, each))] for who in (broker, ops)]
+    assert granted == [[Permission.LOOKUP, Permission.REGISTER], [Permission.ADMINISTER]]
 
 
 @pytest.mark.parametrize(
