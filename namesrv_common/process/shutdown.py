@@ -8,7 +8,6 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor, Future, wait
-from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -54,17 +53,11 @@ class DaemonExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls.
-
-        Calls that were submitted before are made, unless they are cancelled or the process ends.
-        """
+        """Takes no more calls. Calls that were submitted before are made, unless the process ends."""
+        assert not cancel_futures, "nobody needs it"
         with self._lock:
             if not self._has_ended:
                 self._has_ended = True
-                if cancel_futures:
-                    with suppress(queue.Empty):  # a thread may take the last one in between
-                        while submitted := self._calls.get_nowait():
-                            submitted[0].cancel()
                 for _ in self._threads:
                     self._calls.put(None)
         if wait:

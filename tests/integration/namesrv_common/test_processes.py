@@ -92,11 +92,9 @@ def endpoint(of: socket.socket) -> Endpoint:
     return Endpoint(*of.getsockname())
 
 
-def handed(
-    listen: Endpoint, environment: MutableMapping[str, str], first: int, remoting: Endpoint | None = None
-) -> dict[str, list[socket.socket]]:
-    """The sockets of a name server with these two addresses."""
-    listens = {"listen": listen, "remoting_listen": remoting or Endpoint("127.0.0.1", 2)}
+def handed(listen: Endpoint, environment: MutableMapping[str, str], first: int) -> dict[str, list[socket.socket]]:
+    """The sockets of a name server with this address for gRPC."""
+    listens = {"listen": listen, "remoting_listen": Endpoint("127.0.0.1", 2)}
     return listeners_handed_over(listens, environment, first)
 
 
@@ -109,14 +107,6 @@ def test_a_listening_socket_is_taken_once_and_is_not_inherited(held: socket.sock
         assert not os.get_inheritable(number)
     assert environment == {"HOME": "/"}
     assert handed(endpoint(held), environment, number) == {"listen": [], "remoting_listen": []}
-
-
-def test_each_socket_belongs_to_the_setting_with_its_address(held: socket.socket) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        for of, name in ((other, "remoting_listen"), (held, "listen")):
-            taken = handed(endpoint(held), variables(), descriptor(of), remoting=endpoint(other))
-            assert [setting for setting, sockets in taken.items() if sockets] == [name]
-            taken[name][0].close()
 
 
 def test_port_zero_and_a_host_name_stand_for_the_address_that_is_there(held: socket.socket) -> None:

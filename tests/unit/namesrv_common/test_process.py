@@ -6,7 +6,6 @@ import asyncio
 import resource
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -39,24 +38,6 @@ def test_after_its_end_it_takes_no_call_and_has_made_those_before() -> None:
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(sum, [])
     executor.shutdown()
-
-
-def test_calls_that_wait_can_be_cancelled_at_the_end() -> None:
-    go_on, begun = threading.Event(), threading.Event()
-    executor = DaemonExecutor(1, "worker")
-
-    def wait() -> bool:
-        begun.set()
-        return go_on.wait(10)
-
-    under_way = executor.submit(wait)
-    assert begun.wait(10)
-    waiting = executor.submit(sum, [])
-    executor.shutdown(wait=False, cancel_futures=True)
-    go_on.set()
-    assert under_way.result(10)
-    with pytest.raises(CancelledError):
-        waiting.result(10)
 
 
 @pytest.mark.parametrize(
