@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -43,14 +43,6 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 """Trailing metadata key of the time after which gRPC's own retries try again, in milliseconds."""
-
-
-class FailedCall(Protocol):
-    """The parts of a failed call that a client gets: ``grpc.RpcError`` of either API has them."""
-
-    def code(self) -> grpc.StatusCode: ...
-    def details(self) -> str | None: ...
-    def trailing_metadata(self) -> Iterable[Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +85,8 @@ class RichError:
         return cast("grpc.Status", answer._replace(trailing_metadata=(*answer.trailing_metadata, pushback)))
 
     @classmethod
-    def of(cls, call: FailedCall) -> Self:
-        """Reads the error of a failed call.
+    def of(cls, call: grpc.RpcError) -> Self:
+        """Reads the error of a failed call of either API.
 
         Details that are missing or not readable are left empty. ``rpc_status.from_call`` gives up all details if one is
         broken, or if a proxy changed the text. Without a connection, the message names likely causes.
@@ -103,7 +95,8 @@ class RichError:
         if code is grpc.StatusCode.UNAVAILABLE and _CONNECTING in message:
             message += next((f"; {hint}" for words, hint in _HINTS.items() if words in message), "")
         status = status_pb2.Status()
-        for key, value in call.trailing_metadata() or ():
+        trailers: Any = call.trailing_metadata() or ()
+        for key, value in trailers:
             if key == DETAILS_KEY and isinstance(value, bytes):
                 try:
                     status.ParseFromString(value)

@@ -14,7 +14,7 @@ from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceS
 from namesrv_common.client.channels import ConnectionSettings, Security, open_channel
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, FailedCall, RichError
+from namesrv_common.grpc_errors import CallError, RichError
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -87,7 +87,7 @@ class Client:
                     self._count(answer, budget)
                 yield answer
         except grpc.RpcError as error:
-            raise _failure(self.endpoint, error) from error
+            raise CallError(self.endpoint, RichError.of(error)) from error
         finally:
             call.cancel()  # type: ignore[no-untyped-call]
 
@@ -153,13 +153,9 @@ class _Calls:
             try:
                 return cast("Message", call(request, timeout=self._timeout_seconds))
             except grpc.RpcError as error:
-                raise _failure(self._endpoint, error) from error
+                raise CallError(self._endpoint, RichError.of(error)) from error
 
         return answer
-
-
-def _failure(endpoint: Endpoint, error: grpc.RpcError) -> CallError:
-    return CallError(endpoint, RichError.of(cast("FailedCall", error)))
 
 
 def _name_of(request: object) -> str:
