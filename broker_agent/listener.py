@@ -318,7 +318,7 @@ class _InThreads:
     """The calls of a part that blocks: each runs in a thread."""
 
     def __init__(self, service: ServiceDescriptor, part: object, threads: CallThreads, streams: Shares) -> None:
-        for method in methods_of(service, (part,)):
+        for method in methods_of(service, part):
             call = getattr(part, method.name)
             if method.server_streaming:
                 setattr(self, method.name, _stream_in_threads(call, threads, streams))

@@ -76,10 +76,9 @@ It takes the request, or the iterator of all requests if they are a stream.
 """
 
 
-def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[MethodDescriptor]:
-    """The calls of a service that some of its parts, or classes of parts, answer."""
-    parts = tuple(parts)
-    return [method for method in service.methods if any(hasattr(part, method.name) for part in parts)]
+def methods_of(service: ServiceDescriptor, part: object) -> list[MethodDescriptor]:
+    """The calls of a service that a part of it, or a class of parts, answers."""
+    return [method for method in service.methods if hasattr(part, method.name)]
 
 
 # The error that a call ends with after an exception: one rule for every listener of a program.
@@ -218,9 +217,7 @@ class CallHandlers:
     def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, Handler]:
         """The handlers of a service by the names of its calls."""
         return {
-            method.name: _Method(self, method, part).handler
-            for part in parts
-            for method in methods_of(service, (part,))
+            method.name: _Method(self, method, part).handler for part in parts for method in methods_of(service, part)
         }
 
 
