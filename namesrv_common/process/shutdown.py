@@ -6,7 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor, Future, wait
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -184,43 +184,29 @@ def _log_end(name: str, work: asyncio.Future[Any] | Future[Any], seconds: float)
 # Background work of a program with an event loop.
 
 
-class Background:
-    """The background tasks of a program. The first failure of one ends the program. Create it inside the event loop."""
+async def run_background(
+    stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, None]], end_seconds: float = STEP_SECONDS
+) -> None:
+    """Runs all works until the event is set or one fails, and cancels them. Raises a group of their failures.
 
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: list[BaseException] = []
-        self._has_failed = asyncio.Event()
+    A work may end, or be cancelled, at any time. Those that do not end within ``end_seconds`` are logged and left
+    behind.
+    """
+    tasks = {asyncio.create_task(work) for work in works}
+    stopped = asyncio.create_task(stop.wait())
+    running: set[asyncio.Task[Any]] = {stopped, *tasks}
+    try:
+        while stopped in running and not _failures(tasks - running):
+            _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (stopped, *tasks):
+            task.cancel()
+        _, left = await asyncio.wait(tasks, timeout=end_seconds)
+        for task in left:
+            _log_end(str(task.get_coro()), task, end_seconds)
+    if failures := _failures(tasks - left):
+        raise BaseExceptionGroup("background work failed", failures)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts a task, which may end or be cancelled at any time."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_end)
-        return task
 
-    async def run_until(self, stop: asyncio.Event, end_seconds: float = STEP_SECONDS) -> None:
-        """Waits until the event is set or a task fails, and cancels all tasks. Raises a group of their failures.
-
-        Tasks that do not end within ``end_seconds`` are logged and left behind.
-        """
-        ends = {asyncio.ensure_future(event.wait()) for event in (stop, self._has_failed)}
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            tasks = set(self._tasks)
-            for task in (*ends, *tasks):
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks, timeout=end_seconds)
-            for task in tasks:
-                if not task.done():
-                    _log_end(str(task.get_coro()), task, end_seconds)
-        if self._failures:
-            raise BaseExceptionGroup("background work failed", self._failures)
-
-    def _on_end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self._failures.append(failure)
-            self._has_failed.set()
+def _failures(ended: Iterable[asyncio.Task[Any]]) -> list[BaseException]:
+    return [error for task in ended if not task.cancelled() and (error := task.exception()) is not None]

@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 
 from namesrv_common.process.program import FOR_OTHERS, MOST, run_program, without_others
 from namesrv_common.process.shutdown import (
-    Background,
     DaemonExecutor,
     LoopThread,
     in_daemon_thread,
+    run_background,
     run_blocking_step,
     run_step,
 )
@@ -104,26 +104,38 @@ def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next(hanging: 
 
 
 async def test_the_first_failure_of_background_work_ends_the_rest() -> None:
-    stop, background = asyncio.Event(), Background()
-    ended, hanging = background.begin(asyncio.sleep(0)), background.begin(hang())
-    running = asyncio.create_task(background.run_until(stop))
+    fails, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def fail_later() -> None:
+        await fails.wait()
+        await fail()
+
+    async def hang_until_cancelled() -> None:
+        try:
+            await hang()
+        finally:
+            cancelled.set()
+
+    works = [asyncio.sleep(0), hang_until_cancelled(), fail_later()]
+    running = asyncio.create_task(run_background(asyncio.Event(), works))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert (ended.done(), running.done()) == (True, False), "work that ends by itself ends nothing else"
-    background.begin(fail())
+    assert not running.done(), "work that ends by itself ends nothing else"
+    fails.set()
     with pytest.raises(BaseExceptionGroup) as caught:
         await running
     assert [str(error) for error in caught.value.exceptions] == ["broken"]
-    assert hanging.cancelled()
+    assert cancelled.is_set()
 
 
 async def test_background_work_that_ignores_cancellation_is_named_and_left_behind() -> None:
-    stop, background = asyncio.Event(), Background()
-    background.begin(ignore_cancellation())
-    await asyncio.sleep(0)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_background(stop, [ignore_cancellation()], 0.01))
+    for _ in range(5):
+        await asyncio.sleep(0)
     stop.set()
     with capture_logs() as lines:
-        await background.run_until(stop, 0.01)
+        await running
     (line,) = lines
     assert (line["event"], line["seconds"]) == ("shutdown_step_timed_out", 0.01)
     assert "ignore_cancellation" in line["step"]
