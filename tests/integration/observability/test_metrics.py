@@ -206,3 +206,11 @@ def test_a_peer_that_sends_half_a_request_is_cut_after_its_time(
     with socket.create_connection(listen, timeout=20) as peer:
         peer.sendall(b"GET /healthz HTTP/1.1")
         assert peer.recv(100) == b""
+
+
+def test_a_listener_that_stops_at_once_logs_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):
+        server = MetricsServer(Endpoint("127.0.0.1", 0), metrics_registry(), lambda: None, lambda: None)
+        server.start()
+        server.stop()
+    assert caplog.records == []
