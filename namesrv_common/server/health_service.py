@@ -31,7 +31,7 @@ class HealthService:
     def __init__(self) -> None:
         self._statuses: dict[str, pb.HealthCheckResponse.ServingStatus] = {"": _Answer.SERVING}
         self._changed = asyncio.Event()
-        """Set by the next change, which puts another in its place."""
+        """Set by the next change, which replaces it."""
         self._is_shutting_down = False
 
     def set(self, service: str, status: pb.HealthCheckResponse.ServingStatus) -> None:
