@@ -189,7 +189,7 @@ async def run_background(
 ) -> None:
     """Runs all works until the event is set or one fails, and cancels them. Raises a group of their failures.
 
-    A work may end, or be cancelled, at any time. Works that do not end within ``end_seconds`` are logged and left behind.
+    A work may end, or be cancelled, at any time. Works that take longer than ``end_seconds`` to end are left behind.
     """
     tasks = {asyncio.create_task(work) for work in works}
     stopped = asyncio.create_task(stop.wait())
