@@ -24,7 +24,8 @@ PLAIN = ConnectionSettings()
 """For a call now and then: all is left to gRPC."""
 
 STREAM_LIMITS = ResponseLimits(bytes=2 << 30, rows=4_000_000)
-"""The most that a stream may bring. Each topic is a row. 1,000,000 topics on ten groups each have 450 MB."""
+"""The most that a stream with a deadline may bring. Each topic is a row. 1,000,000 topics on ten groups each have 450
+MB. The reader of a stream without a deadline bounds it."""
 
 LIST_LIMITS = ResponseLimits(bytes=512 << 20, rows=4_000_000, seconds=600.0)
 """The most that all pages of a list may bring: the names of 1,000,000 topics have at most 260 MB, in 1,000 pages."""
@@ -71,14 +72,20 @@ class Client:
         """For stubs, whose calls with one answer get the client's timeout."""
 
     def stream(
-        self, method: Callable[..., grpc.CallIterator[ResponseT]], request: Message, timeout_seconds: float
+        self, method: Callable[..., grpc.CallIterator[ResponseT]], sent: object, timeout_seconds: float | None
     ) -> Generator[ResponseT, None, None]:
-        """Makes a streaming call within a time; yields its answers as they come. Ends the call when it is closed."""
-        call = method(request, timeout=timeout_seconds)
-        budget = ResponseBudget(_name_of(request), STREAM_LIMITS)
+        """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
+
+        Args:
+            sent: The request, or an iterator of requests.
+            timeout_seconds: Time for the whole stream. None means no limit.
+        """
+        call = method(sent, timeout=timeout_seconds)
+        budget = None if timeout_seconds is None else ResponseBudget(_name_of(sent), STREAM_LIMITS)
         try:
             for answer in call:
-                self._count(answer, budget)
+                if budget is not None:
+                    self._count(answer, budget)
                 yield answer
         except grpc.RpcError as error:
             raise CallError(self.endpoint, RichError.of(error)) from error
@@ -151,5 +158,5 @@ class _Calls:
         return answer
 
 
-def _name_of(request: Message) -> str:
+def _name_of(request: object) -> str:
     return type(request).__name__.removesuffix("Request")

@@ -118,7 +118,7 @@ def test_a_list_without_end_is_given_up_at_its_limit(
 
 
 def test_a_stream_that_is_closed_ends_at_the_server(client: NamesrvClient, fake: Fake) -> None:
-    with closing(client.stream(client.route.StreamRouteSnapshot, pb.StreamRouteSnapshotRequest(), TIMEOUT)) as messages:
+    with closing(client.stream(client.route.StreamRouteSnapshot, pb.StreamRouteSnapshotRequest(), None)) as messages:
         next(messages)
     assert fake.ended.wait(TIMEOUT)
 
