@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import FieldViolation
@@ -64,8 +63,8 @@ class RichError:
         """The same in milliseconds, as the trailer for retries of gRPC libraries has it."""
         return None if self.retry_after_seconds is None else round(self.retry_after_seconds * 1000)
 
-    def status(self) -> grpc.Status:
-        """The error as ``abort_with_status`` of a server takes it: with details and pushback in the trailers."""
+    def trailers(self) -> tuple[tuple[str, str | bytes], ...]:
+        """The details and the pushback as ``abort`` of a server takes them: as trailing metadata."""
         status = status_pb2.Status(code=self.code.value[0], message=self.message)
         info = error_details_pb2.ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
         status.details.add().Pack(info)
@@ -78,11 +77,8 @@ class RichError:
             retry = error_details_pb2.RetryInfo()
             retry.retry_delay.FromNanoseconds(int(self.retry_after_seconds * 1e9))
             status.details.add().Pack(retry)
-        answer: Any = rpc_status.to_status(status)
-        if self.pushback_millis is None:
-            return cast("grpc.Status", answer)
-        pushback = (PUSHBACK_KEY, str(self.pushback_millis))
-        return cast("grpc.Status", answer._replace(trailing_metadata=(*answer.trailing_metadata, pushback)))
+        details = (DETAILS_KEY, status.SerializeToString())
+        return (details,) if self.pushback_millis is None else (details, (PUSHBACK_KEY, str(self.pushback_millis)))
 
     @classmethod
     def of(cls, call: grpc.RpcError) -> Self:

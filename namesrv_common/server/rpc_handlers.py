@@ -369,7 +369,7 @@ class _Call:
             error = failures.shutting_down()
         rich = failures.answer(error, self._method.method.full_name)
         self.code = rich.code
-        await self._context.abort(rich.code, rich.message, rich.status().trailing_metadata)
+        await self._context.abort(rich.code, rich.message, rich.trailers())
 
     def end(self) -> None:
         """Gives back what the call holds, and reports its end."""
