@@ -31,9 +31,8 @@ from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
-from namesrv_common.process.shutdown import STEP_SECONDS, run_blocking_step
-from namesrv_common.process.tls_settings import certificates
-from namesrv_common.server.loop_thread import STOP_LISTENER_SECONDS
+from namesrv_common.process.settings_cli import certificates
+from namesrv_common.process.shutdown import STEP_SECONDS, STOP_LISTENER_SECONDS, run_blocking_step
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
 
 REGISTER_BROKER_TIMEOUT_SECONDS = 6.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self, cast
+from typing import Self
 
 import grpc
 
 from namesrv_common.errors import Refused
-from namesrv_common.grpc_errors import FailedCall, RichError
+from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.rpc_handlers import Failures
 
 
@@ -25,7 +25,7 @@ class NameServerError(Exception):
 
     @classmethod
     def of_call(cls, error: grpc.RpcError) -> NameServerError:
-        return cls(RichError.of(cast("FailedCall", error)))  # its stubs type the metadata as another sequence
+        return cls(RichError.of(error))
 
     @classmethod
     def deadline_exceeded(cls, message: str) -> NameServerError:

@@ -17,12 +17,11 @@ from broker_agent.auth import AgentAdmission, MethodGate
 from broker_agent.errors import FAILURES, StartError
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener, return_freed_memory
-from namesrv_common.process.shutdown import DaemonExecutor
+from namesrv_common.process.shutdown import DaemonExecutor, LoopThread
 from namesrv_common.process.systemd import check_bindable, feed_watchdog, watchdog_seconds
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
 from namesrv_common.server.health_service import HealthService, ShareGate
-from namesrv_common.server.loop_thread import LoopThread
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.rpc_handlers import CallHandlers, Context, methods_of
 from namesrv_common.server.shares import Shares, sharer_at
@@ -313,7 +312,7 @@ class _InThreads:
     """The calls of a part that blocks: each runs in a thread."""
 
     def __init__(self, service: ServiceDescriptor, part: object, threads: CallThreads, streams: Shares) -> None:
-        for method in methods_of(service, (part,)):
+        for method in methods_of(service, part):
             call = getattr(part, method.name)
             if method.server_streaming:
                 setattr(self, method.name, _stream_in_threads(call, threads, streams))

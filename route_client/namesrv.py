@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2_grpc
 
 from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_aio_channel
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, FailedCall, RichError
+from namesrv_common.grpc_errors import CallError, RichError
 from route_client.cache import Answer, Origin
 from route_client.settings import ClientSettings
 
@@ -157,7 +157,7 @@ def _failures(endpoint: Endpoint) -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        raise CallError(endpoint, RichError.of(cast("FailedCall", error))) from error
+        raise CallError(endpoint, RichError.of(error)) from error
     except asyncio.CancelledError:
         # gRPC reports a call that ended as CANCELLED as if the task were cancelled. Taken for that, it would end the
         # caller silently.

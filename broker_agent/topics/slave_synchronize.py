@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from itertools import chain
-from typing import cast
 
 import grpc
 import structlog
@@ -21,7 +20,7 @@ from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, o
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
-from namesrv_common.grpc_errors import FailedCall, RichError
+from namesrv_common.grpc_errors import RichError
 
 FIRST_DELAY_SECONDS, PERIOD_SECONDS = 3.0, 10.0
 """When the first copy is made, and the time from one to the next (BrokerController.handleSlaveSynchronize)."""
@@ -58,7 +57,7 @@ class MasterAgent:
         try:
             yield from answers
         except grpc.RpcError as error:
-            raise CopyFailed(str(RichError.of(cast("FailedCall", error)))) from error
+            raise CopyFailed(str(RichError.of(error))) from error
         finally:
             answers.cancel()  # type: ignore[no-untyped-call]
 

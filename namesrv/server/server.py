@@ -66,9 +66,9 @@ from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import return_freed_memory
-from namesrv_common.process.shutdown import Background, in_daemon_thread, run_step
+from namesrv_common.process.settings_cli import certificates
+from namesrv_common.process.shutdown import in_daemon_thread, run_background, run_step
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
-from namesrv_common.process.tls_settings import certificates
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
@@ -193,11 +193,8 @@ class NamesrvServer:
         )
         tell_systemd("READY=1")
         self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
-        background = Background()
-        for work in self._background_work():
-            background.begin(work)
         try:
-            await background.run_until(stop)
+            await run_background(stop, self._background_work())
         finally:
             await self._shut_down(orderly=stop.is_set())
 
