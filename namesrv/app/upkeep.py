@@ -35,38 +35,35 @@ LOOK_SECONDS = 1.0
 _IDLE = registration_service_pb2.ChannelClosing.REASON_IDLE
 
 
-class ExpiryScanner:
-    """Scans again and again (RocketMQ: the schedule of scanNotActiveBroker). The interval may change at any time."""
+async def scan_for_silent_brokers(
+    state: RouteState,
+    writer: TableWriter,
+    channels: ChannelStreams,
+    stall_detector: StallDetector,
+    interval_seconds: Callable[[], float],
+) -> None:
+    """Scans again and again (RocketMQ: the schedule of scanNotActiveBroker). Runs until cancelled.
 
-    def __init__(
-        self, state: RouteState, writer: TableWriter, channels: ChannelStreams, stall_detector: StallDetector
-    ) -> None:
-        self._state = state
-        self._writer = writer
-        self._channels = channels
-        self._stall_detector = stall_detector
-        self.interval = 0.0
-        """Seconds between two scans; 0 stops them."""
-
-    async def run(self) -> None:
-        now = asyncio.get_running_loop().time
-        last, longest = now(), FIRST_SCAN_SECONDS
-        while True:
-            await asyncio.sleep(min(self.interval or LOOK_SECONDS, LOOK_SECONDS))
-            if self.interval and now() - last >= min(self.interval, longest):
-                await self._scan()
-                last, longest = now(), math.inf
-
-    async def _scan(self) -> None:
-        self._stall_detector.check()
-        removed = await self._writer.apply_each(scan_not_active_broker(self._state))
+    Args:
+        interval_seconds: Returns the time between two scans, which may change at any time; 0 stops them.
+    """
+    now = asyncio.get_running_loop().time
+    last, longest = now(), FIRST_SCAN_SECONDS
+    while True:
+        await asyncio.sleep(min(interval_seconds() or LOOK_SECONDS, LOOK_SECONDS))
+        interval = interval_seconds()
+        if not interval or now() - last < min(interval, longest):
+            continue
+        stall_detector.check()
+        removed = await writer.apply_each(scan_not_active_broker(state))
         log_removed(removed)
         for gone in removed:
             channel_id = gone.live.channel_id
-            if channel_id is not None and not self._state.channels.bound(channel_id):
-                self._channels.close(channel_id, _IDLE)  # so that a living agent behind it opens another and registers
-        for channel_id in await self._writer.read(self._state.liveness.idle_channels, OWN):
-            self._channels.close(channel_id, _IDLE)
+            if channel_id is not None and not state.channels.bound(channel_id):
+                channels.close(channel_id, _IDLE)  # so that a living agent behind it opens another and registers
+        for channel_id in await writer.read(state.liveness.idle_channels, OWN):
+            channels.close(channel_id, _IDLE)
+        last, longest = now(), math.inf
 
 
 # The expiry of pinned snapshots whose readers stopped asking.

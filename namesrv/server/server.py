@@ -21,17 +21,14 @@ from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
 from namesrv.app.history import History
-from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.symptoms import SymptomCounter
-from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
+from namesrv.app.upkeep import DigestSamples, drop_expired_pins, scan_for_silent_brokers
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.heartbeats import Heartbeats
-from namesrv.core.operator_changes import publish_behaviour
 from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
@@ -91,8 +88,6 @@ class NamesrvServer:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
             DataDirError: Something in the data directory cannot be read or written.
         """
-        in_force = stored_settings(settings, database)
-        settings = in_force.settings
         try:
             self._security = Security(settings)
             self._grpc = build_server(settings, self._security.tls)
@@ -108,9 +103,7 @@ class NamesrvServer:
         self._writer = TableWriter()
         self._reader = reader = Worker("reader")
         self._shares = shares = FairShares(settings.share_rules)
-        self._operators = Operators(
-            state, self._writer, database, in_force, apply_settings=self._apply_settings, wall_millis=clock.wall_millis
-        )
+        self._administration = Administration(state, self._writer, database, settings, clock.wall_millis)
         self._durable = DurableRoutes(state, clock, settings, database)
         self._pins = Pins(
             clock.monotonic, lambda: secrets.token_urlsafe(18), pins=shares.pins, revisions=shares.pinned_revisions
@@ -122,12 +115,11 @@ class NamesrvServer:
         self._channels = ChannelStreams(state, self._writer, self._stall_detector, shares.channels)
         self._notices = ChannelNotices(state, self._channels)
         self._cluster_test: ClusterTestLookups | None = None
-        self._scans = ExpiryScanner(state, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._remoting_counter = RemotingCounter(self._grpc.frame_hits)
         self._digest_samples = DigestSamples(
-            state, reader, clock.wall_millis, lambda: changeable_texts(in_force.settings)
+            state, reader, clock.wall_millis, lambda: changeable_texts(self._administration.in_force)
         )
         self._symptoms = SymptomCounter(state, reader, clock.monotonic)
         self._observation = self._observed(settings)
@@ -179,7 +171,7 @@ class NamesrvServer:
         await self._grpc.start()
         self._observation.start()
         self._set_health()
-        identity, settings = self._state.identity, self._operators.in_force.settings
+        identity, settings = self._state.identity, self._administration.in_force
         _log.info(
             "namesrv_started",
             name=identity.name,
@@ -194,7 +186,6 @@ class NamesrvServer:
             version=__version__,
         )
         tell_systemd("READY=1")
-        self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
         background = Background()
         for work in self._background_work():
             background.begin(work)
@@ -210,13 +201,15 @@ class NamesrvServer:
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
             self._notices.notify_of_order_config(),
-            self._scans.run(),
+            scan_for_silent_brokers(
+                self._state, self._writer, self._channels, self._stall_detector, self._scan_interval_seconds
+            ),
             drop_expired_pins(self._pins),
             self._security.watch(self._grpc),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.notify_readers(),
             self._watch_streams.give_bookmarks(),
-            self._operators.lift_ended(),
+            self._administration.lift_ended(),
             *self._durable.tasks(),
             *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *((self._digest_samples.run(), self._symptoms.run()) if self._observation.observers else ()),
@@ -239,10 +232,9 @@ class NamesrvServer:
             SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=streams),
             WatchCalls(state, watchers, reader),
         )
-        administration = Administration(state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)
         admin = (
-            OperatorCalls(state, administration, reader),
+            OperatorCalls(state, self._administration, reader),
             HistoryCalls(state, history, reader),
             WatcherListCalls(state, watchers),
         )
@@ -253,7 +245,7 @@ class NamesrvServer:
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
-            connections = Connections(self._remoting_calls(settings, administration), self._remoting_counter)
+            connections = Connections(self._remoting_calls(settings), self._remoting_counter)
             listen = partial(self._grpc.serve_frames, connections, settings.remoting_tls_mode)
             self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
@@ -272,13 +264,13 @@ class NamesrvServer:
         self._grpc.add_handlers(HEALTH.full_name, handlers.of(HEALTH, (self._health,)))
         add_reflection(self._grpc, handlers, (of.full_name for of in (*SERVICES, HEALTH)))
 
-    def _remoting_calls(self, settings: NamesrvSettings, administration: Administration) -> Calls:
+    def _remoting_calls(self, settings: NamesrvSettings) -> Calls:
         gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)
         shares, elsewhere = self._shares, self._cluster_test.route_elsewhere if self._cluster_test else None
         return calls_of(
             RemotingLookups(self._state, self._reader, self._durable.warm_up, elsewhere),
             RegistrationCalls(self._state, self._writer, self._channels, self._registrations, gate, shares=shares),
-            RemotingOperators(self._state, administration),
+            RemotingOperators(self._state, self._administration),
             gate,
             shares=shares,
         )
@@ -294,9 +286,8 @@ class NamesrvServer:
         self._set_health()
         await self._watch_streams.announce_missing()
 
-    def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
-        self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
-        publish_behaviour(self._state, settings.behaviour, cause, tuple(rows))
+    def _scan_interval_seconds(self) -> float:
+        return self._administration.in_force.scan_not_active_broker_interval_millis / 1000
 
     async def _shut_down(self, *, orderly: bool) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way.
@@ -309,11 +300,11 @@ class NamesrvServer:
         self._state.frozen = True
         await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
         await run_step("streams", self._end_streams())
-        grace = self._operators.in_force.settings.shutdown_grace_millis / 1000
+        grace = self._administration.in_force.shutdown_grace_millis / 1000
         await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
         if self._cluster_test is not None:
             await run_step("cluster_test", self._cluster_test.close())
-        await run_step("operators", self._operators.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
+        await run_step("operators", self._administration.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
         await self._durable.close(orderly=orderly)
         await run_step("telemetry", in_daemon_thread("telemetry-stop", self._observation.stop), TELEMETRY_SECONDS)
         _log.info("namesrv_stopped")

@@ -11,7 +11,6 @@ from typing import Any
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.fair_queue import OWN
-from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchStreams
@@ -30,17 +29,10 @@ from tests.support.core_fleet import Fleet
 from tests.support.state_changes import Held
 
 
-def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -> Operators:
-    """What makes operators' changes of a fleet's name server, whose settings nobody listens to."""
-    settings = NamesrvSettings.load(None, {})
-    in_force, now = SettingsInForce(settings), fleet.clock.wall_millis
-    return Operators(fleet.state, writer, database, in_force, apply_settings=lambda *_: None, wall_millis=now)
-
-
 def operator_calls(fleet: Fleet, writer: TableWriter, database: Database | None) -> OperatorCalls:
     """The calls of operators on a fleet's name server."""
-    administration = Administration(fleet.state, writer, operators_of(fleet, writer, database))
-    return OperatorCalls(fleet.state, administration, Worker("reader"))
+    settings, now = NamesrvSettings.load(None, {}), fleet.clock.wall_millis
+    return OperatorCalls(fleet.state, Administration(fleet.state, writer, database, settings, now), Worker("reader"))
 
 
 @asynccontextmanager

@@ -97,7 +97,7 @@ async def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
     writer, loop = TableWriter(), threading.get_ident()
     small, large, larger = (Noted(fleet.state, "", [], topics) for topics in (INLINE_TOPICS, INLINE_TOPICS + 1, LARGE))
     for change in (small, large, larger):
-        await writer.apply_own(change)
+        await writer.apply(change)
     thread = large.is_prepared_on
     assert thread != loop
     assert [small.is_prepared_on, larger.is_prepared_on] == [loop, thread]
@@ -109,7 +109,7 @@ async def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: F
     writer = TableWriter()
     sizes = (LARGE, 0, LARGE, 1)
     changes = [Noted(fleet.state, str(number), events, size) for number, size in enumerate(sizes)]
-    assert await asyncio.gather(*map(writer.apply_own, changes)) == [["0"], ["1"], ["2"], ["3"]]
+    assert await asyncio.gather(*map(writer.apply, changes)) == [["0"], ["1"], ["2"], ["3"]]
     assert events == [f"{part} {number}" for number in range(4) for part in ("prepare", "commit")]
 
 
@@ -125,7 +125,7 @@ async def test_changes_that_follow_from_each_other_have_no_other_between_them(fl
     writer = TableWriter()
     each = asyncio.create_task(writer.apply_each(changes()))
     await asyncio.sleep(0)
-    other = asyncio.create_task(writer.apply_own(Noted(fleet.state, "other", events)))
+    other = asyncio.create_task(writer.apply(Noted(fleet.state, "other", events)))
     assert await each == ["first", "second"]
     await other
     assert threading.get_ident() not in asked_on
@@ -170,14 +170,14 @@ async def test_a_caller_that_goes_half_way_leaves_the_tables_as_they_were(fleet:
     before = shown(fleet.state)
 
     writer, held = TableWriter(), HeldWork()
-    going = asyncio.create_task(writer.apply_own(registration(fleet, held)))
+    going = asyncio.create_task(writer.apply(registration(fleet, held)))
     await held.begun()
     going.cancel()
     await asyncio.wait([going])
     assert going.cancelled()
-    await writer.apply_own(Nothing(fleet.state))
+    await writer.apply(Nothing(fleet.state))
     assert shown(fleet.state) == before
-    assert (await writer.apply_own(registration(fleet))).changed
+    assert (await writer.apply(registration(fleet))).changed
     assert fleet.topics >= {f"topic-{number}" for number in range(LARGE)}
 
 
@@ -197,13 +197,13 @@ async def test_a_listener_that_fails_ends_the_name_server(
     fleet.state.change_log.listen(defect)
     writer = TableWriter()
     with capture_logs() as lines, refuses(Reason.SHUTTING_DOWN):
-        await writer.apply_own(registration(fleet, topics=topics))
+        await writer.apply(registration(fleet, topics=topics))
     (line,) = [line for line in lines if line["event"] == "commit_failed"]
     assert (line["change"], line["listener"]) == ("BrokerRegistration", defect.__name__)
     with pytest.raises(CommitFailed, match="BrokerRegistration"):
         await writer.until_failed()
     with refuses(Reason.SHUTTING_DOWN):
-        await writer.apply_own(Nothing(fleet.state))
+        await writer.apply(Nothing(fleet.state))
     with refuses(Reason.SHUTTING_DOWN):
         fleet.state.snapshot()
 
@@ -215,7 +215,7 @@ async def test_a_commit_that_fails_ends_the_name_server(
     monkeypatch.setattr(RouteState, part, fail)
     writer = TableWriter()
     with refuses(Reason.SHUTTING_DOWN):
-        await writer.apply_own(registration(fleet))
+        await writer.apply(registration(fleet))
     with pytest.raises(CommitFailed, match="a defect"):
         await writer.until_failed()
 
@@ -232,8 +232,8 @@ async def test_a_change_without_preparation_that_fails_ends_the_name_server(flee
 async def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
     writer = TableWriter()
     with pytest.raises(KeyError):
-        await writer.apply_own(registration(fleet, fail))
-    assert (await writer.apply_own(registration(fleet))).changed
+        await writer.apply(registration(fleet, fail))
+    assert (await writer.apply(registration(fleet))).changed
 
 
 # The line of changes.
@@ -247,7 +247,7 @@ async def test_a_change_waits_for_one_of_an_owner_however_many_that_one_has_in_l
         others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(count)]
         await asyncio.sleep(0)
         one = asyncio.create_task(writer.apply(Noted(fleet.state, "one", events), "one"))
-        own = asyncio.create_task(writer.apply_own(Noted(fleet.state, "own", events)))
+        own = asyncio.create_task(writer.apply(Noted(fleet.state, "own", events)))
         await asyncio.sleep(0)
     await asyncio.gather(*others, one, own)
     assert [event for event in events if "commit" in event][:2] == ["commit one", "commit own"]
@@ -273,10 +273,10 @@ async def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fle
         await asyncio.sleep(0)
         with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
             await writer.apply(Noted(fleet.state, "refused", events), "c")
-        durable = asyncio.create_task(writer.apply_own(Noted(fleet.state, "durable", events)))
+        durable = asyncio.create_task(writer.apply(Noted(fleet.state, "durable", events)))
         await asyncio.sleep(0)
     await asyncio.gather(waiting, durable)
-    await writer.apply_own(Noted(fleet.state, "later", events))
+    await writer.apply(Noted(fleet.state, "later", events))
     assert [event for event in events if "commit" in event] == ["commit durable", "commit later"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from namesrv.app import upkeep
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.upkeep import DigestSamples, ExpiryScanner
+from namesrv.app.upkeep import DigestSamples, scan_for_silent_brokers
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable
@@ -24,9 +24,10 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
 
     writer = TableWriter()
     detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
-    scans = ExpiryScanner(fleet.state, writer, channel_streams(fleet, writer), detector)
-    scans.interval = 3_600.0
-    scanning = asyncio.create_task(scans.run())
+    channels = channel_streams(fleet, writer)
+    scanning = asyncio.create_task(
+        scan_for_silent_brokers(fleet.state, writer, channels, detector, lambda: 3_600.0)
+    )
     async with asyncio.timeout(20):
         await scanned.wait()
     scanning.cancel()
