@@ -73,7 +73,7 @@ def _gauges(of: Sources) -> Rows:
     doubts, shares = tuple(state.doubts.values()), of.shares.by_kind().items()
     unconfirmed = sum(why.is_unconfirmed for why in doubts)
     names_again = len(tables.broker_addr_table) - len(index.clusters_by_name)
-    refused = durable.data_dir_problem() is not None if durable.is_kept else None
+    refused = None if durable.crashes is None else durable.data_dir_problem() is not None
     ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
     digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
     yield "live_brokers", "Live brokers, including unconfirmed ones.", len(tables.broker_live_table)
@@ -98,7 +98,7 @@ def _gauges(of: Sources) -> Rows:
     yield "event_loop_delay_seconds", "Longest delay in the last minute; a stall above 1 s.", delay
     yield "expiry_lag_seconds", "Longest overdue timeout at the last scan; normally below 10.", lag
     yield "durable_writes_refused", "1 while the disk refuses the database or the snapshot file.", refused
-    age = durable.snapshot_age_seconds()
+    age = durable.snapshots.age_seconds()
     yield "snapshot_age_seconds", "Time since the snapshot file last held the tables; normally below 30.", age
     yield "certificate_not_after_seconds", "Expiry of a certificate, seconds since the Unix epoch.", ends, "use"
     yield "routes_digest", "Hash of the tables and settings at a full minute.", digests, "minute"

@@ -298,7 +298,7 @@ class NamesrvServer:
         tell_systemd("STOPPING=1")
         self._health.enter_shutdown()
         self._state.frozen = True
-        await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
+        await run_step("snapshot", self._durable.snapshots.write_last(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
         await run_step("streams", self._end_streams())
         grace = self._administration.in_force.shutdown_grace_millis / 1000
         await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)

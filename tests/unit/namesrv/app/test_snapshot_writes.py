@@ -331,7 +331,7 @@ def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
         while not durable.warm_up.is_warm():
             fleet.clock.advance(0.5)
         warm_after = fleet.clock.seconds - start
-        await durable.write_last_snapshot()
+        await durable.snapshots.write_last(20)
         if late is not None:
             fleet.register(late, name="broker-b")
         await durable.close(orderly=orderly)
