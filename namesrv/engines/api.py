@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
-from namesrv.settings import RemotingTlsMode
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.version import __version__
 
@@ -207,20 +206,17 @@ class EngineServer:
         """Serves calls of a service, given by their names. Their handlers take and give bytes."""
         raise NotImplementedError
 
-    def listen(self, address: str, sockets: list[socket.socket]) -> int:
+    def listen(self, address: str, sockets: list[socket.socket], frames: FrameHandler | None = None) -> int:
         """Listens for gRPC, at the sockets if there are any. Returns the port.
+
+        Args:
+            frames: Has it listen for RocketMQ's protocol instead, which only the native engine speaks.
 
         Raises:
             OSError or RuntimeError: The port is in use, or the address is not this machine's.
             ValueError: The engine takes no sockets.
         """
         raise NotImplementedError
-
-    def serve_frames(
-        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
-    ) -> int:
-        """Listens for RocketMQ's protocol, which only the native engine speaks, as ``listen`` does for gRPC."""
-        raise NotImplementedError  # the settings refuse it
 
     async def start(self) -> None:
         """Begins to accept. Raises ValueError if the certificates cannot be used."""

@@ -12,7 +12,7 @@ from importlib import import_module
 import grpc
 import structlog
 
-from namesrv.engines.api import HOW_TO_GET_IT, EngineServer, Handler
+from namesrv.engines.api import HOW_TO_GET_IT, EngineServer, FrameHandler, Handler
 from namesrv.limits import MAX_REGISTRATION_BYTES
 from namesrv.settings import NamesrvSettings
 from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
@@ -75,7 +75,8 @@ class DevelopmentServer(EngineServer):
     def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, dict(handlers)),))
 
-    def listen(self, address: str, sockets: list[socket.socket]) -> int:
+    def listen(self, address: str, sockets: list[socket.socket], frames: FrameHandler | None = None) -> int:
+        assert frames is None, "the settings refuse it"
         if sockets:
             raise ValueError(
                 "engine is development, which cannot take the listener that systemd hands over: "

@@ -8,7 +8,7 @@ import binascii
 import contextlib
 import itertools
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeAlias
@@ -433,15 +433,11 @@ def listen(target: str) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         host, port = Endpoint.parse(target, allow_port_zero=True)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            one = opened.enter_context(socket.socket(family, kind, protocol))
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-            one.bind((address[0], port, *address[2:]))
+        for family, _, _, _, address in dict.fromkeys(found):
+            at, is_dual = (address[0], port, *address[2:]), host == "::"
+            one = socket.create_server(at, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual)
+            sockets.append(opened.enter_context(one))
             port = port or one.getsockname()[1]
-            one.listen(BACKLOG)
-            sockets.append(one)
         opened.pop_all()
     return sockets
 
@@ -469,7 +465,6 @@ class NativeServer(EngineServer):
         self._registered: dict[str, Handler] = {}
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
-        self._paths: list[str] = []
         self._requests: Sequence[Requests] = ()
         """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
         self._frames: FrameHandler | None = None
@@ -493,22 +488,16 @@ class NativeServer(EngineServer):
     def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
         self._registered.update({f"/{service_name}/{name}": handler for name, handler in handlers.items()})
 
-    def listen(self, address: str, sockets: list[socket.socket]) -> int:
-        return self._listen_at(sockets or listen(address))
-
-    def serve_frames(
-        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
-    ) -> int:
-        self._frames, self._requests = handler, handler.requests
-        return self._listen_at(sockets or listen(address), mode)
-
-    def _listen_at(self, sockets: list[socket.socket], mode: RemotingTlsMode | None = None) -> int:
+    def listen(self, address: str, sockets: list[socket.socket], frames: FrameHandler | None = None) -> int:
+        mode: RemotingTlsMode | None = None
+        if frames is not None:
+            self._frames, self._requests, mode = frames, frames.requests, self._settings.remoting_tls_mode
+        sockets = sockets or listen(address)
         self._sockets += [(one, mode) for one in sockets]
         port: int = sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        self._paths = list(self._registered)
         self._handlers = [(handler, rpc_handlers.never_waits(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
         if self._frames is not None:
@@ -557,13 +546,13 @@ class NativeServer(EngineServer):
     def hits(self) -> Hits:
         return {
             (path.removeprefix("/"), code): (count, nanos / 1e9 * count / (found + absent))
-            for path, (found, absent, nanos) in zip(self._paths, self.engine.hits(), strict=False)
+            for path, (found, absent, nanos) in zip(self._registered, self.engine.hits(), strict=False)
             for code, count in ((_OK, found), (grpc.StatusCode.NOT_FOUND, absent))
             if count
         }
 
     def frame_hits(self) -> FrameHits:
-        of_requests = zip(self._requests, self.engine.hits()[len(self._paths) :], strict=False)
+        of_requests = zip(self._requests, self.engine.hits()[len(self._registered) :], strict=False)
         return {
             requests.code: (found + absent, nanos / 1e9)
             for requests, (found, absent, nanos) in of_requests
@@ -656,19 +645,18 @@ class NativeServer(EngineServer):
             rpc_handlers.run(self._conclude(call))
             return
         self._calls[number] = call
-        call.task = asyncio.get_running_loop().create_task(self._run(number, call))
-
-    async def _run(self, number: int, call: Call) -> None:
-        try:
-            await self._conclude(call)
-        finally:
-            del self._calls[number]
+        call.task = asyncio.get_running_loop().create_task(self._conclude(call))
+        call.task.add_done_callback(lambda _: self._calls.pop(number))
 
     async def _conclude(self, call: Call) -> None:
         """Ends a call with the result of its handler: the answer of a unary call, or an error. Raises nothing."""
-        answer = None
+        handler, answer = call.handler, None
+        answers: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
         try:
-            answer = await _handled(call)
+            answering = answers(call.call.request, call)
+            if handler.response_streaming:
+                call.call.release_request()  # the stream may last, and Python has a copy
+            answer = await answering  # None of a stream, whose messages are written while it is made
         except grpc.aio.AbortError:
             pass  # the call knows with what
         except asyncio.CancelledError:
@@ -688,7 +676,7 @@ class NativeServer(EngineServer):
 
     def _failed_in_handler(self, call: Call) -> None:
         """Has the call end with an error, whatever its handler has set before."""
-        _log.exception("handler_failed", call=self._paths[call.call.method])
+        _log.exception("handler_failed", call=list(self._registered)[call.call.method])
         call.set_status(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
         call.trailing = ()
 
@@ -793,13 +781,3 @@ def _refusal(error: Refused) -> _Refusal:
     rich = FAILURES.rich(error)
     details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis
-
-
-def _handled(call: Call) -> Awaitable[bytes | None]:
-    """The answer of a unary call; None of a stream, whose messages are written while it is made."""
-    handler, request = call.handler, call.call.request
-    if handler.response_streaming:
-        call.call.release_request()  # the stream may last, and Python has a copy
-    answering: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
-    answered: Awaitable[bytes | None] = answering(request, call)
-    return answered

@@ -246,7 +246,7 @@ class NamesrvServer:
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
             connections = Connections(self._remoting_calls(settings), self._remoting_counter)
-            listen = partial(self._grpc.serve_frames, connections, settings.remoting_tls_mode)
+            listen = partial(self._grpc.listen, frames=connections)
             self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
         end_of_piece = self._grpc.end_of_piece  # an engine that cuts none has large requests parsed whole

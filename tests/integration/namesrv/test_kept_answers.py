@@ -119,7 +119,7 @@ class Served:
         lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
         calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
         connections = Connections(calls, RemotingCounter())
-        remoting = self.server.serve_frames(connections, "disabled", "127.0.0.1:0", [])
+        remoting = self.server.listen("127.0.0.1:0", [], connections)
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
         self.clients = [RemotingClient(f"127.0.0.1:{remoting}") for _ in range(2)]
