@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
 from namesrv.app.administration import Administration
-from namesrv.app.channels import ChannelNotices, ChannelStreams
+from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
@@ -113,7 +113,6 @@ class NamesrvServer:
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
         self._stall_detector = StallDetector(clock.monotonic, Heartbeats(state).grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(state, self._writer, self._stall_detector, shares.channels)
-        self._notices = ChannelNotices(state, self._channels)
         self._cluster_test: ClusterTestLookups | None = None
         self._health = HealthService()
         self._registrations = RegistrationCounter()
@@ -200,7 +199,7 @@ class NamesrvServer:
             self._writer.until_failed(),
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
-            self._notices.notify_of_order_config(),
+            self._channels.notify_of_order_config(),
             scan_for_silent_brokers(
                 self._state, self._writer, self._channels, self._stall_detector, self._scan_interval_seconds
             ),

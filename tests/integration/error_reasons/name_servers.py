@@ -19,7 +19,6 @@ from namesrv_api.v1 import route_data_pb2 as route_data
 from namesrv_api.v1 import route_service_pb2 as routes
 
 from namesrv import limits
-from namesrv.app import operators
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.route import TableCalls
@@ -295,7 +294,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
             ("WatchTopicRoutes", {"topic_prefixes": ["p"] * (limits.MAX_WATCH_PREFIXES + 1)}),
             patches=[(limits, "MAX_CHANNELS", 0)],
         ),
-        refused(*OF_GROUPS, after=[REGISTERED], patches=[(operators, "MAX_INTENTS", 0)], durable=True),
+        refused(*OF_GROUPS, after=[REGISTERED], patches=[(limits, "MAX_INTENTS", 0)], durable=True),
         refused(
             ("ExplainTopicRoute", {"topic": "TopicTest"}), after=[REGISTERED], patches=[(limits, "MAX_EXPLANATIONS", 0)]
         ),

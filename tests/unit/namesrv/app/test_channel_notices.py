@@ -1,4 +1,4 @@
-"""ChannelNotices: channels are notified of a group's new lowest broker id and of a changed order configuration."""
+"""ChannelStreams: channels are notified of a group's new lowest broker id and of a changed order configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.app import channels
-from namesrv.app.channels import ChannelNotices
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.operator_changes import publish_kv_config
@@ -31,7 +30,6 @@ class Told:
     def __init__(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
         self.streams = channel_streams(self.fleet)
-        self.notices = ChannelNotices(self.fleet.state, self.streams)
         self._events: dict[str, tuple[str, asyncio.Queue[pb.OpenChannelResponse]]] = {}
         self._opened = AsyncExitStack()
 
@@ -164,7 +162,7 @@ async def telling(**behaviour: bool) -> AsyncIterator[Told]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channels, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
         async with with_channels(**behaviour) as told:
-            task = asyncio.create_task(told.notices.notify_of_order_config())
+            task = asyncio.create_task(told.streams.notify_of_order_config())
             try:
                 yield told
             finally:
