@@ -21,7 +21,6 @@ from namesrv.core.changes import Change, LiveChange
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState
-from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import EngineServer
 from namesrv.remoting.wire import RequestCode
 from namesrv.settings import NamesrvSettings
@@ -43,7 +42,6 @@ class Sources:
     """Where the gauges come from. They are read from the scrape's thread: single values only."""
 
     state: RouteState
-    warm_up: WarmUp
     stall_detector: StallDetector
     pins: Pins
     watchers: WatchStreams
@@ -93,7 +91,7 @@ def _gauges(of: Sources) -> Rows:
     yield "compacted_revision", "Changes after this revision can still be read.", log.compacted_revision
     yield "pins", "Pinned snapshots.", len(of.pins)
     yield "watchers", "Open watches and change streams.", len(of.watchers)
-    yield "warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", of.warm_up.is_warm()
+    yield "warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", durable.warm_up.is_warm()
     delay, lag = of.stall_detector.longest_delay(), state.liveness.longest_overdue
     yield "event_loop_delay_seconds", "Longest delay in the last minute; a stall above 1 s.", delay
     yield "expiry_lag_seconds", "Longest overdue timeout at the last scan; normally below 10.", lag
@@ -152,7 +150,7 @@ class NamesrvMetrics(Collector):
         """Why lookups should go to other name servers; None if they are welcome."""
         if self._sources.state.frozen:
             return "shutting down"
-        return None if self._sources.warm_up.serves() else "warming: without a snapshot file, brokers may be missing"
+        return None if self._sources.durable.warm_up.serves() else "warming: without a snapshot file, brokers may be missing"
 
     def collect(self) -> Iterator[Family]:
         yield from _families(GaugeMetricFamily, _gauges(self._sources))

@@ -35,7 +35,10 @@ SETTINGS = (
     "cache_bytes",
 )
 """Settings that are limits on what a caller may do or hold."""
-NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS", "SHOWN_CHARACTERS"}
+NO_LIMITS = {
+    *("LONGEST_RETRY_SECONDS", "MAX_SHOWN_NAME", "POLL_SECONDS", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS"),
+    "SHOWN_CHARACTERS",
+}
 """Numbers of these modules that bound nothing that a caller sends or holds."""
 SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
     "## Name servers": (r"[A-Z]\w*", (limits, changes, pins, administration, runtime_settings)),

@@ -31,7 +31,7 @@ from namesrv_common.server.permits import (
     shown_names,
 )
 from namesrv_common.server.rpc_handlers import NO_LIMIT, Context, Gate, RequestT
-from namesrv_common.server.shares import Sharer, Shares, sharer_at
+from namesrv_common.server.shares import Sharer, sharer_at
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
 
@@ -129,8 +129,14 @@ class Admission(Gate):
     def __init__(self, method: MethodDescriptor, shares: FairShares, authorizer: Authorizer | None) -> None:
         """Makes it; without an authorizer everybody may call."""
         self._call = method.full_name
-        self._permission = permission_of(method)
-        self._shares = _shares_of(method, shares)
+        self._permission = _PERMISSIONS[method.containing_service.name]
+        # Each class of calls has shares of its own, so that none can starve the others.
+        by_permission = {
+            Permission.LOOKUP: shares.lookups,
+            Permission.REGISTER: shares.registrations,
+            Permission.ADMINISTER: shares.admin_calls,
+        }
+        self._shares = shares.streams if method.server_streaming else by_permission[self._permission]
         self._request_bytes = shares.request_bytes
         self._authorizer = authorizer
 
@@ -206,21 +212,6 @@ class Admission(Gate):
     def has_room(self) -> bool:
         """Reports whether any caller has a share for one more call."""
         return self._shares.has_room_for_anyone()
-
-
-def permission_of(method: MethodDescriptor) -> Permission:
-    return _PERMISSIONS[method.containing_service.name]
-
-
-def _shares_of(method: MethodDescriptor, shares: FairShares) -> Shares:
-    """What a call takes a share of: each class has its own, so that none can starve the others."""
-    if method.server_streaming:
-        return shares.streams
-    return {
-        Permission.LOOKUP: shares.lookups,
-        Permission.REGISTER: shares.registrations,
-        Permission.ADMINISTER: shares.admin_calls,
-    }[permission_of(method)]
 
 
 # Brokers that a call of RegistrationService is about.

@@ -143,7 +143,6 @@ class NamesrvServer:
     def _observed(self, settings: NamesrvSettings) -> Observability:
         sources = Sources(
             self._state,
-            self._durable.warm_up,
             self._stall_detector,
             self._pins,
             self._watch_streams,
