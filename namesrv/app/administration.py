@@ -49,8 +49,7 @@ from namesrv.core.operator_changes import (
 )
 from namesrv.core.removals import confirm_broker_loss, preview_broker_loss
 from namesrv.core.state import RouteState
-from namesrv.runtime_settings import FIELDS, text_of, with_texts
-from namesrv.settings import NamesrvSettings
+from namesrv.settings import FIELDS, NamesrvSettings, text_of, with_texts
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import Database
 from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS

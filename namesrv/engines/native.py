@@ -43,7 +43,6 @@ from namesrv.engines.api import (
     Again,
     EngineCall,
     EngineFailed,
-    EngineServer,
     FrameCall,
     FrameHandler,
     FrameHits,
@@ -453,7 +452,7 @@ DRAIN, END, LEAVE = 1, 2, 3
 """Stages of the engine's end."""
 
 
-class NativeServer(EngineServer):
+class NativeServer:
     """A server whose sockets, TLS, HTTP/2 and answer cache are in Rust."""
 
     def __init__(self, settings: NamesrvSettings, tls: ListenerTls | None) -> None:

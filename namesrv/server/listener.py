@@ -14,8 +14,7 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv.app.access import Authorizer, NamedBrokers
 from namesrv.core.state import RouteState
-from namesrv.engines.api import EngineServer
-from namesrv.engines.factory import certificate_check
+from namesrv.engines.api import EngineServer, certificate_check
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile

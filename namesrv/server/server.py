@@ -31,8 +31,7 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
-from namesrv.engines.factory import EngineMissing, build_server
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS, EngineMissing, build_server
 from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.handlers import RequestsInPieces, handlers_for_everybody, handlers_of_server
@@ -47,7 +46,6 @@ from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
 from namesrv.remoting.connection import Connections
-from namesrv.runtime_settings import changeable_texts
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     DIAGNOSTICS_SERVICE,
@@ -60,7 +58,7 @@ from namesrv.server.listener import (
     listen_at,
     systemd_listeners,
 )
-from namesrv.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings, changeable_texts
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint

@@ -24,7 +24,7 @@ from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_
 from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
-from namesrv.engines.factory import build_server
+from namesrv.engines.api import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.calls import Calls, LookupCalls
 from namesrv.remoting.connection import Connections

@@ -15,8 +15,7 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from structlog.testing import capture_logs
 
-from namesrv.engines.api import EngineFailed
-from namesrv.engines.factory import build_server
+from namesrv.engines.api import EngineFailed, build_server
 from namesrv.grpc_api.handlers import PIECE_BYTES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings

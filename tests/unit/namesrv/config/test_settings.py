@@ -10,17 +10,17 @@ from typer.testing import CliRunner
 
 from namesrv.cli import app
 from namesrv.core.errors import Reason
-from namesrv.runtime_settings import (
+from namesrv.settings import (
     CHANGEABLE,
     FIELDS,
     MAX_KEY_CHARACTERS,
     MAX_VALUE_CHARACTERS,
     ROCKETMQ_DENIED,
     ROCKETMQ_NAMES,
+    NamesrvSettings,
     text_of,
     with_texts,
 )
-from namesrv.settings import NamesrvSettings
 from namesrv_common.process.settings_cli import unknown_variables
 from tests.support.refusals import refuses
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from namesrv.engines.factory import EngineMissing, build_server
+from namesrv.engines.api import EngineMissing, build_server
 from namesrv.limits import MAX_CONNECTIONS
 from namesrv.settings import NamesrvSettings
 from namesrv_common.process.program import descriptors_of_listener
