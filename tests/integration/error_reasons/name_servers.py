@@ -22,8 +22,7 @@ from namesrv import limits
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.route import TableCalls
-from namesrv.server.listener import ROUTE_SERVICE, SERVICES
-from namesrv.server.server import NamesrvServer
+from namesrv.server.server import ROUTE_SERVICE, SERVICES, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
 from namesrv_common.grpc_errors import RichError

@@ -29,7 +29,7 @@ from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.calls import Calls, LookupCalls
 from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
-from namesrv.server.listener import ROUTE_SERVICE
+from namesrv.server.server import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.engines import require_native

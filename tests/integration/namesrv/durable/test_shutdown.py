@@ -19,8 +19,7 @@ from namesrv.app.watches import WatchStreams
 from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.server import server as server_module
-from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.server import NamesrvServer
+from namesrv.server.server import ROUTE_SERVICE, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.engines import require_native

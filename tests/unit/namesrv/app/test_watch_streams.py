@@ -28,7 +28,7 @@ from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.admin import WatcherListCalls
 from namesrv.grpc_api.handlers import Context, handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
-from namesrv.server.listener import ROUTE_SERVICE
+from namesrv.server.server import ROUTE_SERVICE
 from namesrv_common.server.shares import Sharer
 from tests.support.calls_from_nowhere import CONTEXT, Caller
 from tests.support.core_fleet import B, Fleet

@@ -16,7 +16,7 @@ from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
-from namesrv.server.listener import ADMIN_SERVICE, DIAGNOSTICS_SERVICE, REGISTRATION_SERVICE, ROUTE_SERVICE
+from namesrv.server.server import ADMIN_SERVICE, DIAGNOSTICS_SERVICE, REGISTRATION_SERVICE, ROUTE_SERVICE
 
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),
