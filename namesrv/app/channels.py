@@ -11,8 +11,8 @@ from functools import partial
 import structlog
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.app.access import FairShares
 from namesrv.app.event_log import log_removed
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter, run_cooperatively
 from namesrv.core.changes import Change, GroupChange, KvChange

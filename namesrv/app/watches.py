@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from namesrv import limits
+from namesrv.app.access import FairShares
 from namesrv.app.counters import DurationCounter
 from namesrv.app.fair_queue import FairLock
-from namesrv.app.quotas import FairShares
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Reason, Refused, shutting_down

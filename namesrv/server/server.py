@@ -17,17 +17,15 @@ from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from namesrv.app.access import Authorizer, NamedBrokers
+from namesrv.app.access import Authorizer, FairShares, NamedBrokers
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
 from namesrv.app.history import History
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.symptoms import SymptomCounter
-from namesrv.app.upkeep import DigestSamples, drop_expired_pins, scan_for_silent_brokers
+from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins, scan_for_silent_brokers
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter

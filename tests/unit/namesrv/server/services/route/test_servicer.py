@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.app.quotas import FairShares
+from namesrv.app.access import FairShares
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
