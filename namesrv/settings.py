@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_settings import SettingsConfigDict
 
@@ -151,15 +151,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             raise ValueError("is empty")
         return value
 
-    @field_validator("listen")
+    @field_validator("listen", "metrics_listen", "remoting_listen")
     @classmethod
-    def _check_listen(cls, value: str) -> str:
-        return str(Endpoint.parse(value, allow_port_zero=True))
-
-    @field_validator("metrics_listen", "remoting_listen")
-    @classmethod
-    def _check_other_listen(cls, value: str) -> str:
-        return str(Endpoint.parse(value, allow_port_zero=True)) if value else ""
+    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
+        is_off = not value and info.field_name != "listen"
+        return "" if is_off else str(Endpoint.parse(value, allow_port_zero=True))
 
     @field_validator("remoting_allow")
     @classmethod
@@ -264,9 +260,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:
-        if self.endpoint.is_loopback or self.listens_with_tls:
-            return self
-        if not self.allow_insecure:
+        if not (self.endpoint.is_loopback or self.listens_with_tls or self.allow_insecure):
             raise ValueError(f"listen {self.listen} is beyond loopback and without TLS: that needs --allow-insecure")
         return self
 

@@ -431,18 +431,13 @@ class Administration:
     def _group(self, broker_name: str, cluster_name: str | None) -> BrokerKey:
         if cluster_name is not None:
             return BrokerKey(cluster_name, broker_name)
-        groups = self._state.groups_named(broker_name, None)
-        if not groups:
-            raise broker_not_registered(None, broker_name)
-        return _only(groups)
+        return _only(self._state.groups_named(broker_name, None), broker_not_registered(None, broker_name))
 
     def _unconfirmed_group(self, broker_name: str, cluster_name: str | None) -> BrokerKey:
         table = self._state.tables.broker_addr_table
         named = self._state.groups_named(broker_name, cluster_name)
         groups = [key for key in named if key in table and table[key].unconfirmed]
-        if not groups:
-            raise _none_unconfirmed(broker_name)
-        return _only(groups)
+        return _only(groups, _none_unconfirmed(broker_name))
 
     def _end(self, millis: int | None) -> Row:
         now = self._wall_millis()
@@ -528,8 +523,10 @@ def _check_expected(table: KvConfigTable, namespace: str, key: str, expected: Ex
     raise Refused(Reason.CONFLICT, text, namespace=namespace, key=key)
 
 
-def _only(groups: list[BrokerKey]) -> BrokerKey:
-    """The group of a list of groups of one name. Raises INVALID_FIELD if there are several."""
+def _only(groups: list[BrokerKey], if_none: Refused) -> BrokerKey:
+    """The group of a list of groups of one name. Raises ``if_none``, or INVALID_FIELD if there are several."""
+    if not groups:
+        raise if_none
     if len(groups) > 1:
         names = ", ".join(group.cluster_name for group in groups[:_CLUSTERS_NAMED])
         more = f" and {len(groups) - _CLUSTERS_NAMED} more" if len(groups) > _CLUSTERS_NAMED else ""

@@ -275,18 +275,6 @@ async def test_changes_of_all_kinds_wait_in_one_bounded_line_in_their_order(worl
         assert list(world.causes)[1:] == [*KINDS]
 
 
-async def test_what_the_last_life_stored_is_in_force_before_any_registration(world: World) -> None:
-    wiped = Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "somebody", 1)
-    await world.keep(INTENTS, IntentTable.of([wiped, hold("TopicHeld")]))
-    await world.keep(KV_CONFIG, KvConfigTable.of({"ns": {"key": "v"}}))
-
-    async with world.running():
-        assert world.perm == 4
-        world.fleet.register(B, topics=["TopicHeld"], name="broker-b")
-        assert world.fleet.topics == {"TopicTest"}
-        assert world.state.kv_config.get("ns", "key") == "v"
-
-
 # Intents.
 
 
