@@ -17,21 +17,9 @@ import grpc
 import namesrv_engine
 import structlog
 from google.protobuf.message import Message
-from namesrv_engine import (
-    CALL,
-    CANCELLED,
-    CLOSED_HERE,
-    FAILED,
-    KNOWN,
-    LEFT,
-    MESSAGE,
-    NOTICE,
-    SERVED_LATE,
-    STOPPED,
-    WRITABLE,
-    end_of_piece,
-)
+from namesrv_engine import end_of_piece
 
+from namesrv import limits
 from namesrv.core.changes import Change, SettingChange
 from namesrv.core.errors import Refused, limit_exceeded, not_authenticated, overloaded
 from namesrv.core.model import Doubt
@@ -53,17 +41,6 @@ from namesrv.engines.api import (
     max_request_bytes,
 )
 from namesrv.error_codes import FAILURES
-from namesrv.limits import (
-    MAX_ANSWER_BYTES_WAITING,
-    MAX_CALLS_UNDER_WAY,
-    MAX_CONCURRENT_STREAMS,
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_SECOND,
-    MAX_METADATA_BYTES,
-    MAX_PROBES_UNDER_WAY,
-    MAX_REFLECTIONS_UNDER_WAY,
-    MAX_REQUEST_BYTES_UNDER_WAY,
-)
 from namesrv.settings import NamesrvSettings, RemotingTlsMode
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import DETAILS_KEY
@@ -119,7 +96,7 @@ def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> Fields:
 
 _OK = grpc.StatusCode.OK
 
-_DOUBTS = {CLOSED_HERE: Doubt.CLOSED_HERE, SERVED_LATE: Doubt.OWN_STALL}
+_DOUBTS = {namesrv_engine.CLOSED_HERE: Doubt.CLOSED_HERE, namesrv_engine.SERVED_LATE: Doubt.OWN_STALL}
 """Causes of the end of a call that say nothing about its client."""
 
 
@@ -154,14 +131,14 @@ class Call(EngineCall):
 
     def on_event(self, kind: int, what: Any) -> None:
         """The engine reports something of the call."""
-        if kind == WRITABLE:  # the client has taken the last message
+        if kind == namesrv_engine.WRITABLE:  # the client has taken the last message
             self._writing = False
             if self._taken is not None and not self._taken.done():
                 self._taken.set_result(None)
-        elif kind == MESSAGE:  # of the request; None after the last
+        elif kind == namesrv_engine.MESSAGE:  # of the request; None after the last
             if self._message is not None and not self._message.done():
                 self._message.set_result(what)
-        elif kind == CANCELLED:  # the client has cancelled, its connection has ended, or the deadline has passed
+        elif kind == namesrv_engine.CANCELLED:  # the client has cancelled, its connection has ended, or the deadline has passed
             self._gone = True
             self.doubt = _DOUBTS.get(what)
             self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
@@ -595,28 +572,30 @@ class NativeServer:
             _log.exception("engine_event_failed", kind=kind, call_id=number)
             if (call := self._calls.get(number)) is not None:
                 call.end_early(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
-            elif kind == CALL:
+            elif kind == namesrv_engine.CALL:
                 self.engine.finish(number, grpc.StatusCode.INTERNAL.value[0], _INTERNAL_ERROR, [])
 
     def _on_event(self, kind: int, number: int, what: Any) -> None:
-        if kind == CALL:
-            self._on_call(number, what)
-        elif kind == KNOWN:
-            self._on_known(what)
-        elif kind == NOTICE:
-            event, peer, problem, not_told = what
-            _log.warning(event, peer=peer, problem=problem, not_told=not_told)
-        elif kind == FAILED:
-            self._failed(what)
-        elif kind == LEFT:
-            if self._frames is not None:
-                self._frames.left(number, _DOUBTS.get(what))
-        elif kind == STOPPED:
-            self._ended.set()
-            if not self._is_stopping:
-                self._failed("all its threads have ended")
-        elif (call := self._calls.get(number)) is not None:
-            call.on_event(kind, what)
+        match kind:
+            case namesrv_engine.CALL:
+                self._on_call(number, what)
+            case namesrv_engine.KNOWN:
+                self._on_known(what)
+            case namesrv_engine.NOTICE:
+                event, peer, problem, not_told = what
+                _log.warning(event, peer=peer, problem=problem, not_told=not_told)
+            case namesrv_engine.FAILED:
+                self._failed(what)
+            case namesrv_engine.LEFT:
+                if self._frames is not None:
+                    self._frames.left(number, _DOUBTS.get(what))
+            case namesrv_engine.STOPPED:
+                self._ended.set()
+                if not self._is_stopping:
+                    self._failed("all its threads have ended")
+            case _:
+                if (call := self._calls.get(number)) is not None:
+                    call.on_event(kind, what)
 
     def _failed(self, cause: str) -> None:
         """Has the name server end with an error: connections of a dead thread would never be answered again."""
@@ -631,7 +610,7 @@ class NativeServer:
             _log.exception("known_calls_failed")
             others = self.engine.answer_known(known, [None] * len(known.numbers))
         for called in others:
-            self._try_event(CALL, called.id, called)
+            self._try_event(namesrv_engine.CALL, called.id, called)
 
     def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
         if called.method >= len(self._handlers):
@@ -684,15 +663,14 @@ class NativeServer:
             (path, handler.request_streaming, path in KEPT_METHODS, max_request_bytes(path), _counted_as(path))
             for path, handler in self._registered.items()
         ]
-        limits = limits_of(self._settings)
         return namesrv_engine.Engine(
             methods,
             self._requests,
-            limits=limits,
+            limits=limits_of(self._settings),
             threads=self._settings.engine_threads,
             permits=self._permits,
             follows_traces=self._follows_traces,
-            explanations=_explanations(limits, self._settings.share_rules),
+            explanations=_explanations(self._settings.share_rules),
         )
 
     async def _until_calls_ended(self, seconds: float) -> None:
@@ -735,18 +713,18 @@ def limits_of(settings: NamesrvSettings) -> namesrv_engine.Limits:
     shares = settings.share_rules
     return {
         "cache_bytes": settings.cache_bytes,
-        "max_metadata": MAX_METADATA_BYTES,
-        "max_streams": MAX_CONCURRENT_STREAMS,
-        "max_connections": min(MAX_CONNECTIONS, descriptors_of_listener(1)),
-        "max_calls": MAX_CALLS_UNDER_WAY,
-        "max_health_calls": MAX_PROBES_UNDER_WAY,
-        "max_reflection_calls": MAX_REFLECTIONS_UNDER_WAY,
-        "max_bytes_in": MAX_REQUEST_BYTES_UNDER_WAY,
-        "max_waiting": MAX_ANSWER_BYTES_WAITING,
+        "max_metadata": limits.MAX_METADATA_BYTES,
+        "max_streams": limits.MAX_CONCURRENT_STREAMS,
+        "max_connections": min(limits.MAX_CONNECTIONS, descriptors_of_listener(1)),
+        "max_calls": limits.MAX_CALLS_UNDER_WAY,
+        "max_health_calls": limits.MAX_PROBES_UNDER_WAY,
+        "max_reflection_calls": limits.MAX_REFLECTIONS_UNDER_WAY,
+        "max_bytes_in": limits.MAX_REQUEST_BYTES_UNDER_WAY,
+        "max_waiting": limits.MAX_ANSWER_BYTES_WAITING,
         "caller_percent": shares.caller_percent,
         "kept_percent": shares.kept_percent,
-        "max_cancels": 2 * MAX_CONCURRENT_STREAMS,  # two full sets of calls within a keepalive time
-        "max_connection_rate": MAX_CONNECTIONS_PER_SECOND,
+        "max_cancels": 2 * limits.MAX_CONCURRENT_STREAMS,  # two full sets of calls within a keepalive time
+        "max_connection_rate": limits.MAX_CONNECTIONS_PER_SECOND,
         "keepalive": timedelta(milliseconds=settings.keepalive_time_millis),
         "keepalive_timeout": timedelta(seconds=KEEPALIVE_TIMEOUT_SECONDS),
         "handshake_timeout": timedelta(seconds=10),
@@ -760,13 +738,13 @@ def limits_of(settings: NamesrvSettings) -> namesrv_engine.Limits:
 _Refusal: TypeAlias = tuple[str, bytes, int | None]
 
 
-def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[list[_Refusal], list[_Refusal], _Refusal]:
+def _explanations(shares: ShareRules) -> tuple[list[_Refusal], list[_Refusal], _Refusal]:
     """Returns what the engine tells calls that it ends itself: in all, of one address, and by a refused certificate."""
     bounds = [
-        ("open calls", limits["max_calls"]),
-        ("open calls of health", limits["max_health_calls"]),
-        ("open calls of reflection", limits["max_reflection_calls"]),
-        ("bytes of requests", limits["max_bytes_in"]),
+        ("open calls", limits.MAX_CALLS_UNDER_WAY),
+        ("open calls of health", limits.MAX_PROBES_UNDER_WAY),
+        ("open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY),
+        ("bytes of requests", limits.MAX_REQUEST_BYTES_UNDER_WAY),
     ]
     text = "{} are over the limit of {} in all; try again in a moment"
     in_all = [_refusal(overloaded(text.format(what, most))) for what, most in bounds]
