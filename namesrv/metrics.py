@@ -149,7 +149,8 @@ class NamesrvMetrics(Collector):
         """Why lookups should go to other name servers; None if they are welcome."""
         if self._sources.state.frozen:
             return "shutting down"
-        return None if self._sources.durable.warm_up.serves() else "warming: without a snapshot file, brokers may be missing"
+        serves = self._sources.durable.warm_up.serves()
+        return None if serves else "warming: without a snapshot file, brokers may be missing"
 
     def collect(self) -> Iterator[Family]:
         yield from _families(GaugeMetricFamily, _gauges(self._sources))

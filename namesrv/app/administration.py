@@ -1,4 +1,4 @@
-"""What operators' calls mean, whichever protocol they come over: checked, then durable, then in force, one at a time."""
+"""What operators' calls mean, whichever protocol they come over: checked, then durable, then in force."""
 
 from __future__ import annotations
 
@@ -130,6 +130,7 @@ class Administration:
         database: Database | None,
         settings: NamesrvSettings,
         wall_millis: Callable[[], int],
+        *,
         max_waiting: int = limits.MAX_WAITING_OPERATOR_CHANGES,
     ) -> None:
         """Loads what operators changed into the state, which must be empty: intents apply to what comes later.
@@ -258,7 +259,7 @@ class Administration:
     async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> Sequence[SettingChange]:
         self._state.check_not_frozen()
         after = with_texts(self.in_force, values)
-        texts = {**self.texts, **{key: text_of(after, key) for key in values}}
+        texts: Mapping[str, str] = {**self.texts, **{key: text_of(after, key) for key in values}}
         database = self._durable()
         if texts != self.texts:
             await database.replace(SETTINGS, texts)
@@ -294,14 +295,17 @@ class Administration:
         check(*_of_group(broker_name, cluster_name), self._end(ends_at_millis), _comment(operation))
         group = self._group(broker_name, cluster_name)
         wipe = self._intent(IntentKind.WIPE_WRITE_PERM, group, operation, ends_at_millis)
-        return self._group_outcome(group, await self._change_intents(lambda table: _with_intent(table, wipe), operation))
+        return self._group_outcome(
+            group, await self._change_intents(lambda table: _with_intent(table, wipe), operation)
+        )
 
     async def add_write_perm(self, broker_name: str, cluster_name: str | None, operation: Operation) -> GroupOutcome:
         """Gives a group write permission again. Raises as ``wipe_write_perm``."""
         check(*_of_group(broker_name, cluster_name), _comment(operation))
         group = self._group(broker_name, cluster_name)
         add = self._intent(IntentKind.ADD_WRITE_PERM, group, operation)
-        return self._group_outcome(group, await self._change_intents(lambda table: _restored(table, group, add), operation))
+        outcome = await self._change_intents(lambda table: _restored(table, group, add), operation)
+        return self._group_outcome(group, outcome)
 
     async def hold_topic(
         self, key: HoldKey, operation: Operation, ends_at_millis: int | None = None
@@ -471,7 +475,7 @@ class Administration:
 
 
 def _with_stored(settings: NamesrvSettings, texts: Mapping[str, str], database: Database) -> NamesrvSettings:
-    """Applies what operators changed to the settings of a start. Raises DataDirError, which says how to take it back."""
+    """Applies what operators changed to the settings of a start. Raises DataDirError, which says a remedy."""
     for key, value in texts.items():
         try:
             settings = with_texts(settings, {key: value})

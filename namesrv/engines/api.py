@@ -10,7 +10,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import grpc
 import structlog
@@ -21,11 +21,8 @@ from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.settings import NamesrvSettings
 from namesrv_common.server.rpc_handlers import Context
-from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
+from namesrv_common.tls.listener_tls import CertificateCheck
 from namesrv_common.version import __version__
-
-if TYPE_CHECKING:
-    from namesrv.engines.native import NativeServer
 
 _log = structlog.get_logger(__name__)
 
@@ -206,10 +203,10 @@ class EngineFailed(Exception):
     """The engine stopped by itself, or a part of it did. The text is the cause."""
 
 
-class DevelopmentServer:
-    """gRPC's own server for Python. Its methods are what the name server needs of any engine.
+class EngineServer:
+    """A server that carries the calls of a name server: here gRPC's own for Python, the development engine.
 
-    It keeps no answer and has no figures.
+    It keeps no answer and has no figures. Another engine overrides all methods.
     """
 
     end_of_piece: EndOfPiece | None = None
@@ -284,30 +281,10 @@ class DevelopmentServer:
         return {}
 
 
-# The server on the engine of the settings.
-
-EngineServer: TypeAlias = "DevelopmentServer | NativeServer"
+# Whether there is a native engine.
 
 NATIVE_PACKAGE = "namesrv-engine"
 """The distribution of the native engine; its module is ``namesrv_engine``."""
-
-
-class EngineMissing(Exception):
-    """The native engine cannot be used here. The text says what to do."""
-
-
-def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> EngineServer:
-    """Makes a server without services and ports. Raises EngineMissing."""
-    if settings.engine == "development":
-        return DevelopmentServer()
-    if (problem := native_problem()) is not None:
-        raise EngineMissing(
-            f"setting engine: native cannot be used: {problem}; {HOW_TO_GET_IT}, "
-            "or try it on this machine with --engine development"
-        )
-    from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
-
-    return NativeServer(settings, tls)
 
 
 def certificate_check(settings: NamesrvSettings) -> CertificateCheck | None:

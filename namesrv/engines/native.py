@@ -31,6 +31,7 @@ from namesrv.engines.api import (
     Again,
     EngineCall,
     EngineFailed,
+    EngineServer,
     FrameCall,
     FrameHandler,
     FrameHits,
@@ -138,7 +139,7 @@ class Call(EngineCall):
         elif kind == namesrv_engine.MESSAGE:  # of the request; None after the last
             if self._message is not None and not self._message.done():
                 self._message.set_result(what)
-        elif kind == namesrv_engine.CANCELLED:  # the client has cancelled, its connection has ended, or the deadline has passed
+        elif kind == namesrv_engine.CANCELLED:  # the client or its connection has gone, or the deadline has passed
             self._gone = True
             self.doubt = _DOUBTS.get(what)
             self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
@@ -429,7 +430,7 @@ DRAIN, END, LEAVE = 1, 2, 3
 """Stages of the engine's end."""
 
 
-class NativeServer:
+class NativeServer(EngineServer):
     """A server whose sockets, TLS, HTTP/2 and answer cache are in Rust."""
 
     def __init__(self, settings: NamesrvSettings, tls: ListenerTls | None) -> None:

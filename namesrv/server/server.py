@@ -33,12 +33,12 @@ from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import (
+    HOW_TO_GET_IT,
     KEEPALIVE_TIMEOUT_SECONDS,
     LISTENER_SECONDS,
-    EngineMissing,
     EngineServer,
-    build_server,
     certificate_check,
+    native_problem,
 )
 from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
@@ -95,6 +95,20 @@ REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE, DIAGNOSTICS_SERVICE = SERVIC
 
 class CannotListen(Exception):
     """The address cannot be listened on, or not with these certificates and permits."""
+
+
+def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> EngineServer:
+    """Makes a server on the engine of the settings, without services and ports. Raises CannotListen."""
+    if settings.engine == "development":
+        return EngineServer()
+    if (problem := native_problem()) is not None:
+        raise CannotListen(
+            f"setting engine: native cannot be used: {problem}; {HOW_TO_GET_IT}, "
+            "or try it on this machine with --engine development"
+        )
+    from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
+
+    return NativeServer(settings, tls)
 
 
 class SystemClock:
@@ -204,7 +218,7 @@ class NamesrvServer:
         try:
             self._security = Security(settings)
             self._grpc = build_server(settings, self._security.tls)
-        except (ValueError, EngineMissing) as error:
+        except ValueError as error:
             raise CannotListen(str(error)) from error
         handed_over = systemd_listeners(settings)
         self.endpoint = listen_at("listen", settings.endpoint, self._grpc.listen, handed_over["listen"])

@@ -24,12 +24,11 @@ from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_
 from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
-from namesrv.engines.api import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.calls import Calls, LookupCalls
 from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
-from namesrv.server.server import ROUTE_SERVICE
+from namesrv.server.server import ROUTE_SERVICE, build_server
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.engines import require_native

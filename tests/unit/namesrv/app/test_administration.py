@@ -102,7 +102,8 @@ class World:
 
     def start(self, database: Database | None, writer: TableWriter | None = None) -> Administration:
         settings, now = NamesrvSettings.load(None, self.flags), self.fleet.clock.wall_millis
-        self.made = Administration(self.state, writer or TableWriter(), database, settings, now, MAX_WAITING)
+        writer = writer or TableWriter()
+        self.made = Administration(self.state, writer, database, settings, now, max_waiting=MAX_WAITING)
         return self.made
 
     @asynccontextmanager
@@ -527,7 +528,8 @@ async def test_stored_settings_win_over_flags_and_environment_and_are_logged(
 async def test_a_stored_setting_that_is_refused_stops_the_start_with_its_remedy(
     world: World, key: str, value: str, problem: str
 ) -> None:
-    await world.keep(SETTINGS, {**OFF, key: value})
+    stored: Mapping[str, str] = {**OFF, key: value}
+    await world.keep(SETTINGS, stored)
     database = Database(world.folder)
     with capture_logs() as logs, pytest.raises(DataDirError) as refused:
         world.start(database)

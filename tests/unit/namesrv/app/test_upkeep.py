@@ -26,9 +26,7 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
     writer = TableWriter()
     detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
     channels = channel_streams(fleet, writer)
-    scanning = asyncio.create_task(
-        scan_for_silent_brokers(fleet.state, writer, channels, detector, lambda: 3_600.0)
-    )
+    scanning = asyncio.create_task(scan_for_silent_brokers(fleet.state, writer, channels, detector, lambda: 3_600.0))
     async with asyncio.timeout(20):
         await scanned.wait()
     scanning.cancel()

@@ -13,8 +13,8 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.app.access import FairShares
 from namesrv.app import watches
+from namesrv.app.access import FairShares
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import run_cooperatively
