@@ -136,7 +136,7 @@ class Administration:
         """Loads what operators changed into the state, which must be empty: intents apply to what comes later.
 
         Args:
-            settings: Those of the start. What operators changed over the wire wins over them.
+            settings: The settings of the start. What operators changed over the wire wins over flags.
 
         Raises:
             DataDirError: The database cannot be read, or holds a setting that could not be set over the wire.

@@ -89,7 +89,7 @@ class SnapshotWrites:
         file: SnapshotFile | None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Writes nothing yet, and never anything without a file."""
+        """Writes nothing yet. Without a file, all writes do nothing."""
         self._state = state
         self._warm_up = warm_up
         self._file = file

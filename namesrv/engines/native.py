@@ -139,7 +139,7 @@ class Call(EngineCall):
         elif kind == namesrv_engine.MESSAGE:  # of the request; None after the last
             if self._message is not None and not self._message.done():
                 self._message.set_result(what)
-        elif kind == namesrv_engine.CANCELLED:  # the client or its connection has gone, or the deadline has passed
+        elif kind == namesrv_engine.CANCELLED:  # the client or its connection has ended, or the deadline has passed
             self._gone = True
             self.doubt = _DOUBTS.get(what)
             self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
