@@ -139,6 +139,17 @@ async def serving(fleet: Fleet | None = None, **options: Any) -> AsyncIterator[S
 WAKES_OF_A_SLICE = SLICE // watches.ITEMS_OF_A_WAKE
 
 
+async def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
+    async with serving() as server, AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(WAKES_OF_A_SLICE * 2 + 1)]
+        for stream in streams:
+            await next_of(stream)
+        waiting = [asyncio.ensure_future(next_of(stream)) for stream in streams]
+        await asyncio.sleep(0)
+        server.fleet.unregister()
+        assert {message.header.revision for message in await asyncio.gather(*waiting)} == {2}
+
+
 async def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
     async with serving() as server:
         fleet = server.fleet

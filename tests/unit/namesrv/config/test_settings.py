@@ -53,11 +53,13 @@ def test_the_printed_configuration_gives_the_same_settings(file: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        (["--listen", ""], "setting listen: "),
         (["--listen", "nowhere"], "setting listen: address 'nowhere' has no port"),
         (["--listen", "0.0.0.0:9876"], "namesrv: listen 0.0.0.0:9876 is beyond loopback and without TLS"),
         (["--engine", "warp"], "setting engine: Input should be 'native' or 'development' (got 'warp')"),
         (["--engine", "development", "--listen", "0.0.0.0:0"], "listen is 0.0.0.0:0, but engine is development"),
         (["--engine", "development", "--tls-cert", "a", "--tls-key", "b"], "tls_cert is set, but engine is dev"),
+        (["--engine", "development", "--permits-file", "a"], "permits_file is set, but engine is development"),
         (["--engine", "development", "--remoting-listen", "localhost:0"], "remoting_listen is set, but engine is dev"),
         (
             ["--listen", "127.0.0.1:9876", "--remoting-listen", "127.0.0.1:9876"],
