@@ -263,6 +263,8 @@ async def test_a_watch_names_as_much_as_it_may_and_no_more() -> None:
         for names, beginnings in (([*topics, "T"], prefixes), (topics, [*prefixes, "p"])):
             async with server.watch(*names, topic_prefixes=beginnings) as stream:
                 assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
+        async with server.watch("T", topic_prefixes=["T", "a\tb"]) as stream:
+            assert (await failure_of(stream)).violations[0].field == "topic_prefixes[1]"
         update = pb.WatchTopicRoutesRequest(topics=["one-more"])
         async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics), update)) as stream:
             while not (await next_of(stream)).bookmark:
