@@ -22,7 +22,7 @@ from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
-from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.app.event_log import listen_for_warnings
 from namesrv.app.history import History
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins, scan_for_silent_brokers
@@ -225,8 +225,7 @@ class NamesrvServer:
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
         self._state = state = self._empty_state(settings, clock, database)
-        listen_for_mass_loss(state)
-        listen_for_names_in_two_clusters(state)
+        listen_for_warnings(state)
         self._writer = TableWriter()
         self._reader = reader = Worker("reader")
         self._shares = shares = FairShares(settings.share_rules)
