@@ -225,24 +225,6 @@ async def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_en
     assert restarted(tmp_path)[0].addrs() == {0: A}
 
 
-async def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_one(
-    tmp_path: Path, disk: SlowFile
-) -> None:
-    async with saving(disk) as (fleet, made):
-        fleet.register(A)
-        disk.lets.clear()
-        writing = asyncio.ensure_future(made.write_if_changed(20))
-        await until(disk.busy)
-        writing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-        fleet.state.frozen = True
-        disk.lets.set()
-
-    assert names(tmp_path) == {""}
-    assert restarted(tmp_path)[0].addrs() == {0: A}
-
-
 async def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
     async with saving(disk) as (fleet, made):
         fleet.register(A)

@@ -517,6 +517,10 @@ async def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_it
     async with serving() as server, AsyncExitStack() as stack:
         callers, waiting = await _shared_watches(stack, server, 3, "T1")
         callers[1].is_free = False
+        request, context = Requests(pb.WatchTopicRoutesRequest(topics=["T1"])), _SharedCaller(callers[0].sent)
+        opened = server.calls.WatchTopicRoutes(request, cast("Context", context))
+        await next_of(await stack.enter_async_context(aclosing(opened)))  # type: ignore[type-var]
+        # The task of this one has not come back for more.
         server.fleet.register(topics=[("T1", (7, 1, 6, 0))], version=DataVersion(2, 1))
         told = await waiting[1]
         assert told.changes[0].route.queue_datas[0].read_queue_nums == 7
@@ -540,7 +544,9 @@ async def test_a_watch_with_many_changed_topics_is_told_by_its_own_task() -> Non
 async def test_an_idle_watch_that_must_end_ends_by_its_own_task() -> None:
     async with serving() as server, AsyncExitStack() as stack:
         callers, waiting = await _shared_watches(stack, server, 2, "T1")
-        await server.watchers.close()
+        for watcher in server.watchers.after(0, 2):
+            watcher.reader.failure = Refused(Reason.WATCH_EXPIRED, "it has been open for long")
+        server.fleet.unregister()
         ended = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [isinstance(error, Refused) and error.reason for error in ended] == [Reason.SHUTTING_DOWN] * 2
+        assert [isinstance(error, Refused) and error.reason for error in ended] == [Reason.WATCH_EXPIRED] * 2
         assert not callers[0].sent
