@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import grpc
 import namesrv_engine
@@ -72,7 +72,6 @@ def names_of(certificate: bytes | None) -> Mapping[str, Sequence[bytes]]:
 # Metadata of calls, between what servicers know and the fields of HTTP/2.
 
 Metadata = tuple[tuple[str, str | bytes], ...]
-Fields = list[tuple[str, bytes]]
 
 _BINARY = "-bin"
 
@@ -86,7 +85,7 @@ def _values(name: str, raw: bytes) -> Iterable[str | bytes]:
         return ()
 
 
-def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> Fields:
+def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> namesrv_engine.Fields:
     return [
         (name, value.encode("ascii") if isinstance(value, str) else base64.b64encode(value).rstrip(b"="))
         for name, value in metadata
@@ -311,7 +310,7 @@ class KeptAnswers:
             self._remember(call.call)
             self._engine.put(call.call, answer[len(self._header) :], *call.depends_on)
 
-    def put_refusal(self, call: Call, trailing: Fields) -> None:
+    def put_refusal(self, call: Call, trailing: namesrv_engine.Fields) -> None:
         """Keeps that something is not found; any other status is a defect, or concerns its caller."""
         if call.depends_on is not None:
             self._remember(call.call)
@@ -736,10 +735,9 @@ def limits_of(settings: NamesrvSettings) -> namesrv_engine.Limits:
     }
 
 
-_Refusal: TypeAlias = tuple[str, bytes, int | None]
-
-
-def _explanations(shares: ShareRules) -> tuple[list[_Refusal], list[_Refusal], _Refusal]:
+def _explanations(
+    shares: ShareRules,
+) -> tuple[list[namesrv_engine.Explanation], list[namesrv_engine.Explanation], namesrv_engine.Explanation]:
     """Returns what the engine tells calls that it ends itself: in all, of one address, and by a refused certificate."""
     bounds = [
         ("open calls", limits.MAX_CALLS_UNDER_WAY),
@@ -754,7 +752,7 @@ def _explanations(shares: ShareRules) -> tuple[list[_Refusal], list[_Refusal], _
     return in_all, of_address, _refusal(not_authenticated("the certificate of this connection is no longer accepted"))
 
 
-def _refusal(error: Refused) -> _Refusal:
+def _refusal(error: Refused) -> namesrv_engine.Explanation:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
     rich = FAILURES.rich(error)
     details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
