@@ -110,7 +110,6 @@ class Served:
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
         self.server: Any = build_server(configured)
         self.server.keep_answers_of(state, follows_traces=False)
-        state.change_log.listen(self._note, first=True)  # before the engine
         handlers = handlers_of_server(20.0).of(ROUTE_SERVICE, route_servicer(fleet))
         self.server.add_handlers(ROUTE_SERVICE.full_name, handlers)
         port = self.server.listen("127.0.0.1:0", [])
@@ -120,6 +119,7 @@ class Served:
         connections = Connections(calls, RemotingCounter())
         remoting = self.server.listen("127.0.0.1:0", [], connections)
         self.loop.run_until_complete(self.server.start())
+        state.change_log.listen(self._note, first=True)  # before the engine
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
         self.clients = [RemotingClient(f"127.0.0.1:{remoting}") for _ in range(2)]
 
