@@ -101,4 +101,4 @@ add_command(app, "serve", NamesrvSettings, serve)
 
 
 def main() -> None:
-    app()
+    app(prog_name=PROGRAM)

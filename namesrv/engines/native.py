@@ -755,5 +755,5 @@ def _explanations(
 def _refusal(error: Refused) -> namesrv_engine.Explanation:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
     rich = FAILURES.rich(error)
-    details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
+    details = dict(fields_of(rich.trailers()))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis

@@ -225,7 +225,7 @@ def _remoting_registration(data: bytes, _: Path) -> None:
         assert all(0 <= queue < 2**31 for pair in mapping.queue_ids for queue in pair)
 
 
-class _FailedCall:
+class _FailedCall(grpc.RpcError):
     """A call of a server that is none of ours, with what it puts into grpc-status-details-bin."""
 
     def __init__(self, details: bytes) -> None:
@@ -237,8 +237,8 @@ class _FailedCall:
     def details(self) -> str:
         return ""
 
-    def trailing_metadata(self) -> list[tuple[str, bytes]]:
-        return [(DETAILS_KEY, self._details)]
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        return ((DETAILS_KEY, self._details),)
 
 
 TARGETS: dict[str, Target] = {

@@ -25,7 +25,8 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.grpc_api.handlers import handlers_of_server
-from namesrv.remoting.calls import Calls, LookupCalls
+from namesrv.remoting.caller import Gate, Grade
+from namesrv.remoting.calls import AtOnce, Calls, LookupCalls
 from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
 from namesrv.server.server import ROUTE_SERVICE, build_server
@@ -115,7 +116,8 @@ class Served:
         port = self.server.listen("127.0.0.1:0", [])
         self.json = RouteJson(state)
         lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
-        calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
+        at_once = {105: AtOnce(Grade.LOOKUPS, lookups.route), 901: AtOnce(Grade.LOOKUPS, lookups.member_group)}
+        calls = Calls(Gate(Grade, None), at_once, {})
         connections = Connections(calls, RemotingCounter())
         remoting = self.server.listen("127.0.0.1:0", [], connections)
         self.loop.run_until_complete(self.server.start())
