@@ -21,8 +21,7 @@ from namesrv.core.snapshot import UnusableSnapshot
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.remoting.bodies import read_registration
 from namesrv.remoting.wire import BrokenFrame, answer, request_of
-from namesrv.runtime_settings import with_texts
-from namesrv.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings, with_texts
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
