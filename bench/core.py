@@ -30,14 +30,13 @@ from bench.figures import Sample, parser, report, summarise
 from bench.workload import SEED, Profile, registration, topic_name
 from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, tune_garbage_collection
-from namesrv.core.encoding import tag, varint
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
 from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
 from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState, StateChange
-from namesrv.core.watch.hub import RouteWatch, WatchHub
-from namesrv.core.watch.subscription import Subscription
+from namesrv.core.tables import tag, varint
+from namesrv.core.watch.hub import RouteWatch, Subscription, WatchHub
 from namesrv.grpc_api import registration as registration_module
 from namesrv.remoting.bodies import read_registration
 from namesrv.server.server import NamesrvServer

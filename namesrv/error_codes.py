@@ -82,7 +82,6 @@ ERROR_CODES: Mapping[Reason, ErrorCodes] = {
     Reason.TOPICS_IN_USE: ErrorCodes(_Code.FAILED_PRECONDITION),
 }
 
-
 FAILURES = Failures(
     DOMAIN,
     codes={reason: codes.grpc for reason, codes in ERROR_CODES.items()},

@@ -11,14 +11,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from namesrv.app.access import FairShares
-from namesrv.app.counters import RegistrationCounter, RemotingCounter
+from namesrv.app.broker_calls import RegistrationCounter, RemotingCounter
+from namesrv.app.channels import StallDetector
 from namesrv.app.durable_routes import DurableRoutes
-from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples, SymptomCounter
 from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import Change, LiveChange
 from namesrv.core.model import Doubt, RemovalReason
-from namesrv.core.pins import Pins
+from namesrv.core.snapshot import Pins
 from namesrv.core.state import RouteState
 from namesrv.engines.api import EngineServer
 from namesrv.remoting.wire import RequestCode

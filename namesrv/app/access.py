@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,22 +17,14 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv import limits
 from namesrv.core.errors import Refused, limit_exceeded, overloaded
 from namesrv.core.model import LiveKey
-from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
+from namesrv.core.snapshot import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
 from namesrv.core.state import RouteState
 from namesrv_common.server.open_calls import OpenCalls
-from namesrv_common.server.permits import (
-    NamedBroker,
-    Permission,
-    Permits,
-    Principal,
-    log_of_refusals,
-    principal_of,
-)
+from namesrv_common.server.permits import NamedBroker, Permission, Permits, Principal, log_of_refusals, principal_of
 from namesrv_common.server.rpc_handlers import NO_LIMIT, Context, Gate, RequestT
 from namesrv_common.server.shares import Refusal, Sharer, ShareRules, Shares, sharer_at
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
-
 
 Need = Callable[[Principal], None]
 """A check of a principal. Raises NOT_PERMITTED."""
@@ -144,20 +136,17 @@ _PERMISSIONS = {
 }
 
 
+@dataclass
 class Authorizer:
     """Knows the permits in force and which brokers a request is about; logs refused calls."""
 
-    def __init__(
-        self,
-        permits: Callable[[], Permits],
-        brokers: Callable[[Any], Iterable[NamedBroker]],
-        monotonic: Callable[[], float] = time.monotonic,
-        open_calls: OpenCalls | None = None,
-    ) -> None:
-        self.permits = permits
-        self.brokers = brokers
-        self.open_calls = open_calls or OpenCalls()
-        """Calls that end when their callers lose the right to them."""
+    permits: Callable[[], Permits]
+    brokers: Callable[[Any], Iterable[NamedBroker]]
+    monotonic: InitVar[Callable[[], float]] = time.monotonic
+    open_calls: OpenCalls = field(default_factory=OpenCalls)
+    """Calls that end when their callers lose the right to them."""
+
+    def __post_init__(self, monotonic: Callable[[], float]) -> None:
         self.refused = log_of_refusals(monotonic)
 
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import structlog
 from namesrv_api.v1.admin_service_pb2 import BlastRadius
@@ -15,8 +15,8 @@ from tenacity import AsyncRetrying, retry_if_exception
 
 from namesrv import limits
 from namesrv.app.event_log import log_intents, log_removed, log_topic_deleted
-from namesrv.app.fair_queue import OWN, FairLock
 from namesrv.app.field_rules import ANYTHING, COMMENT, KV_NAME, NAME, PROBLEM, TOPIC, Row, check
+from namesrv.app.worker import OWN, FairLock
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import (
@@ -39,15 +39,15 @@ from namesrv.core.model import (
     IntentTable,
     KvConfigTable,
 )
-from namesrv.core.operator_changes import (
+from namesrv.core.pace import ResultT
+from namesrv.core.removals import (
     IntentsChange,
     OperatorOutcome,
     TopicDeletion,
     check_not_in_use,
-    publish_behaviour,
-    publish_kv_config,
+    confirm_broker_loss,
+    preview_broker_loss,
 )
-from namesrv.core.removals import confirm_broker_loss, preview_broker_loss
 from namesrv.core.state import RouteState
 from namesrv.settings import FIELDS, NamesrvSettings, text_of, with_texts
 from namesrv.storage.data_dir import DataDirError
@@ -77,8 +77,6 @@ _VALUES = ANYTHING._replace(missing="is empty; name at least one setting")
 
 IntentEdit = Callable[[IntentTable], IntentTable]
 """Makes a changed table from the current one; returns the same one if there is nothing to change. May raise Refused."""
-
-ResultT = TypeVar("ResultT")
 
 _log = structlog.get_logger(__name__)
 
@@ -218,7 +216,7 @@ class Administration:
             after, database = changed(before), self._durable()
             if after is not before:
                 await database.replace(KV_CONFIG, after)
-                publish = partial(publish_kv_config, self._state, after, operation.cause)
+                publish = partial(self._state.publish_kv_config, after, operation.cause)
                 self._writer.commit_now(self._state, operation.cause.call, publish)
             return before.get(namespace, key)
 
@@ -268,7 +266,7 @@ class Administration:
         for row in rows:
             _log.info("config_changed", key=row.key, value=row.after, caller=cause.caller)
         if rows:
-            publish = partial(publish_behaviour, self._state, after.behaviour, cause, rows)
+            publish = partial(self._state.publish_behaviour, after.behaviour, cause, rows)
             self._writer.commit_now(self._state, cause.call, publish)
         return rows
 
@@ -361,12 +359,8 @@ class Administration:
             raise _none_unconfirmed(broker_name)
         return len(removed), radius
 
-    def is_reported(self, key: IntentKey) -> bool:
-        """Reports whether an intent is about something that brokers report."""
-        return not self._state.is_absent(key)
-
     def _group_outcome(self, group: BrokerKey, outcome: OperatorOutcome) -> GroupOutcome:
-        return GroupOutcome(outcome, self._state.topic_count(group), self.is_reported(group))
+        return GroupOutcome(outcome, self._state.topic_count(group), not self._state.is_absent(group))
 
     async def lift_ended(
         self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
@@ -544,13 +538,9 @@ def _with_intent(table: IntentTable, intent: Intent) -> IntentTable:
     former = table.intents.get(intent.key)
     if former is not None and former.kind is intent.kind and not intent.comment:
         intent = replace(intent, comment=former.comment)  # a call without a comment keeps the former one
-    if former is not None and _effect(former) == _effect(intent):
+    if former is not None and replace(intent, caller=former.caller, since_millis=former.since_millis) == former:
         return table
     return table.with_intent(intent)
-
-
-def _effect(intent: Intent) -> tuple[IntentKind, str, int | None]:
-    return intent.kind, intent.comment, intent.ends_at_millis
 
 
 def _restored(table: IntentTable, group: BrokerKey, add: Intent) -> IntentTable:

@@ -12,15 +12,13 @@ import structlog
 
 from namesrv.app.worker import with_pauses
 from namesrv.core.errors import Reason
-from namesrv.core.model import Clock
 from namesrv.core.snapshot import UnusableSnapshot
-from namesrv.core.state import RouteState
-from namesrv.core.warm_up import WarmUp
+from namesrv.core.state import RouteState, WarmUp
 from namesrv.limits import MAX_MEMORY_JOURNAL_BYTES
 from namesrv.settings import NamesrvSettings
+from namesrv.storage.data_dir import SnapshotFile
 from namesrv.storage.database import Database, MemoryDatabase
 from namesrv.storage.journal import Journal
-from namesrv.storage.snapshot_file import SnapshotFile
 from namesrv_common.errors import suppress_refusals
 from namesrv_common.process.shutdown import DaemonExecutor, run_step
 
@@ -43,7 +41,7 @@ Sleep = Callable[[float], Awaitable[None]]
 _log = structlog.get_logger(__name__)
 
 
-def load_routes(state: RouteState, file: SnapshotFile, clock: Clock) -> None:
+def load_routes(state: RouteState, file: SnapshotFile) -> None:
     """Puts the routes of the snapshot file into an empty state, whose intents must be in force already.
 
     A file that cannot be used is logged, and the start is a cold one. Blocks, so call it before anybody listens.
@@ -60,7 +58,7 @@ def load_routes(state: RouteState, file: SnapshotFile, clock: Clock) -> None:
         "snapshot_loaded",
         brokers=len(loaded.last_update_millis),
         topics=loaded.topic_count,
-        age_seconds=round((clock.wall_millis() - loaded.taken_at_millis) / 1000, 3),
+        age_seconds=round((state.clock.wall_millis() - loaded.taken_at_millis) / 1000, 3),
     )
 
 
@@ -177,7 +175,7 @@ LAST_STEP_SECONDS = LAST_WRITE_SECONDS + 1.0
 class DurableRoutes:
     """Journal and snapshot file. Without a data directory the journal is in memory, and there is no file."""
 
-    def __init__(self, state: RouteState, clock: Clock, settings: NamesrvSettings, database: Database | None) -> None:
+    def __init__(self, state: RouteState, settings: NamesrvSettings, database: Database | None) -> None:
         """Loads the routes into a state that has its intents already. Blocks.
 
         The name server starts without a snapshot file that cannot be loaded.
@@ -197,8 +195,8 @@ class DurableRoutes:
         if database is not None:
             self.crashes, is_complete = database.last_run()
             file = SnapshotFile(database.folder)
-            load_routes(state, file, clock)
-        self.warm_up = WarmUp(state, clock, settings.warm_up_millis / 1000, snapshot_is_complete=is_complete)
+            load_routes(state, file)
+        self.warm_up = WarmUp(state, settings.warm_up_millis / 1000, snapshot_is_complete=is_complete)
         self.snapshots = SnapshotWrites(state, self.warm_up, file)
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 

@@ -11,8 +11,7 @@ import structlog
 from namesrv.core.changes import Cause, Change, GroupChange, LiveChange
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
-from namesrv.core.operator_changes import TOPICS_NAMED, OperatorOutcome
-from namesrv.core.removals import MASS_LOSS_GUARD
+from namesrv.core.removals import MASS_LOSS_GUARD, TOPICS_NAMED, OperatorOutcome
 from namesrv.core.state import RouteState
 from namesrv_common.process.logs import RateLimitedLog
 from namesrv_common.topic_names import SHOWN_CHARACTERS

@@ -68,7 +68,6 @@ ANYTHING = Rule(lambda _: None)
 PROBLEM = Rule(str)
 """For rules between fields: its value is what is wrong with them, or None."""
 
-
 Row = tuple[str, Any, Rule]
 """The name of a field, its value, which is None if the field is absent, and its rule."""
 

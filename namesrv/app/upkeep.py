@@ -14,21 +14,19 @@ from typing import NamedTuple
 import structlog
 from namesrv_api.v1 import registration_service_pb2
 
-from namesrv.app.channels import ChannelStreams
+from namesrv.app.channels import ChannelStreams, StallDetector
 from namesrv.app.event_log import log_removed
-from namesrv.app.fair_queue import OWN
-from namesrv.app.stall_detector import StallDetector
-from namesrv.app.worker import Worker
+from namesrv.app.worker import OWN, Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, QueuesChange
 from namesrv.core.errors import Reason, Refused, overloaded
 from namesrv.core.lists import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.model import READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason, TopicQueues
 from namesrv.core.pace import paced
-from namesrv.core.persistent_map import PersistentMap
-from namesrv.core.pins import Pins
 from namesrv.core.removals import scan_not_active_broker
+from namesrv.core.snapshot import Pins
 from namesrv.core.state import RouteState
+from namesrv.core.tables import PersistentMap
 from namesrv_common.endpoints import unreachable_addresses
 from namesrv_common.topic_names import is_application
 

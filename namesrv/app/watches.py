@@ -11,18 +11,15 @@ from random import Random, SystemRandom
 
 from namesrv import limits
 from namesrv.app.access import FairShares
-from namesrv.app.counters import DurationCounter
-from namesrv.app.fair_queue import FairLock
+from namesrv.app.broker_calls import DurationCounter
+from namesrv.app.worker import FairLock
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Reason, Refused, shutting_down
-from namesrv.core.model import Clock
 from namesrv.core.pace import SLICE, Slice, Sliced
-from namesrv.core.state import RouteState
-from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
+from namesrv.core.state import RouteState, WarmUp
+from namesrv.core.watch.hub import ChangeReader, RouteWatch, Subscription, SubscriptionChange, WatchHub
 from namesrv.core.watch.messages import WatchMessages
-from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import EngineCall
 from namesrv_common.server.shares import MACHINE, Sharer
 
@@ -78,12 +75,7 @@ class WatchStreams:
     """The open streams of watches and followers. Create it inside the event loop."""
 
     def __init__(
-        self,
-        state: RouteState,
-        warm_up: WarmUp,
-        clock: Clock,
-        rng: Random | None = None,
-        shares: FairShares | None = None,
+        self, state: RouteState, warm_up: WarmUp, rng: Random | None = None, shares: FairShares | None = None
     ) -> None:
         """Starts without streams.
 
@@ -93,7 +85,6 @@ class WatchStreams:
         """
         self._rng = rng or SystemRandom()
         self._state = state
-        self._clock = clock
         self._shares = shares or FairShares()
         self.hub = WatchHub(state, max_pending=limits.MAX_WAITING_TOPICS)
         self.messages = WatchMessages(state, self.hub, warm_up.is_warm)
@@ -262,7 +253,7 @@ class WatchStreams:
     def sent(self, watcher: WatchStream) -> None:
         """A message has left for a reader: it has the changes that the reader was woken for."""
         if watcher.reader.behind_since is not None:
-            self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
+            self.lag.add(self._state.clock.monotonic() - watcher.reader.behind_since)
             watcher.reader.behind_since = None
 
     async def give_bookmarks(self) -> None:
@@ -289,7 +280,7 @@ class WatchStreams:
 
     def _on_change(self, _change: Change) -> None:
         if self._published_at is None:
-            self._published_at = self._clock.monotonic()
+            self._published_at = self._state.clock.monotonic()
         self._changed.set()
 
     async def _take_names(self, sharer: Sharer, count: int) -> None:
@@ -312,7 +303,7 @@ class WatchStreams:
     def _listed(
         self, call: str, peer: str, reader: ChangeReader, woken: asyncio.Event, writer: EngineCall | None = None
     ) -> Iterator[WatchStream]:
-        opened_at_millis = self._clock.wall_millis()
+        opened_at_millis = self._state.clock.wall_millis()
         watcher = WatchStream(next(self._numbers), peer, call, opened_at_millis, reader, woken, writer)
         self._streams[reader] = watcher
         try:

@@ -37,8 +37,7 @@ from typing import NoReturn
 
 import structlog
 
-from namesrv.app.fair_queue import OWN, FairLock
-from namesrv.app.worker import Urgency, Worker
+from namesrv.app.worker import OWN, FairLock, Urgency, Worker
 from namesrv.core.changes import ListenerFailed
 from namesrv.core.errors import Refused, overloaded, shutting_down
 from namesrv.core.model import RegisterBrokerResult

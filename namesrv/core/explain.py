@@ -9,7 +9,6 @@ from typing import NamedTuple
 from namesrv_api.v1.admin_service_pb2 import RouteExplanation
 
 from namesrv.core.changes import Cause, Change, GroupChange, LiveChange, QueuesChange, Row
-from namesrv.core.encoding import removal_reason
 from namesrv.core.journal import (
     LEFT,
     JournalEntry,
@@ -39,7 +38,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
-from namesrv.core.tables import is_in_zone
+from namesrv.core.tables import is_in_zone, removal_reason
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 

@@ -31,7 +31,8 @@ class Liveness:
         """Until when the brokers of each open channel may be silent."""
         self._bound: dict[str, set[LiveKey]] = {}
         """Brokers of open channels, and of those that have ended until they are taken to be removed."""
-        self._unused: set[str] = set()
+        self.unused: set[str] = set()
+        """Open channels over which no broker has registered yet."""
         self.longest_overdue = 0.0
         """By how many seconds the most overdue broker was overdue at the last search; 0 if none was."""
         self.last_update_millis: dict[LiveKey, int] = {}
@@ -95,13 +96,8 @@ class Liveness:
         channel_id = self._new_channel_id()
         self._channels[channel_id] = self._clock.monotonic() + self._expired_time
         self._bound[channel_id] = set()
-        self._unused.add(channel_id)
+        self.unused.add(channel_id)
         return channel_id
-
-    @property
-    def unused_channels(self) -> int:
-        """How many channels are open over which no broker has registered yet."""
-        return len(self._unused)
 
     def check_open(self, channel_id: str) -> None:
         if channel_id not in self._channels:
@@ -112,7 +108,7 @@ class Liveness:
         belongs_to_loop()
         if live.channel_id is not None:
             self._bound[live.channel_id].add(live.key)
-            self._unused.discard(live.channel_id)
+            self.unused.discard(live.channel_id)
 
     def unbind(self, live: BrokerLiveInfo) -> None:
         """A broker left, or registered over another channel."""
@@ -127,7 +123,7 @@ class Liveness:
     def end_channel(self, channel_id: str) -> None:
         """Ends a channel for good."""
         belongs_to_loop()
-        self._unused.discard(channel_id)
+        self.unused.discard(channel_id)
         if self._channels.pop(channel_id, None) is not None and not self._bound[channel_id]:
             del self._bound[channel_id]
 

@@ -62,11 +62,6 @@ class Doubt(Enum):
         """Whether rows show the broker as unconfirmed."""
         return self.value < 0
 
-    @property
-    def label(self) -> str:
-        """Its name in the log and in metrics."""
-        return self.name.lower()
-
 
 class Doubted(NamedTuple):
     """A broker that is in the routes without proof."""

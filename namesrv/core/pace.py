@@ -22,7 +22,6 @@ ItemT = TypeVar("ItemT")
 FEW = 16
 """Items of a loop between two yield points: an item takes some 50 µs at most, a yield point 0.2 µs."""
 
-
 YIELD_POINT: ContextVar[Callable[[], object]] = ContextVar("yield_point")
 """Called at each yield point of a thread for long computations. It raises the end of the computation once its caller
 has left."""

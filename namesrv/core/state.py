@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core import model
-from namesrv.core.changes import Cause, Change, ChangeLog
-from namesrv.core.encoding import frame
+from namesrv.core.changes import Cause, Change, ChangeLog, KvChange, SettingChange
 from namesrv.core.errors import broker_not_registered, shutting_down
 from namesrv.core.lists import RouteDigests, TopicLists
 from namesrv.core.liveness import Liveness, MassLossGuard
@@ -25,11 +24,12 @@ from namesrv.core.model import (
     Doubted,
     IntentKey,
     IntentTable,
+    KvConfigTable,
     LiveKey,
     QueueData,
 )
 from namesrv.core.snapshot import LoadedSnapshot, RouteSnapshot, read_snapshot
-from namesrv.core.tables import TableIndex, Tables, is_in_zone
+from namesrv.core.tables import TableIndex, Tables, frame, is_in_zone
 from namesrv.core.transaction import Transaction, update_index
 from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 
@@ -211,17 +211,13 @@ class RouteState:
                 clusters.add(key.cluster_name)
         return [BrokerKey(name, broker_name) for name in sorted(clusters) if cluster_name in (None, name)]
 
-    def is_reported(self, topic: str, cluster_name: str | None) -> bool:
-        """Whether groups of a cluster, or of any, have queues of a topic, or report some that are held back."""
-        shown = (queue_data.broker for queue_data in self.queue_datas_of(topic))
-        brokers = itertools.chain(self.index.held_queue_table.get(topic, ()), shown)
-        return any(cluster_name in (None, broker.cluster_name) for broker in brokers)
-
     def is_absent(self, key: IntentKey) -> bool:
         """Whether an intent waits for a registration: its group is not registered, or no broker reports its topic."""
         if isinstance(key, BrokerKey):
             return key not in self.tables.broker_addr_table
-        return not self.is_reported(key.topic, key.cluster_name)
+        shown = (queue_data.broker for queue_data in self.queue_datas_of(key.topic))
+        brokers = itertools.chain(self.index.held_queue_table.get(key.topic, ()), shown)
+        return all(key.cluster_name not in (None, broker.cluster_name) for broker in brokers)
 
     def topic_count(self, broker: BrokerKey) -> int:
         """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
@@ -360,6 +356,17 @@ class RouteState:
         if change.rows:
             self.change_log.append(change, self.clock.wall_millis())
 
+    def publish_kv_config(self, table: KvConfigTable, cause: Cause) -> None:
+        """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
+        rows = tuple(KvChange(*difference) for difference in table.differences_from(self.kv_config))
+        self.kv_config = table
+        self.append_change(Change(cause, rows))
+
+    def publish_behaviour(self, behaviour: Behaviour, cause: Cause, rows: tuple[SettingChange, ...]) -> None:
+        """Makes another behaviour the current one; it must be durable already. Takes a revision."""
+        self.behaviour = behaviour
+        self.append_change(Change(cause, rows))
+
     def begin(self, cause: Cause, intents: IntentTable | None = None) -> Transaction:
         """A transaction of the tables, which has other intents in force afterwards if some are given.
 
@@ -423,3 +430,74 @@ class StateChange(Protocol[ResultT_co]):
 
         Raises Refused if it cannot be made now; then nothing has changed.
         """
+
+
+# The warm-up after a start: until it is over, a name server cannot say that a topic does not exist.
+
+COMING_BACK_SECONDS = 10.0
+"""How long a start waits for brokers that registered after its snapshot file was written: agents come back within 5 s
+(reopenLongest), and as much again for their registration."""
+
+ROCKETMQ_COMING_BACK_SECONDS = 35.0
+"""The same where RocketMQ's own brokers register: they look for name servers every 3 s and register every 30 s."""
+
+
+class WarmUp:
+    """The time after a start. It ends once, and looking at it is cheap at any time."""
+
+    def __init__(self, state: RouteState, warm_up_seconds: float, *, snapshot_is_complete: bool = False) -> None:
+        """Begins with the start of the name server; the snapshot file must be loaded before.
+
+        Args:
+            warm_up_seconds: How long it takes without a snapshot file; 0 for not at all. With a file it takes that long
+                or ``COMING_BACK_SECONDS``, whichever is shorter, and until all brokers of the file are seen. A file
+                with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead. Brokers that are connected by
+                then and have not registered yet are waited for that long again, at most.
+            snapshot_is_complete: Whether the file holds all brokers, as after an orderly end. Then only
+                the wait for them counts.
+        """
+        self._state = state
+        self._started_at = state.clock.monotonic()
+        self._granted_before = state.granted_seconds
+        self.warm_up_seconds = warm_up_seconds
+        self._waits_for_brokers = self._has_brokers_of_file()
+        self._shortest_seconds = warm_up_seconds
+        if self._waits_for_brokers:
+            # A broker may have registered after the file was written, and is no less alive for it.
+            is_rocketmqs = any(live.topic_by_topic for _, live in state.tables.broker_live_table.rows())
+            coming_back_seconds = ROCKETMQ_COMING_BACK_SECONDS if is_rocketmqs else COMING_BACK_SECONDS
+            self._shortest_seconds = 0.0 if snapshot_is_complete else min(warm_up_seconds, coming_back_seconds)
+        self._is_warm = False
+
+    def is_warm(self) -> bool:
+        """Whether the tables have all topics that exist. Once true, true forever.
+
+        With a snapshot file: every broker of it has registered again or was removed, and brokers that registered after
+        the file was written have had time to return. A complete file has all brokers. Without a file: the warm-up time
+        is over. Time in which this process did not run does not count. When a large fleet returns, its registrations
+        are queued, so a broker that is connected is waited for.
+        """
+        if not self._is_warm:
+            granted = self._state.granted_seconds - self._granted_before
+            running = self._state.clock.monotonic() - self._started_at - granted
+            over_since = running - self._shortest_seconds
+            some_register = bool(self._state.liveness.unused) and over_since < self.warm_up_seconds
+            self._is_warm = (
+                over_since >= 0 and not some_register and not (self._waits_for_brokers and self._has_brokers_of_file())
+            )
+        return self._is_warm
+
+    def serves(self) -> bool:
+        """Whether the routes of a snapshot file were loaded, or the name server is warm. Once true, true forever.
+
+        If so, clients may send lookups, and the snapshot file may be replaced. Unknown topics may exist nevertheless.
+        """
+        return self._waits_for_brokers or self.is_warm()
+
+    def brokers_to_hear(self) -> int:
+        """The number of brokers of the snapshot file that have neither registered again nor been removed."""
+        return sum(why is Doubt.SNAPSHOT_FILE for why in tuple(self._state.doubts.values()))
+
+    def _has_brokers_of_file(self) -> bool:
+        # They are the first in there, so this does not look at the others.
+        return any(why is Doubt.SNAPSHOT_FILE for why in tuple(self._state.doubts.values()))

@@ -10,7 +10,6 @@ from heapq import nsmallest
 
 from namesrv_api.v1.admin_service_pb2 import BlastRadius, TopicsInUse
 
-from namesrv.core import encoding
 from namesrv.core.changes import (
     Cause,
     Change,
@@ -40,7 +39,7 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.pace import paced, yield_point
-from namesrv.core.tables import QueueDataTable, TableIndex, Tables
+from namesrv.core.tables import QueueDataTable, TableIndex, Tables, broker_data_fragment, filter_servers_fragment
 from namesrv_common.topic_names import is_application, listing_order
 
 MERGES_KEPT, MERGED_GROUPS = 1_000, 64
@@ -330,13 +329,11 @@ class Transaction:
         if self.is_acted_for(group) and group.write is not WriteRule.ADDED:
             lowest, *others = group.members
             members = (lowest._replace(broker_id=MASTER_ID), *others)
-            acting_fragment = encoding.broker_data_fragment(replace(group, members=members))
+            acting_fragment = broker_data_fragment(replace(group, members=members))
         return replace(
             group,
-            fragment=encoding.broker_data_fragment(group),
-            filter_fragment=b"".join(
-                encoding.filter_servers_fragment(key, found) for key in keys if (found := table.get(key))
-            ),
+            fragment=broker_data_fragment(group),
+            filter_fragment=b"".join(filter_servers_fragment(key, found) for key in keys if (found := table.get(key))),
             acting_fragment=acting_fragment,
         )
 

@@ -10,7 +10,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import NamedTuple, Protocol, Self
 
 import grpc
 import structlog
@@ -20,7 +20,7 @@ from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.settings import NamesrvSettings
-from namesrv_common.server.rpc_handlers import Context
+from namesrv_common.server.rpc_handlers import Context, Handler
 from namesrv_common.tls.listener_tls import CertificateCheck
 from namesrv_common.version import __version__
 
@@ -191,12 +191,9 @@ LISTENER_SECONDS = 5.0
 Hits = Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]
 """Answers that the engine gave by itself, by method and code: how many, and the seconds they took."""
 
-
 EndOfPiece = Callable[[bytes, int, int, int], int]
 """Returns where the piece of a message ends that begins at a position, of at least so many bytes and at most so many
 fields. All pieces, merged one after the other, are the same message; what cannot be cut is one piece."""
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class EngineFailed(Exception):

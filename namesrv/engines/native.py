@@ -35,7 +35,6 @@ from namesrv.engines.api import (
     FrameCall,
     FrameHandler,
     FrameHits,
-    Handler,
     Hits,
     Requests,
     group_dependency,
@@ -122,7 +121,7 @@ class Call(EngineCall):
     _taken: asyncio.Future[None] | None = None
     _message: asyncio.Future[bytes | None] | None = None
 
-    def __init__(self, server: NativeServer, call: namesrv_engine.Call, handler: Handler) -> None:
+    def __init__(self, server: NativeServer, call: namesrv_engine.Call, handler: rpc_handlers.Handler) -> None:
         self.call = call
         """What the engine knows of it."""
         self.handler = handler
@@ -438,8 +437,8 @@ class NativeServer(EngineServer):
         self._tls = tls
         self._sockets: list[tuple[socket.socket, RemotingTlsMode | None]] = []
         """Sockets that the engine does not have yet, with the TLS of RocketMQ's protocol if that is spoken there."""
-        self._registered: dict[str, Handler] = {}
-        self._handlers: list[tuple[Handler, bool]] = []
+        self._registered: dict[str, rpc_handlers.Handler] = {}
+        self._handlers: list[tuple[rpc_handlers.Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
         self._requests: Sequence[Requests] = ()
         """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
@@ -461,7 +460,7 @@ class NativeServer(EngineServer):
         """There is one once it has been started."""
         self.end_of_piece = end_of_piece
 
-    def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
+    def add_handlers(self, service_name: str, handlers: Mapping[str, rpc_handlers.Handler]) -> None:
         self._registered.update({f"/{service_name}/{name}": handler for name, handler in handlers.items()})
 
     def listen(self, address: str, sockets: list[socket.socket], frames: FrameHandler | None = None) -> int:
@@ -693,12 +692,10 @@ class NativeServer(EngineServer):
         self.engine.stop(LEAVE)
 
     async def _has_ended(self, seconds: float) -> bool:
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
-        except TimeoutError:
-            return False
-        return True
+        return self._ended.is_set()
 
 
 def _counted_as(path: str) -> str:

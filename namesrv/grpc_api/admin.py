@@ -15,24 +15,24 @@ from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics_pb
 from namesrv import limits
 from namesrv.app.access import caller_of, sharer_of
 from namesrv.app.administration import Administration, Expected, Operation
-from namesrv.app.counters import RegistrationCounter
+from namesrv.app.broker_calls import RegistrationCounter
+from namesrv.app.channels import StallDetector
 from namesrv.app.field_rules import KV_NAME, NAME, NOT_NEGATIVE, PROBLEM, TOPIC, check, given
-from namesrv.app.history import History
-from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchStream, WatchStreams
-from namesrv.app.worker import Worker
+from namesrv.app.worker import FairLock, Worker
 from namesrv.core.changes import Cause
-from namesrv.core.encoding import intent_message
-from namesrv.core.errors import invalid_field, limit_exceeded
-from namesrv.core.explain import Question
+from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded
+from namesrv.core.explain import CurrentState, Question, add_journal_entry, explain_route
 from namesrv.core.journal import JournalPosition, JournalQuery
 from namesrv.core.model import HoldKey, Intent, IntentTable, names_after
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
+from namesrv.core.tables import intent_message
 from namesrv.core.watch.hub import RouteWatch
-from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.paging import Name, paged
+from namesrv.grpc_api.handlers import Name, paged
 from namesrv.settings import CHANGEABLE
+from namesrv.storage.journal import Journal
+from namesrv_common.server.rpc_handlers import Context
 
 # Requests and answers of the calls that page through the journal, and that say why a topic's route is as it is.
 
@@ -133,13 +133,18 @@ class _Number(NamedTuple):
 
 @dataclass
 class AdminServicer:
-    """Requests become calls of Administration and History, and outcomes messages."""
+    """Requests become calls of Administration or questions about the past, and outcomes messages."""
 
     state: RouteState
     administration: Administration
-    history: History
+    journal: Journal
     watchers: WatchStreams
     reader: Worker
+    started_at_millis: int
+
+    def __post_init__(self) -> None:
+        # Held for one call of each owner at a time: the one while it reads the journal, the other the change log.
+        self._searching, self._copying = FairLock(), FairLock()
 
     async def ListIntents(self, request: pb.ListIntentsRequest, context: Context) -> pb.ListIntentsResponse:
         """What is in force, oldest first."""
@@ -152,7 +157,7 @@ class AdminServicer:
 
     def _listed(self, intent: Intent) -> pb.Intent:
         message = intent_message(intent)
-        message.awaits_registration = not self.administration.is_reported(intent.key)
+        message.awaits_registration = self.state.is_absent(intent.key)
         return message
 
     async def WipeWritePermOfBroker(
@@ -197,7 +202,7 @@ class AdminServicer:
             header=self.state.header(),
             removed_queue_data_count=outcome.queue_data_count,
             blast_radius=outcome.blast_radius,
-            topic_reported=not request.hold or self.administration.is_reported(key),
+            topic_reported=not request.hold or not self.state.is_absent(key),
             in_use=outcome.in_use,
         )
 
@@ -274,7 +279,9 @@ class AdminServicer:
         """The journal, newest first; RocketMQ has none."""
         asked = paged(request, _FRONT, most=limits.MAX_AUDIT_PAGE_SIZE, default=limits.DEFAULT_AUDIT_PAGE_SIZE)
         before = asked.after if request.page_token else None  # the newest are first
-        found = await self.history.entries(_query(request, asked.limit, before), sharer_of(context).name)
+        query = _query(request, asked.limit, before)
+        async with self._searching.held_for(sharer_of(context).name):
+            found = await self.journal.read(query)
         entries, token = asked.cut(found, attrgetter("position"))
         rows = [pb.AuditEntry(**entry._asdict()) for entry in entries]
         return pb.ListAuditEntriesResponse(header=self.state.header(), entries=rows, next_page_token=token)
@@ -282,12 +289,35 @@ class AdminServicer:
     async def ExplainTopicRoute(
         self, request: pb.ExplainTopicRouteRequest, context: Context
     ) -> pb.ExplainTopicRouteResponse:
-        """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
-        header, explanations = await self.history.explained(_question(request), sharer_of(context).name)
+        """Why groups are or are not in a topic's route; RocketMQ has nothing like it.
+
+        Where memory knows nothing of a group, its last entry of the journal is added.
+        """
+        question, owner = _question(request), sharer_of(context).name
+        async with self._copying.held_for(owner):  # a thousand that wait would each have copied the change log
+            header = self.state.header()
+            now = CurrentState(self.state, self.started_at_millis, question)
+            changes = self.state.change_log.newest_first()
+            explanations = await self.reader.run(partial(explain_route, now, changes), owner)
+            del now, changes
+        for each in explanations:
+            if question.broker_name is not None and each.state == pb.RouteExplanation.STATE_NEVER_REGISTERED:
+                await self._add_journal(each, question.broker_name)
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
         return pb.ExplainTopicRouteResponse(header=header, explanations=explanations)
+
+    async def _add_journal(self, explanation: pb.RouteExplanation, broker_name: str) -> None:
+        before = JournalPosition(self.state.identity.epoch, self.state.change_log.compacted_revision + 1)
+        try:
+            entries = await self.journal.read(JournalQuery(1, before, broker_name=broker_name))
+        except Refused as error:
+            if error.reason not in {Reason.NOT_DURABLE, Reason.OVERLOADED}:
+                raise
+            return  # an explanation without the past is better than none
+        if entries:
+            add_journal_entry(explanation, entries[0])
 
     async def ListWatchers(self, request: pb.ListWatchersRequest, _context: Context) -> pb.ListWatchersResponse:
         asked = paged(request, _Number(0), most=limits.MAX_WATCHER_PAGE_SIZE, default=limits.DEFAULT_WATCHER_PAGE_SIZE)
@@ -318,14 +348,15 @@ COUNT_SECONDS = 1.0
 """Shortest time between two counts of tasks: one takes 3 ms with 10,000 tasks."""
 
 
+@dataclass
 class DiagnosticsCalls:
     """Tells about this process."""
 
-    def __init__(self, stall_detector: StallDetector, registrations: RegistrationCounter) -> None:
-        self._stall_detector = stall_detector
-        self._registrations = registrations
-        self._counted_at = -math.inf
-        self._task_count = 0
+    stall_detector: StallDetector
+    registrations: RegistrationCounter
+
+    def __post_init__(self) -> None:
+        self._counted_at, self._task_count = -math.inf, 0
 
     async def GetDiagnostics(
         self, _request: diagnostics_pb.GetDiagnosticsRequest, _context: Context
@@ -334,10 +365,10 @@ class DiagnosticsCalls:
         now = asyncio.get_running_loop().time()
         if now - self._counted_at >= COUNT_SECONDS:
             self._counted_at, self._task_count = now, len(asyncio.all_tasks())
-        refused_ago, skipped_ago = self._registrations.refused_ago, self._registrations.skipped_ago
+        refused_ago, skipped_ago = self.registrations.refused_ago, self.registrations.skipped_ago
         return diagnostics_pb.GetDiagnosticsResponse(
             task_count=self._task_count,
-            loop_lag_millis=self._stall_detector.longest_delay() * 1000,
+            loop_lag_millis=self.stall_detector.longest_delay() * 1000,
             refused_ago_millis=None if refused_ago is None else int(refused_ago * 1000),
             skipped_ago_millis=None if skipped_ago is None else int(skipped_ago * 1000),
         )

@@ -14,9 +14,8 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.app.access import FairShares, NamedBrokers, caller_of, need, sharer_of
-from namesrv.app.broker_calls import BrokerCalls
+from namesrv.app.broker_calls import BrokerCalls, Kind, RegistrationCounter, kind_of
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.counters import Kind, RegistrationCounter, kind_of
 from namesrv.app.field_rules import (
     ADDRESS,
     ANYTHING,
@@ -48,8 +47,8 @@ from namesrv.core.pace import paced, yield_point
 from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.state import RouteState
 from namesrv.engines.api import engine_call
-from namesrv.grpc_api.handlers import Context
 from namesrv_common.labels import MAX_LABELS, label_problem
+from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Shares
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 
@@ -104,7 +103,6 @@ _ONLY_ANSWERS = "is set; only answers have it"
 _LABELS = Rule(label_problem)
 _HOLDER = Rule(at_most(limits.MAX_HOLDER_LENGTH, "characters"))
 _CHANNEL = ANYTHING._replace(missing="is missing; a handover is of a channel")
-
 
 Identity = tuple[BrokerKey, int, str]
 """Which broker a request is about: its group, its id and its address."""

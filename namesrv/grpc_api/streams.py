@@ -16,17 +16,14 @@ from namesrv.app.access import sharer_of
 from namesrv.app.field_rules import ANYTHING, NAME, NOT_NEGATIVE, PREFIX, TOPIC, between, check, check_all, given
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
-from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded
 from namesrv.core.pace import paced
-from namesrv.core.pins import Pins
-from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot
-from namesrv.core.state import RouteState
-from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.hub import RouteWatch
-from namesrv.core.watch.subscription import Subscription, SubscriptionChange
+from namesrv.core.snapshot import ALL_TABLES, Pins, RouteSnapshot
+from namesrv.core.state import RouteState, WarmUp
+from namesrv.core.watch.hub import RouteWatch, Subscription, SubscriptionChange
+from namesrv.core.watch.messages import change_messages, follow_messages
 from namesrv.engines.api import engine_call
-from namesrv.grpc_api.handlers import Context
+from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Sharer, Shares
 
 # Rules on requests of RouteService, each with an error that names field, problem and limit.

@@ -19,7 +19,6 @@ from namesrv.core.errors import crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
 from namesrv.core.pace import FEW, paced, run_steps, sorted_in_slices, yield_point
 from namesrv.remoting.json_reader import JsonReader, read_json
-from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire import is_address
 from namesrv_common.topic_names import (
     MAX_MAPPED_QUEUES,
@@ -28,6 +27,12 @@ from namesrv_common.topic_names import (
     SHOWN_CHARACTERS,
     topic_problem,
 )
+
+MAX_INFLATED_BYTES = 40 * 1024 * 1024
+"""Largest body after it was unpacked. A table of 200,000 topics has 32 MB with the longest names."""
+
+MAX_PART_BYTES = 2 * 1024 * 1024
+"""Largest part of a compressed body. The mapping of a topic of 65,535 queues has 1 MB."""
 
 # Numbers, as RocketMQ reads them.
 

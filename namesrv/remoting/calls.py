@@ -14,13 +14,11 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.app.access import FairShares, NamedBrokers
 from namesrv.app.administration import Administration, Operation
-from namesrv.app.broker_calls import BrokerCalls
+from namesrv.app.broker_calls import BrokerCalls, Kind, RegistrationCounter
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.counters import Kind, RegistrationCounter
 from namesrv.app.event_log import log_write_permission_wiped
-from namesrv.app.fair_queue import FairLock
 from namesrv.app.field_rules import NAME, TOPIC, check
-from namesrv.app.worker import Worker
+from namesrv.app.worker import FairLock, Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
@@ -28,20 +26,24 @@ from namesrv.core.lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
 from namesrv.core.pace import yield_point
 from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
-from namesrv.core.state import RouteState
-from namesrv.core.warm_up import WarmUp
+from namesrv.core.state import RouteState, WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, group_dependency, route_dependencies
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.bodies import RegistrationBody, data_version_of, is_compressed, queue_numbers, read_registration
 from namesrv.remoting.caller import Brokers, Caller, Gate, Grade
 from namesrv.remoting.json_reader import read_json
-from namesrv.remoting.limits import MAX_DATA_VERSION_BYTES, MAX_REMARK_CHARACTERS
 from namesrv.remoting.route_json import RouteJson
 from namesrv.remoting.wire import INT_BITS, LONG_BITS, Request, answer, is_address, to_json
 from namesrv.remoting.wire import RequestCode as Code
 from namesrv_common.errors import suppress_refusals
 from namesrv_common.server.permits import NamedBroker
 from namesrv_common.server.shares import Shares
+
+MAX_REMARK_CHARACTERS = 1_000
+"""Longest text about a refused request: it may repeat a part of it."""
+
+MAX_DATA_VERSION_BYTES = 1_024
+"""Largest body of a QUERY_DATA_VERSION, which is read in one step. Honest ones have a hundred bytes."""
 
 # Lists of topics and brokers. RocketMQ has no pages: each is a whole answer, made in steps.
 

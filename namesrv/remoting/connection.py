@@ -13,15 +13,14 @@ from uuid import uuid4
 
 import structlog
 
-from namesrv.app.counters import RemotingCounter
+from namesrv.app.broker_calls import RemotingCounter
 from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, RegistrationLog
 from namesrv.core.errors import Reason, Refused, internal_defect
 from namesrv.core.model import Doubt
 from namesrv.engines.api import FrameCall, Requests
 from namesrv.error_codes import ERROR_CODES, ResponseCode
 from namesrv.remoting.caller import Caller
-from namesrv.remoting.calls import Calls, InTurn
-from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
+from namesrv.remoting.calls import MAX_REMARK_CHARACTERS, Calls, InTurn
 from namesrv.remoting.wire import GO_AWAY, PLEASE_GO_AWAY, BrokenFrame, Request, RequestCode, answer, request_of
 from namesrv.settings import ROCKETMQ_DENIED
 from namesrv_common.process.logs import RateLimitedLog

@@ -13,7 +13,17 @@ from typing import Any
 
 from namesrv.core.errors import Refused, invalid_field, limit_exceeded
 from namesrv.core.pace import paced
-from namesrv.remoting.limits import MAX_DEPTH, MAX_MEMBERS, MAX_VALUE_CHARACTERS
+
+MAX_VALUE_CHARACTERS = 512 * 1024
+"""Longest value of a body that becomes objects at once: these take up to eighty times its memory. A topic's route of a
+thousand groups has half of it. Tables and mappings are longer, and are read member by member."""
+
+MAX_DEPTH = 32
+"""Deepest nesting of a value that has keys without quotes."""
+
+MAX_MEMBERS = 500_000
+"""Most members of a JSON body that are read one by one: 200,000 topics, as many mappings, and their queues where they
+are written in another form than RocketMQ's."""
 
 _LONG_DIGITS = 20
 """Characters of the longest 64-bit number."""

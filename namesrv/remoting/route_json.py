@@ -13,8 +13,10 @@ from namesrv_api.v1.route_data_pb2 import TopicRouteData as _Route
 from namesrv.core.model import BrokerKey
 from namesrv.core.pace import Sliced
 from namesrv.core.state import RouteState
-from namesrv.remoting.limits import MAX_ROWS
 from namesrv.remoting.wire import to_json
+
+MAX_ROWS = 200_000
+"""Most rows of queues that are kept as JSON, and most of groups: each takes about 400 bytes."""
 
 GROUP_SLICE = 100
 """Groups that are encoded before yielding: less than a millisecond."""

@@ -19,17 +19,15 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv.app.access import Authorizer, FairShares, NamedBrokers
 from namesrv.app.administration import Administration
-from namesrv.app.channels import ChannelStreams
-from namesrv.app.counters import RegistrationCounter, RemotingCounter
+from namesrv.app.broker_calls import RegistrationCounter, RemotingCounter
+from namesrv.app.channels import ChannelStreams, StallDetector
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_warnings
-from namesrv.app.history import History
-from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins, scan_for_silent_brokers
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.pins import Pins
+from namesrv.core.snapshot import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import (
     HOW_TO_GET_IT,
@@ -40,10 +38,9 @@ from namesrv.engines.api import (
     native_problem,
 )
 from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
-from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.handlers import RequestsInPieces, add_reflection, handlers_for_everybody, handlers_of_server
 from namesrv.grpc_api.registration import RegistrationServicer
-from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
+from namesrv.grpc_api.route import ClusterTestLookups, LookupCalls, RouteServicer, TableCalls
 from namesrv.grpc_api.streams import StreamCalls
 from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
@@ -76,7 +73,6 @@ from namesrv_common.version import __version__
 
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
-_ChannelClosing = registration_service_pb2.ChannelClosing
 
 # The listeners: their ports, and the services of both packages.
 
@@ -227,11 +223,11 @@ class NamesrvServer:
         self._reader = reader = Worker("reader")
         self._shares = shares = FairShares(settings.share_rules)
         self._administration = Administration(state, self._writer, database, settings, clock.wall_millis)
-        self._durable = DurableRoutes(state, clock, settings, database)
+        self._durable = DurableRoutes(state, settings, database)
         self._pins = Pins(
             clock.monotonic, lambda: secrets.token_urlsafe(18), pins=shares.pins, revisions=shares.pinned_revisions
         )
-        self._watch_streams = WatchStreams(state, self._durable.warm_up, clock, shares=shares)
+        self._watch_streams = WatchStreams(state, self._durable.warm_up, shares=shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
         self._stall_detector = StallDetector(clock.monotonic, state.grant_more_time, doubtful_seconds)
@@ -349,11 +345,11 @@ class NamesrvServer:
             TableCalls(state, warm_up, reader, started_at_millis, self._durable.data_dir_problem),
             StreamCalls(state, warm_up, pins, watchers, reader, streams),
         )
-        history = History(state, self._durable.journal, reader, started_at_millis)
+        admin = AdminServicer(state, self._administration, self._durable.journal, watchers, reader, started_at_millis)
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
-            (ADMIN_SERVICE, (AdminServicer(state, self._administration, history, watchers, reader),)),
+            (ADMIN_SERVICE, (admin,)),
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
@@ -422,7 +418,7 @@ class NamesrvServer:
         _log.info("namesrv_stopped")
 
     async def _end_streams(self) -> None:
-        self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
+        self._channels.close_all(registration_service_pb2.ChannelClosing.REASON_SHUTDOWN)
         await self._watch_streams.close()
 
 

@@ -178,6 +178,5 @@ def _intent(text: str, json_value: str) -> Intent:
 
 INTENTS = DurableTable("intents", _intent_rows, _intent_content)
 
-
 TABLES: tuple[DurableTable[Any], ...] = (KV_CONFIG, SETTINGS, INTENTS)
 """All tables, for tests and backups that must leave none out."""

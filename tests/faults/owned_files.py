@@ -24,9 +24,9 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from namesrv.core.changes import Cause, Change, KvChange
 from namesrv.core.journal import JournalEntry, JournalQuery
 from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
+from namesrv.storage.data_dir import SnapshotFile
 from namesrv.storage.database import KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
-from namesrv.storage.snapshot_file import SnapshotFile
 from namesrv.storage.tables import TABLES, DurableTable
 from route_client.disk_cache import DiskCache
 

@@ -18,14 +18,13 @@ from broker_agent.topics.topics_json import BrokenTopics, decode_mappings, decod
 from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot import UnusableSnapshot
-from namesrv.grpc_api.paging import Name, paged
+from namesrv.grpc_api.handlers import Name, paged
 from namesrv.remoting.bodies import read_registration
 from namesrv.remoting.wire import BrokenFrame, answer, request_of
 from namesrv.settings import NamesrvSettings, with_texts
-from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.data_dir import SNAPSHOT_FILE, DataDirError, SnapshotFile
 from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
-from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from namesrv.storage.tables import KV_CONFIG, SETTINGS, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
 from namesrv_common.endpoints import Endpoint, parse_endpoints
 from namesrv_common.grpc_errors import DETAILS_KEY, RichError

@@ -18,9 +18,9 @@ from namesrv_api.v1.error_reason_pb2 import ErrorReason
 from docs.tools import grpc_pages
 from namesrv import storage
 from namesrv.app import access
-from namesrv.core import change_stream
 from namesrv.core.changes import IntentChange, KvChange, Row, SettingChange
 from namesrv.core.model import IntentKind, Registration
+from namesrv.core.watch import messages
 from namesrv.error_codes import ERROR_CODES
 from namesrv.server.server import SERVICES
 from namesrv.storage.data_dir import LOCK_FILE
@@ -77,7 +77,7 @@ def test_every_field_of_a_broker_is_read_by_each_program_that_shows_it() -> None
 
 
 def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:
-    assert change_stream._CHANGED_BY.keys() ^ IN_NO_TABLE == set(get_args(Row))
+    assert messages._CHANGED_BY.keys() ^ IN_NO_TABLE == set(get_args(Row))
 
 
 def test_every_service_is_served_and_has_a_permission() -> None:

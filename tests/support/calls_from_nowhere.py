@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from namesrv.grpc_api.handlers import Context
+from namesrv_common.server.rpc_handlers import Context
 
 
 class Caller:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
-from namesrv.app.channels import ChannelStreams
-from namesrv.app.counters import RegistrationCounter, RemotingCounter
-from namesrv.app.stall_detector import StallDetector
+from namesrv.app.broker_calls import RegistrationCounter, RemotingCounter
+from namesrv.app.channels import ChannelStreams, StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Refused
-from namesrv.core.warm_up import WarmUp
+from namesrv.core.state import WarmUp
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
 from namesrv.remoting.connection import Connections
@@ -62,7 +61,7 @@ class SocketlessFront:
         reader, grant_more_time = Worker("reader"), self.fleet.state.grant_more_time
         self._writer = writer = TableWriter()
         self._administration = Administration(state, writer, self._database, settings, clock.wall_millis)
-        warm_up = WarmUp(state, clock, 0)
+        warm_up = WarmUp(state, 0)
         self._channels = ChannelStreams(state, writer, StallDetector(clock, grant_more_time, 0))
         gate = Gate(Grade, None)
         return calls_of(

@@ -14,8 +14,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.core.errors import Reason
-from namesrv.core.warm_up import WarmUp
-from namesrv.grpc_api.cluster_test import CLUSTER_TEST_KEY, ClusterTestLookups
+from namesrv.core.state import WarmUp
+from namesrv.grpc_api.route import CLUSTER_TEST_KEY, ClusterTestLookups
 from namesrv_common.grpc_errors import RichError
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
@@ -162,10 +162,8 @@ class Env:
 
     def __init__(self, *namesrvs: Holder) -> None:
         self.a, self.b = self.namesrvs = namesrvs
-        state = (fleet := Fleet()).state
-        self.lookups = ClusterTestLookups(
-            state, WarmUp(state, fleet.clock, 0), [namesrv.endpoint for namesrv in self.namesrvs]
-        )
+        state = Fleet().state
+        self.lookups = ClusterTestLookups(state, WarmUp(state, 0), [namesrv.endpoint for namesrv in self.namesrvs])
 
     async def holder(self, topic: str, zone_name: str | None = None) -> str:
         """Who answered a lookup with a route. Raises Refused."""

@@ -16,13 +16,13 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv.app.counters import RemotingCounter
+from namesrv.app.broker_calls import RemotingCounter
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
-from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
-from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
+from namesrv.core.removals import IntentsChange, TopicDeletion
+from namesrv.core.state import WarmUp
+from namesrv.core.watch.hub import ORDER_MESSAGE_ENABLE
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import AtOnce, Calls, LookupCalls
@@ -114,7 +114,7 @@ class Served:
         self.server.add_handlers(ROUTE_SERVICE.full_name, handlers)
         port = self.server.listen("127.0.0.1:0", [])
         self.json = RouteJson(state)
-        lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
+        lookups = LookupCalls(state, Worker("reader"), WarmUp(state, 0))
         at_once = {105: AtOnce(Grade.LOOKUPS, lookups.route), 901: AtOnce(Grade.LOOKUPS, lookups.member_group)}
         calls = Calls(Gate(Grade, None), at_once, {})
         connections = Connections(calls, RemotingCounter())
@@ -222,7 +222,7 @@ def decide(fleet: Fleet, *intents: Intent) -> None:
 
 def order(fleet: Fleet, value: str) -> None:
     table = fleet.state.kv_config.with_value(ORDER_TOPIC_CONFIG, "T1", value)
-    publish_kv_config(fleet.state, table, CAUSE)
+    fleet.state.publish_kv_config(table, CAUSE)
 
 
 def fall_silent(fleet: Fleet) -> None:
@@ -233,7 +233,7 @@ def fall_silent(fleet: Fleet) -> None:
 def enable_order(fleet: Fleet, *, enabled: bool) -> None:
     behaviour = replace(fleet.state.behaviour, order_message_enable=enabled)
     rows = (SettingChange(ORDER_MESSAGE_ENABLE, None, str(enabled)),)
-    publish_behaviour(fleet.state, behaviour, CAUSE, rows)
+    fleet.state.publish_behaviour(behaviour, CAUSE, rows)
 
 
 GROUP = BrokerKey(CLUSTER, "broker-a")

@@ -18,11 +18,11 @@ import grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
 from namesrv.core.removals import scan_not_active_broker
 from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
+from namesrv.core.watch.messages import change_messages
 from namesrv_common.grpc_errors import RichError
 from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place

@@ -9,7 +9,7 @@ from namesrv_api.v1.admin_service_pb2 import RouteExplanation
 from namesrv.core.changes import Cause
 from namesrv.core.explain import CurrentState, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.operator_changes import IntentsChange
+from namesrv.core.removals import IntentsChange
 from tests.support.core_fleet import CLUSTER, Fleet
 from tests.support.state_changes import apply_now
 

@@ -17,7 +17,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app.worker import GivenUp
 from namesrv.core import tables as tables_module
-from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.lists import UNIT, UNIT_SUB
@@ -25,6 +24,7 @@ from namesrv.core.model import Behaviour, BrokerKey, DataVersion, Doubt, LiveKey
 from namesrv.core.snapshot import ALL_TABLES
 from namesrv.core.state import StateChange
 from namesrv.core.watch.hub import ChangeReader
+from namesrv.core.watch.messages import change_messages, follow_messages
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses

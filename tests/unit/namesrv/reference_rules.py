@@ -35,15 +35,11 @@ from namesrv.core.model import (
     StaticMapping,
     TopicTableFingerprint,
 )
-from namesrv.core.operator_changes import (
+from namesrv.core.registrations import BrokerRegistration, TopicRegistration
+from namesrv.core.removals import (
     IntentsChange,
     OperatorOutcome,
     TopicDeletion,
-    publish_behaviour,
-    publish_kv_config,
-)
-from namesrv.core.registrations import BrokerRegistration, TopicRegistration
-from namesrv.core.removals import (
     confirm_broker_loss,
     on_channel_destroy,
     preview_broker_loss,
@@ -51,7 +47,7 @@ from namesrv.core.removals import (
     unregister_broker,
 )
 from namesrv.core.state import StateChange
-from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
+from namesrv.core.watch.hub import ORDER_MESSAGE_ENABLE
 from tests.support.refusals import refuses
 from tests.support.state_changes import apply_now
 from tests.unit.namesrv.reference_change_log import GUARDED
@@ -415,10 +411,10 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.causes = {OPERATOR.call}
         table = self.state.kv_config
         if value is None:
-            publish_kv_config(self.fleet.state, table.without(namespace, key), OPERATOR)
+            self.fleet.state.publish_kv_config(table.without(namespace, key), OPERATOR)
             self.model.kv.pop((namespace, key), None)
         else:
-            publish_kv_config(self.fleet.state, table.with_value(namespace, key, value), OPERATOR)
+            self.fleet.state.publish_kv_config(table.with_value(namespace, key, value), OPERATOR)
             self.model.kv[namespace, key] = value
 
     @rule(setting=st.sampled_from(list(SETTINGS)))
@@ -426,7 +422,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.causes = {OPERATOR.call}
         value = not getattr(self.model.behaviour, SETTINGS[setting])
         self.model.behaviour = replace(self.model.behaviour, **{SETTINGS[setting]: value})
-        publish_behaviour(self.fleet.state, self.model.behaviour, OPERATOR, (SettingChange(setting, None, str(value)),))
+        self.fleet.state.publish_behaviour(self.model.behaviour, OPERATOR, (SettingChange(setting, None, str(value)),))
 
 
 class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):

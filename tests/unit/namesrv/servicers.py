@@ -10,16 +10,12 @@ from typing import Any
 
 from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
-from namesrv.app.channels import ChannelStreams
-from namesrv.app.fair_queue import OWN
-from namesrv.app.history import History
-from namesrv.app.stall_detector import StallDetector
+from namesrv.app.channels import ChannelStreams, StallDetector
 from namesrv.app.watches import WatchStreams
-from namesrv.app.worker import Worker
+from namesrv.app.worker import OWN, Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.pins import Pins
-from namesrv.core.state import RouteState
-from namesrv.core.warm_up import WarmUp
+from namesrv.core.snapshot import Pins
+from namesrv.core.state import RouteState, WarmUp
 from namesrv.grpc_api.admin import AdminServicer
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
@@ -39,10 +35,10 @@ def admin_servicer(
     state, writer, reader = fleet.state, TableWriter(), Worker("reader")
     settings, now = NamesrvSettings.load(None, {}), fleet.clock.wall_millis
     administration = Administration(state, writer, database, settings, now)
-    history = History(state, journal or Journal(MemoryDatabase(), "", 1), reader, STARTED_AT)
+    journal = journal or Journal(MemoryDatabase(), "", 1)
     if watchers is None:
-        watchers = WatchStreams(state, WarmUp(state, fleet.clock, 0.0), fleet.clock)
-    return AdminServicer(state, administration, history, watchers, reader)
+        watchers = WatchStreams(state, WarmUp(state, 0.0))
+    return AdminServicer(state, administration, journal, watchers, reader, STARTED_AT)
 
 
 @asynccontextmanager
@@ -77,7 +73,7 @@ def registration_servicer(fleet: Fleet, writer: TableWriter | None = None, **opt
 
 def table_calls(fleet: Fleet) -> TableCalls:
     """The calls that list the tables of a fleet's name server."""
-    return TableCalls(fleet.state, WarmUp(fleet.state, fleet.clock, 0.0), Worker("reader"), 0, lambda: None)
+    return TableCalls(fleet.state, WarmUp(fleet.state, 0.0), Worker("reader"), 0, lambda: None)
 
 
 def route_servicer(
@@ -86,11 +82,11 @@ def route_servicer(
     """A servicer that answers from a fleet's name server."""
     state, clock = fleet.state, fleet.clock
     numbers, shares = itertools.count(1), FairShares()
-    warm_up = WarmUp(state, clock, warm_up_seconds)
+    warm_up = WarmUp(state, warm_up_seconds)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
     reader = Worker("reader")
     if watchers is None:
-        watchers = WatchStreams(state, warm_up, clock)
+        watchers = WatchStreams(state, warm_up)
     return RouteServicer(
         LookupCalls(state, warm_up),
         TableCalls(state, warm_up, reader, started_at_millis, lambda: None),

@@ -17,9 +17,8 @@ from namesrv.core import pace, tables
 from namesrv.core.model import QueueNumbers
 from namesrv.core.pace import Sliced, run_steps
 from namesrv.core.watch import messages as messages_module
-from namesrv.core.watch.hub import RouteWatch, WatchHub
+from namesrv.core.watch.hub import RouteWatch, Subscription, SubscriptionChange, WatchHub
 from namesrv.core.watch.messages import WatchMessages
-from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from tests.support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.reference_inputs import TOPICS, TOPICS_KNOWN
 from tests.unit.namesrv.reference_rules import SWITCHES, FleetPlace, TablesAgreeWithTheModelUnderTheGuard, places

@@ -26,16 +26,8 @@ from namesrv.app.administration import (
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import (
-    EMPTY,
-    BrokerKey,
-    HoldKey,
-    Intent,
-    IntentKind,
-    IntentTable,
-    KvConfigTable,
-)
-from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.model import EMPTY, BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
+from namesrv.core.removals import OperatorOutcome
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, Database

@@ -13,7 +13,6 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.app import channels
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour
-from namesrv.core.operator_changes import publish_kv_config
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.servicers import channel_streams
@@ -64,7 +63,7 @@ class Told:
 
     def put_order_config(self, key: str, value: str, namespace: str = ORDER_TOPIC_CONFIG) -> None:
         table = self.fleet.state.kv_config.with_value(namespace, key, value)
-        publish_kv_config(self.fleet.state, table, CAUSE)
+        self.fleet.state.publish_kv_config(table, CAUSE)
 
 
 def with_channels(**behaviour: bool) -> Told:

@@ -23,10 +23,10 @@ from namesrv.app.durable_routes import (
     load_routes,
     watch_warm_up,
 )
-from namesrv.core.warm_up import COMING_BACK_SECONDS, WarmUp
+from namesrv.core.state import COMING_BACK_SECONDS, WarmUp
 from namesrv.settings import NamesrvSettings
+from namesrv.storage.data_dir import SnapshotFile
 from namesrv.storage.database import Database
-from namesrv.storage.snapshot_file import SnapshotFile
 from tests.support.core_fleet import A, B, Fleet
 
 
@@ -68,7 +68,7 @@ def disk(tmp_path: Path) -> Iterator[SlowFile]:
 
 
 def writes(fleet: Fleet, file: SlowFile, warm_up_seconds: float = 0.0) -> SnapshotWrites:
-    warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
+    warm_up = WarmUp(fleet.state, warm_up_seconds)
     return SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", file), fleet.clock.monotonic)
 
 
@@ -97,7 +97,7 @@ def restarted(folder: Path, after_seconds: float = 0.0) -> tuple[Fleet, list[Any
     fleet = Fleet()
     fleet.clock.advance(after_seconds)
     with capture_logs() as logs:
-        load_routes(fleet.state, SnapshotFile(folder), fleet.clock)
+        load_routes(fleet.state, SnapshotFile(folder))
     return fleet, logs
 
 
@@ -264,7 +264,7 @@ async def test_it_is_said_what_the_warm_up_waits_for_and_once_that_it_is_over(
     for addr in brokers:
         before.register(addr, name=f"broker-{addr}", timeout_seconds=1.0)
     fleet.state.load_snapshot(before.state.snapshot().messages())
-    warm_up, start = WarmUp(fleet.state, fleet.clock, seconds), fleet.clock.seconds
+    warm_up, start = WarmUp(fleet.state, seconds), fleet.clock.seconds
 
     async def sleep(pause: float) -> None:
         fleet.clock.advance(pause)
@@ -287,7 +287,7 @@ def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
     """
     fleet = Fleet()
     settings = NamesrvSettings.load(None, {"warm_up_millis": "20000"})
-    durable = DurableRoutes(fleet.state, fleet.clock, settings, Database(folder))
+    durable = DurableRoutes(fleet.state, settings, Database(folder))
     start = fleet.clock.seconds
 
     async def run_to_its_end() -> float:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from namesrv.app.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
+from namesrv.app.channels import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
 from tests.support.core_fleet import A, Fleet
 from tests.support.virtual_clock import VirtualClock
 

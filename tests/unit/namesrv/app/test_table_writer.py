@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.app.fair_queue import FairLock
+from namesrv.app.worker import FairLock
 from namesrv.app.writer import (
     CHANGES_AT_ONCE,
     INLINE_TOPICS,
@@ -21,13 +21,13 @@ from namesrv.app.writer import (
     TableWriter,
     run_cooperatively,
 )
-from namesrv.core import persistent_map
+from namesrv.core import tables
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration
-from namesrv.core.operator_changes import TopicDeletion
 from namesrv.core.pace import Sliced
 from namesrv.core.registrations import BrokerRegistration, TopicRegistration
+from namesrv.core.removals import TopicDeletion
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.refusals import refuses
@@ -292,7 +292,7 @@ def test_an_idle_event_loop_holds_steps_up_for_a_bounded_number_of_turns() -> No
 async def test_names_of_topics_that_are_gone_are_forgotten_in_time(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persistent_map, "SPARE", 0)
+    monkeypatch.setattr(tables, "SPARE", 0)
     fleet.register()
     writer = TableWriter()
     for number in range(5):

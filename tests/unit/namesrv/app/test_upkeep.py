@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from namesrv.app import upkeep
-from namesrv.app.stall_detector import StallDetector
+from namesrv.app.channels import StallDetector
 from namesrv.app.upkeep import DigestSamples, SymptomCounter, Symptoms, scan_for_silent_brokers
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter

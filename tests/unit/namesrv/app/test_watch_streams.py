@@ -20,12 +20,12 @@ from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion
 from namesrv.core.pace import SLICE
-from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.hub import RouteWatch
-from namesrv.core.watch.subscription import Subscription
+from namesrv.core.state import WarmUp
+from namesrv.core.watch.hub import RouteWatch, Subscription
 from namesrv.error_codes import FAILURES
-from namesrv.grpc_api.handlers import Context, handlers_of_server
+from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.server import ROUTE_SERVICE
+from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Sharer
 from tests.support.calls_from_nowhere import CONTEXT, Caller
 from tests.support.core_fleet import B, Fleet
@@ -64,9 +64,9 @@ class Server:
 
     def __init__(self, fleet: Fleet, warm_up_seconds: float = 0.0, **most: int) -> None:
         self.fleet = fleet
-        self.warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
+        self.warm_up = WarmUp(fleet.state, warm_up_seconds)
         self.shares = FairShares(None, **most)
-        self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
+        self.watchers = WatchStreams(fleet.state, self.warm_up, Random(1), self.shares)
         self.calls = route_servicer(fleet, watchers=self.watchers).streams
         self.lists = admin_servicer(fleet, watchers=self.watchers)
 

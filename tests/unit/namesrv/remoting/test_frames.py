@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from namesrv.core.errors import Reason, Refused
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.connection import refusal
-from namesrv.remoting.limits import MAX_FIELDS
-from namesrv.remoting.wire import GO_AWAY, BrokenFrame, answer, request_of
+from namesrv.remoting.wire import GO_AWAY, MAX_FIELDS, BrokenFrame, answer, request_of
 from tests.support.programs.rocketmq import data_version, registration_body, topic_config
 from tests.support.sent_frames import SentFrame, frames_in
 from tests.support.socketless_front import SocketlessClient, SocketlessFront

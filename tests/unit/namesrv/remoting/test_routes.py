@@ -10,7 +10,6 @@ from namesrv_api.v1.route_data_pb2 import TopicRouteData
 
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, DataVersion, KvConfigTable
-from namesrv.core.operator_changes import publish_kv_config
 from namesrv.core.pace import run_steps
 from namesrv.remoting.route_json import RouteJson
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -46,7 +45,7 @@ def test_a_route_has_all_that_rocketmqs_clients_read() -> None:
 def test_an_ordered_topic_has_its_configuration() -> None:
     fleet = Fleet(Behaviour(order_message_enable=True))
     fleet.register(topics=("TopicTest", "Other"))
-    publish_kv_config(fleet.state, KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test"))
+    fleet.state.publish_kv_config(KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test"))
     routes = RouteJson(fleet.state)
     assert read(routes, "Other").get("orderTopicConf") is None
     assert read(routes)["orderTopicConf"] == "broker-a:4"

@@ -17,7 +17,7 @@ from namesrv.core.model import (
     RegisterBrokerResult,
     ReportedTopic,
 )
-from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, TopicDeletion
+from namesrv.core.removals import IntentsChange, OperatorOutcome, TopicDeletion
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 from tests.support.state_changes import apply_now
 

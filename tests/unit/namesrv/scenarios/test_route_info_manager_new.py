@@ -6,7 +6,6 @@ import pytest
 
 from namesrv.core.errors import Reason
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable, RemovalReason, ReportedTopic
-from namesrv.core.operator_changes import publish_kv_config
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import (
@@ -226,7 +225,7 @@ def test_an_ordered_topic_without_its_master_is_read_from_the_slave(
     """Scenarios 24, 25 and, for a global order, 27."""
     fleet = ReplicatedFleet(order_message_enable=True)
     table = KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": order_topic_conf}})
-    publish_kv_config(fleet.state, table, TEST)
+    fleet.state.publish_kv_config(table, TEST)
     fleet.slave(topic)
     if master_came:
         fleet.master(topic)

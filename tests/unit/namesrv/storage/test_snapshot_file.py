@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from namesrv.storage import snapshot_file
-from namesrv.storage.snapshot_file import MAX_FILE_BYTES, MAX_MESSAGE_BYTES, SnapshotFile
+from namesrv.storage import data_dir
+from namesrv.storage.data_dir import MAX_FILE_BYTES, MAX_MESSAGE_BYTES, SnapshotFile
 from namesrv_common.files import disk
 
 FORMAT = b"namesrv route snapshot, format 1\n"
@@ -152,7 +152,7 @@ def test_a_file_over_the_limit_is_not_read(tmp_path: Path, size: int, reason: st
 
 def test_no_file_is_written_that_would_be_too_large_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = len(sealed(b"\x04four"))
-    monkeypatch.setattr(snapshot_file, "MAX_FILE_BYTES", exact)
+    monkeypatch.setattr(data_dir, "MAX_FILE_BYTES", exact)
     commit(tmp_path, [b"four"])
     with pytest.raises(OSError, match=f"over the limit of {exact}") as raised:
         commit(tmp_path, [b"four", b""])

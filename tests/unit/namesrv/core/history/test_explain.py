@@ -8,7 +8,6 @@ import pytest
 from namesrv_api.v1.admin_service_pb2 import RouteExplanation as Why
 
 from namesrv.core.changes import ChangeLog
-from namesrv.core.encoding import removal_reason
 from namesrv.core.explain import add_journal_entry
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
@@ -22,9 +21,9 @@ from namesrv.core.model import (
     IntentTable,
     RemovalReason,
 )
-from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.pace import FEW
-from namesrv.core.removals import unregister_broker
+from namesrv.core.removals import TopicDeletion, unregister_broker
+from namesrv.core.tables import removal_reason
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.state_changes import apply_now
 from tests.support.yield_points import AtYieldPoint, yielding
@@ -437,7 +436,7 @@ def changes_of_kv(fleet: Fleet, count: int) -> None:
     table = EMPTY
     for number in range(count):
         table = table.with_value("ns", "key", str(number))
-        publish_kv_config(fleet.state, table, CAUSE)
+        fleet.state.publish_kv_config(table, CAUSE)
 
 
 def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> None:

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.app.upkeep import digest_page
-from namesrv.app.worker import ResultT, Worker
+from namesrv.app.worker import Worker
 from namesrv.core.errors import Reason
 from namesrv.core.lists import FRONT, DigestedBroker, Position
 from namesrv.core.model import BrokerKey, QueueNumbers, Registration, StaticMapping
-from namesrv.core.pace import FEW
+from namesrv.core.pace import FEW, ResultT
 from namesrv.core.registrations import BrokerRegistration
 from tests.support.core_fleet import CLUSTER, A, B
 from tests.support.refusals import refuses

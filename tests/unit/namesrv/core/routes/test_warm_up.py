@@ -9,7 +9,7 @@ import pytest
 from namesrv.core.changes import Cause
 from namesrv.core.model import RemovalReason
 from namesrv.core.removals import confirm_broker_loss
-from namesrv.core.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
+from namesrv.core.state import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
 from tests.support.core_fleet import A, B, Fleet
 from tests.support.state_changes import apply_all_now
 
@@ -17,7 +17,7 @@ WARM_UP = 45.0
 
 
 def started(fleet: Fleet, warm_up_seconds: float = WARM_UP) -> WarmUp:
-    return WarmUp(fleet.state, fleet.clock, warm_up_seconds)
+    return WarmUp(fleet.state, warm_up_seconds)
 
 
 def restarted(*addrs: str, topic_by_topic: bool = False) -> Fleet:
@@ -96,7 +96,7 @@ def test_a_broker_that_is_newer_than_the_file_has_time_to_come_back(topic_by_top
 
 def test_with_a_complete_file_it_is_warm_once_its_brokers_are_back() -> None:
     fleet = restarted(A, B)
-    warm_up = WarmUp(fleet.state, fleet.clock, WARM_UP, snapshot_is_complete=True)
+    warm_up = WarmUp(fleet.state, WARM_UP, snapshot_is_complete=True)
     fleet.register(A, name="broker-10911")
     assert not warm_up.is_warm()
     fleet.register(B, name="broker-20911")

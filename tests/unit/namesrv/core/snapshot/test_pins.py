@@ -10,8 +10,7 @@ import pytest
 from namesrv.app.access import FairShares
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
-from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins
-from namesrv.core.snapshot import RouteSnapshot
+from namesrv.core.snapshot import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins, RouteSnapshot
 from namesrv_common.server.shares import MACHINE, Sharer
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import DataVersion
 from namesrv.core.snapshot import ALL_TABLES, CHUNK_BYTES
 from namesrv.core.watch.hub import ChangeReader
+from namesrv.core.watch.messages import change_messages, follow_messages
 from tests.support.core_fleet import CLUSTER, HA, A, Fleet
 from tests.support.refusals import refuses
 from tests.support.routes.route_rows import key_of

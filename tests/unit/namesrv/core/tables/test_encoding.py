@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.app.writer import INLINE_TOPICS
-from namesrv.core import encoding
+from namesrv.core import tables
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.tables import QUEUES_LIKE_A_QUEUE_DATA, UNUSED_PER_BROKER
@@ -46,7 +46,7 @@ def test_a_registration_of_one_static_topic_is_as_large_as_its_mapping(fleet: Fl
 @given(st.integers(0, 2**64 - 1))
 def test_varints_are_protobufs(value: int) -> None:
     message = route_data_pb2.NamesrvHeader(revision=value - 2**64 if value >= 2**63 else value)
-    assert message.SerializeToString() == bytes([3 << 3]) + encoding.varint(value)
+    assert message.SerializeToString() == bytes([3 << 3]) + tables.varint(value)
 
 
 @example(length=127, cut=0)
@@ -58,13 +58,13 @@ def test_a_frame_of_parts_is_a_field(length: int, cut: int) -> None:
     text = "x" * length
     expected = route_data_pb2.TopicRouteData(order_topic_conf=text).SerializeToString()
     number = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
-    assert encoding.frame(number, text[:cut].encode(), text[cut:].encode()) == expected
+    assert tables.frame(number, text[:cut].encode(), text[cut:].encode()) == expected
 
 
 @pytest.mark.parametrize("queues", [0, 1, LARGE])
 def test_a_mapping_in_parts_is_encoded_as_in_one(queues: int) -> None:
     message = route_data_pb2.QueueData(mapping=mapping_message(mapping(queues)))
-    assert encoding.mapping_field(mapping(queues)) == message.SerializeToString()
+    assert tables.mapping_field(mapping(queues)) == message.SerializeToString()
 
 
 def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet: Fleet) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core import persistent_map
-from namesrv.core.persistent_map import PersistentMap
+from namesrv.core import tables
+from namesrv.core.tables import PersistentMap
 from tests.support.yield_points import yield_points_of
 
 NAMES = [f"topic-{number}" for number in range(12)]
@@ -22,8 +22,8 @@ CHANGES = st.lists(st.dictionaries(st.sampled_from(NAMES), st.none() | st.intege
 def small_chunks() -> Iterator[None]:
     """Spreads few names over several chunks, and makes a map sparse soon."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(persistent_map, "CHUNK", 3)
-        patch.setattr(persistent_map, "SPARE", 0)
+        patch.setattr(tables, "CHUNK", 3)
+        patch.setattr(tables, "SPARE", 0)
         yield
 
 

@@ -15,13 +15,19 @@ from namesrv.core import pace
 from namesrv.core.changes import Cause, ChangeLog, SettingChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Registration
-from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publish_kv_config
 from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.core.watch import affected, messages
-from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
+from namesrv.core.removals import TopicDeletion
+from namesrv.core.watch import hub, messages
+from namesrv.core.watch.hub import (
+    ChangeReader,
+    RouteWatch,
+    Subscription,
+    SubscriptionChange,
+    SubscriptionIndex,
+    WatchHub,
+)
 from namesrv.core.watch.messages import WatchMessages
-from namesrv.core.watch.subscription import Subscription, SubscriptionChange, SubscriptionIndex
 from tests.properties import examples, machine_test
 from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, VERSION, A, B, Fleet
 from tests.support.refusals import refuses
@@ -140,7 +146,7 @@ def test_what_left_a_route_is_said_with_its_reason_also_if_more_happened_since(f
 
 
 def test_only_the_latest_removals_of_a_topic_are_kept(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affected, "MAX_REMOVALS", 2)
+    monkeypatch.setattr(hub, "MAX_REMOVALS", 2)
     watch = fleet.synced("T1")
     for number in range(3):
         fleet.register(f"10.0.1.{number}:1", topics=["T1"], name="broker-b")
@@ -206,12 +212,12 @@ def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
 
 
 def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes(fleet: WatchedFleet) -> None:
-    publish_behaviour(fleet.state, replace(SMALL_FLEETS, order_message_enable=True), CAUSE, ())
+    fleet.state.publish_behaviour(replace(SMALL_FLEETS, order_message_enable=True), CAUSE, ())
     watch = fleet.synced("T1", "T2")
-    publish_kv_config(fleet.state, EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
+    fleet.state.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
     told = fleet.told(watch)
     assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
-    publish_behaviour(fleet.state, SMALL_FLEETS, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
+    fleet.state.publish_behaviour(SMALL_FLEETS, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
     told = fleet.told(watch)
     assert told.keys() == {"T1"}
     assert not told["T1"].route.HasField("order_topic_conf")

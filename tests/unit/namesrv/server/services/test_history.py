@@ -16,9 +16,9 @@ from namesrv.core.changes import Cause, Change, ChangeLog, KvChange, QueuesChang
 from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, QueueData
-from namesrv.core.operator_changes import IntentsChange, TopicDeletion
+from namesrv.core.removals import IntentsChange, TopicDeletion
 from namesrv.core.state import NamesrvIdentity
-from namesrv.grpc_api.paging import token_after
+from namesrv.grpc_api.handlers import token_after
 from namesrv.storage.database import DATABASE_FILE, Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from tests.support.calls_from_nowhere import CONTEXT

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from namesrv import limits
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import Doubt, ReportedTopic
-from namesrv.core.operator_changes import TOPICS_NAMED
+from namesrv.core.removals import TOPICS_NAMED
 from namesrv.storage.database import Database
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, A, B, Fleet

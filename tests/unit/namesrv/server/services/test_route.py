@@ -21,7 +21,7 @@ from namesrv.core.errors import Reason
 from namesrv.core.lists import Position
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api import streams
-from namesrv.grpc_api.paging import AsksForPage, Name, paged, token_after
+from namesrv.grpc_api.handlers import AsksForPage, Name, paged, token_after
 from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
 from namesrv.grpc_api.streams import StreamCalls
 from tests.support.calls_from_nowhere import CONTEXT
