@@ -26,7 +26,7 @@ from tests.interop.programs import (
     shown_by_client,
 )
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.registrations import make_read_only, register
+from tests.support.registrations import register, registration
 from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment
 from tests.support.secured.fleet import Place, with_its_broker
 
@@ -84,7 +84,9 @@ def test_an_example_prints_the_route_and_each_change(built: Built, tmp_path: Pat
         arguments = (str(namesrv.endpoint), TOPIC, *(["order-1"] if language == "go" else []))
         with programs.start(example, *arguments, **shown_by_client(place, kind)) as program:
             assert [program.next_text() for _ in expected] == expected
-            make_read_only(broker)
+            read_only = registration(counter=2)
+            read_only.topic_configs[0].perm = 4
+            broker.registration.RegisterBroker(read_only, timeout=broker.TIMEOUT)
             assert program.next_text() == after_a_change
 
 

@@ -55,13 +55,6 @@ def register(
     return client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
 
 
-def make_read_only(client: Client) -> None:
-    """Registers the broker of ``registration`` again, with a topic that can only be read."""
-    request = registration(counter=2)
-    request.topic_configs[0].perm = 4
-    client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
-
-
 def unregister(client: Client, name: str = "broker-a", port: int = 10911) -> None:
     """Unregisters the master of a group, which is there."""
     request = pb.UnregisterBrokerRequest(broker=identity(f"127.0.0.1:{port}", name=name))
@@ -73,25 +66,3 @@ def unregister_all(client: Client) -> None:
     for live in [live for message in client.snapshot() for live in message.chunk.live_brokers]:
         broker = identity(live.broker_addr, live.broker_id, live.broker_name, live.cluster_name)
         client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=broker), timeout=Client.TIMEOUT)
-
-
-def fill(client: Client) -> None:
-    """Makes a snapshot of about 10 MB: more than any buffer on the way to a reader holds."""
-    for number in range(8):
-        broker = identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}")
-        topics = [f"broker-{number}-topic-{index}" for index in range(20_000)]
-        client.registration.RegisterBroker(registration(topics, broker), timeout=60)
-
-
-def register_group(client: Client, *topics: str, port: int = 10911, counter: int = 1) -> int:
-    """Registers the only broker of a group that is named for its port.
-
-    Returns:
-        The revision.
-    """
-    return register(client, *topics, name=f"broker-{port}", port=port, counter=counter).header.revision
-
-
-def unregister_group(client: Client) -> None:
-    """Unregisters the broker that ``register_group`` registers by default."""
-    unregister(client, "broker-10911")
