@@ -30,7 +30,7 @@ from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions
 from tests.support.core_fleet import Fleet
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
-from tests.support.routes.route_rows import RouteRows
+from tests.support.routes.route_rows import RouteRows, key_of
 from tests.support.state_changes import apply_now
 from tests.support.virtual_clock import VirtualClock
 
@@ -40,6 +40,8 @@ State = dict[tuple[str, str], Row]
 
 OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
 """Of the ingests."""
+_TABLES = {"queues": "topic_queues", "live": "brokers", "groups": "broker_groups", "clusters": "clusters"}
+"""What the history calls the tables of a reader."""
 MAX_CHANGES = 40
 """Changes that a name server keeps: few, so that some are compacted before they are read."""
 
@@ -148,12 +150,10 @@ class LivingNamesrv(ScriptedNamesrv):
         for message in change_messages(last, last.revision, state.identity):
             for change in pb.StreamRouteChangesResponse.FromString(message).changes.changes:
                 kind = str(change.WhichOneof("row"))
-                if not kind.endswith("_removed"):
-                    continue
-                removal = getattr(change, kind)
-                table, names = _REMOVALS[kind]
-                key = "/".join(getattr(removal, name) for name in names)
-                found[table, key] = route_data_pb2.RemovalReason.Name(removal.reason).removeprefix("REMOVAL_REASON_")
+                if kind.endswith("_removed"):
+                    table, *key = key_of(change)
+                    reason = route_data_pb2.RemovalReason.Name(getattr(change, kind).reason)
+                    found[_TABLES[table], "/".join(key)] = reason.removeprefix("REMOVAL_REASON_")
         return found
 
     def GetNamesrvStatus(self, _: object, context: grpc.ServicerContext) -> pb.GetNamesrvStatusResponse:  # noqa: N802
@@ -197,14 +197,6 @@ class LivingNamesrv(ScriptedNamesrv):
     def _answer(self, context: grpc.ServicerContext) -> None:
         if self.lost:
             refuse(context, _LOST)
-
-
-_REMOVALS = {
-    "topic_removed": ("topic_queues", ("topic", "cluster_name", "broker_name")),
-    "broker_removed": ("brokers", ("cluster_name", "broker_addr")),
-    "group_removed": ("broker_groups", ("cluster_name", "broker_name")),
-    "cluster_removed": ("clusters", ("cluster_name",)),
-}
 
 
 @dataclass
