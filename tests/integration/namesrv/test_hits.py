@@ -152,10 +152,9 @@ def test_calls_of_malformed_messages_are_refused_and_leave_nothing(measured: Nam
             list(call(iter(requests), timeout=TIMEOUT))
         return RichError.of(caught.value)
 
-    services = ("grpc.health.v1.Health", "namesrv_api.v1.RouteService")
-    unary, streams = ("Check", "GetTopicRoute"), ("Watch", "WatchTopicRoutes")
-    errors = [client.failure("/" + "/".join(call), MALFORMED) for call in zip(services, unary, strict=True)]
-    errors += [client.stream_failure("/" + "/".join(call), MALFORMED) for call in zip(services, streams, strict=True)]
+    health, routes = "/grpc.health.v1.Health", "/namesrv_api.v1.RouteService"
+    calls = (f"{health}/Check", f"{health}/Watch", f"{routes}/GetTopicRoute", f"{routes}/WatchTopicRoutes")
+    errors = [client.failure(call, MALFORMED) for call in calls]
     errors += [reflection_of(MALFORMED), reflection_of(GOOD, MALFORMED)]
     assert {(error.code, error.reason) for error in errors} == {(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")}
     eventually(lambda: sample_of(measured, "namesrv_engine_calls_under_way") == 0)

@@ -79,14 +79,6 @@ def _encoded(request: Message | bytes) -> bytes:
     return request if isinstance(request, bytes) else request.SerializeToString()
 
 
-def _error_of(call: Callable[[], object]) -> RichError:
-    try:
-        answer = call()
-    except grpc.RpcError as error:
-        return RichError.of(error)
-    raise AssertionError(f"no error, but {answer!r}")
-
-
 def ended(
     arguments: list[str], environment: dict[str, str] | None = None, folder: str | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -341,14 +333,12 @@ class Client:
         return OpenedChannel(self.registration.OpenChannel(registration_service_pb2.OpenChannelRequest(holder="test")))
 
     def failure(self, path: str, request: Message | bytes) -> RichError:
-        """The error that a call ends with."""
-        call = self.connection.unary_unary(path, _encoded, None)
-        return _error_of(lambda: call(request, timeout=self.TIMEOUT))
-
-    def stream_failure(self, path: str, request: Message | bytes) -> RichError:
-        """The error that a stream ends with."""
-        call = self.connection.unary_stream(path, _encoded, None)
-        return _error_of(lambda: list(call(request, timeout=self.TIMEOUT)))
+        """The error that a call or a stream ends with, before its first message."""
+        try:
+            answer = self.connection.unary_unary(path, _encoded, None)(request, timeout=self.TIMEOUT)
+        except grpc.RpcError as error:
+            return RichError.of(error)
+        raise AssertionError(f"no error, but {answer!r}")
 
     def snapshot(self) -> list[route_service_pb2.StreamRouteSnapshotResponse]:
         """All messages of a snapshot."""
