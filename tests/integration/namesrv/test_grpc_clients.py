@@ -16,6 +16,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
+from namesrv.core.encoding import varint
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.server.listener import SERVICES
 from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
@@ -96,10 +97,6 @@ HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
 UNKNOWN_TAG = b"\x82\x7d"
 """Field 2,000, length-delimited: what readers of a message pass over."""
 
-UNKNOWN_BYTES = 1_000_005
-UNKNOWN_FIELD = UNKNOWN_TAG + b"\xc0\x84\x3d" + bytes(1_000_000)
-"""It with a million bytes."""
-
 FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
 """What the engine does not read to its end."""
 
@@ -107,11 +104,10 @@ FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
 def padded(request: Message, size: int) -> bytes:
     """The encoding of a request, filled up to a size by a field that nobody knows, again and again."""
     encoded = request.SerializeToString()
-    room = size - len(encoded)
-    rest = room % UNKNOWN_BYTES
-    length = rest - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB and more
-    told = bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14))
-    return encoded + UNKNOWN_FIELD * (room // UNKNOWN_BYTES) + UNKNOWN_TAG + told + bytes(length)
+    while left := size - len(encoded):
+        length = min(left, 1 << 20) - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB to 2 MiB
+        encoded += UNKNOWN_TAG + varint(length) + bytes(length)
+    return encoded
 
 
 def test_a_registration_may_have_16_mib_and_not_one_byte_more(client: Client) -> None:
