@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.programs.processes import eventually, listens, unused_port
 
 START_SECONDS = 60.0
@@ -42,13 +40,6 @@ def name_s3_server() -> None:
     }
 
 
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The endpoint of a server that runs."""
-    with running_s3_server(tmp_path_factory.mktemp("s3")) as endpoint:
-        yield endpoint
-
-
 @contextmanager
 def running_s3_server(folder: Path) -> Iterator[str]:
     """Runs the server that the environment names, until the block is left; a real one keeps its files in the folder."""
@@ -65,12 +56,6 @@ def running_s3_server(folder: Path) -> Iterator[str]:
             yield endpoint
         finally:
             server.kill()
-
-
-@pytest.fixture
-def bucket(s3_server: str) -> str:
-    """The name of a new bucket."""
-    return make_bucket(s3_server)
 
 
 def make_bucket(endpoint: str) -> str:
