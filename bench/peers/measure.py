@@ -16,6 +16,7 @@ from bench.peers import generator
 from bench.peers.generator import Group, NotMeasured, Plan
 from bench.peers.servers import JAVA, Server, server_cores, turned
 from bench.peers.workloads import Workload
+from tests.support.resources import sample
 
 RATE = "answers per second"
 CPU = "server CPU per 1,000 calls"
@@ -192,7 +193,7 @@ class _Running:
                 yield Sample(title, f"{name}, {kind}", "ms", tally["latency_ms"][key])
         calls = sum(tally["calls"] for tally in kinds.values())
         yield Sample(title, CPU, "ms", outcome["server_cpu_seconds"] * 1e6 / max(calls, 1))
-        yield Sample(title, PEAK, "MiB", outcome["server_peak_memory_bytes"] / 2**20)
+        yield Sample(title, PEAK, "MiB", sum(sample(pid)["peak_kib"] for pid in self.server.pids()) / 1024)
         if self.server.name == JAVA:
             closed = {group.name for group in self._calls[workload.name][1] if group.rate is None}
             counted = sum(tally["calls"] for (group, _), tally in kinds.items() if group in closed or not closed)
