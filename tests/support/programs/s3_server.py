@@ -5,10 +5,10 @@ It is moto's; or, where the variable ``VERSITYGW`` names its program, Versity's 
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +21,6 @@ _ENDPOINT = "AWS_ENDPOINT_URL"
 _KEY = "test-key"
 GATEWAY = "VERSITYGW"
 """Environment variable: the program of a real server, to be tested with instead of moto's."""
-_numbers = itertools.count()
 
 
 def name_s3_server() -> None:
@@ -60,7 +59,7 @@ def running_s3_server(folder: Path) -> Iterator[str]:
 
 def make_bucket(endpoint: str) -> str:
     """Makes a bucket; its name."""
-    name = f"bucket-{os.getpid()}-{next(_numbers)}"
+    name = f"bucket-{uuid.uuid4()}"
     s3_client(endpoint).create_bucket(Bucket=name)
     return name
 
