@@ -29,7 +29,7 @@ from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions
 from tests.support.core_fleet import Fleet
-from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.routes.route_rows import RouteRows, key_of
 from tests.support.state_changes import apply_now
 from tests.support.virtual_clock import VirtualClock
@@ -114,7 +114,6 @@ class LivingNamesrv(ScriptedNamesrv):
         self.clock = clock
         self.moments: list[Moment] = []
         """Every revision there ever was."""
-        self.lost = False
         self.starts = 0
         self.pins: dict[str, RouteSnapshot] = {}
         self.before_message: Callable[[], None] = lambda: None
@@ -156,47 +155,35 @@ class LivingNamesrv(ScriptedNamesrv):
                     found[_TABLES[table], "/".join(key)] = reason.removeprefix("REMOVAL_REASON_")
         return found
 
-    def GetNamesrvStatus(self, _: object, context: grpc.ServicerContext) -> pb.GetNamesrvStatusResponse:  # noqa: N802
-        self._answer(context)
+    def GetNamesrvStatus(self, *_: object) -> pb.GetNamesrvStatusResponse:  # noqa: N802
         state = self.fleet.state
         return pb.GetNamesrvStatusResponse(
             header=state.header(), compacted_revision=state.change_log.compacted_revision, warm=True
         )
 
-    def PinRouteSnapshot(self, _: object, context: grpc.ServicerContext) -> pb.PinRouteSnapshotResponse:  # noqa: N802
-        self._answer(context)
+    def PinRouteSnapshot(self, *_: object) -> pb.PinRouteSnapshotResponse:  # noqa: N802
         pin_id = f"pin-{len(self.pins)}"
         self.pins[pin_id] = self.fleet.state.snapshot()
         header = self.fleet.state.header()
         return pb.PinRouteSnapshotResponse(header=header, pin_id=pin_id, lease_millis=600_000, warm=True)
 
     def StreamRouteSnapshot(  # noqa: N802
-        self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
+        self, request: pb.StreamRouteSnapshotRequest, _: object
     ) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        self._answer(context)
         for number, response in enumerate(_parsed(self.pins[request.pin_id])):
             if number:
-                self._go_on(context)
+                self.before_message()
             yield response
 
     def StreamRouteChanges(  # noqa: N802
-        self, request: pb.StreamRouteChangesRequest, context: grpc.ServicerContext
+        self, request: pb.StreamRouteChangesRequest, _: object
     ) -> Iterator[pb.StreamRouteChangesResponse]:
-        self._answer(context)
         state = self.fleet.state
         first = state.change_log.after(request.after.revision)
         for message in change_messages(first, request.up_to_revision, state.identity):
             if message:
                 yield pb.StreamRouteChangesResponse.FromString(message)
-                self._go_on(context)
-
-    def _go_on(self, context: grpc.ServicerContext) -> None:
-        self.before_message()
-        self._answer(context)
-
-    def _answer(self, context: grpc.ServicerContext) -> None:
-        if self.lost:
-            refuse(context, _LOST)
+                self.before_message()
 
 
 @dataclass
@@ -293,7 +280,8 @@ class FleetLife:
     def _outage(self) -> None:
         """A name server cannot be reached, or it is restarted and the brokers that live register again."""
         namesrv = self._random.choice(self._namesrvs)
-        namesrv.lost = not namesrv.lost and self._random.random() < 0.7
+        is_lost = namesrv.refusal is None and self._random.random() < 0.7
+        namesrv.refusal = _LOST if is_lost else None
         if self._random.random() < 0.4:
             namesrv.begin_anew()
             for broker in self._brokers:
@@ -334,7 +322,7 @@ class ExpectedHistory:
 
     def ingest(self, namesrv: LivingNamesrv, now_millis: int) -> None:
         """Takes up what an ingest sees of a name server."""
-        if namesrv.lost:
+        if namesrv.refusal:
             return
         latest = namesrv.moments[-1]
         epoch, revision = self._seen.get(namesrv.name, ("", 0))
@@ -410,9 +398,9 @@ class LoggedLife:
     def go_on(self, seconds: float) -> None:
         """Something happens; then the model is notified of the next ingest. Not all name servers are lost."""
         self._life.pass_time(seconds)
-        none_is_left = all(namesrv.lost for namesrv in self.namesrvs)
+        none_is_left = all(namesrv.refusal for namesrv in self.namesrvs)
         for namesrv in self.namesrvs:
-            namesrv.lost = namesrv.lost and not none_is_left
+            namesrv.refusal = None if none_is_left else namesrv.refusal
             self.expected.ingest(namesrv, self.clock.wall_millis())
 
     def open_log(self) -> RouteLog:
