@@ -79,17 +79,15 @@ def _encoded(request: Message | bytes) -> bytes:
     return request if isinstance(request, bytes) else request.SerializeToString()
 
 
-def ended(
-    arguments: list[str], environment: dict[str, str] | None = None, folder: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def ended(arguments: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A program of ours that has ended, killed after a minute, and what it said; forked where programs are."""
     if not (Process.are_forked and can_fork(arguments)):
         return subprocess.run(
-            arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=_END_SECONDS, check=False
+            arguments, env=environment, capture_output=True, text=True, timeout=_END_SECONDS, check=False
         )
     with tempfile.TemporaryFile("w+") as output:
         given = os.environ if environment is None else environment
-        program = ForkedProgram(arguments, given, folder, output.fileno())
+        program = ForkedProgram(arguments, given, output.fileno())
         patience = threading.Timer(_END_SECONDS, program.send_signal, (signal.SIGKILL,))
         patience.start()
         try:
