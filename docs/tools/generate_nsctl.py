@@ -136,7 +136,7 @@ def _broker_with_messages(code: int) -> tuple[int, str, bytes]:
 
 
 def _shown(command: str, environment: dict[str, str], folder: str) -> str:
-    words = [BIN / "nsctl", *shlex.split(command)]
+    words = [str(BIN / "nsctl"), *shlex.split(command)]
     run = subprocess.run(
         words, env=environment | TERMINAL, cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )

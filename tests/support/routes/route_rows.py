@@ -86,25 +86,35 @@ class RouteRows:
             case "topic_removed" | "broker_removed":
                 del getattr(self, table)[key]
             case "broker_put":
-                if "groups" in self.held:
-                    self.groups[key] = change.broker_put
-                if "clusters" in self.held:
-                    self.clusters[key[0]] |= {key[1]}
+                self._put_group(key, change.broker_put)
             case "group_removed":
-                if "groups" in self.held:
-                    del self.groups[key]
-                if "clusters" in self.held:
-                    self.clusters[key[0]] -= {key[1]}
+                self._remove_group(key)
             case "cluster_put":
                 self.clusters[key[0]] = frozenset(change.cluster_put.broker_names)
             case "cluster_removed":
                 assert self.clusters.pop(key[0]) == frozenset()
-            case "filter_put" if change.filter_put.filter_servers:
-                self.filters[key] = tuple(change.filter_put.filter_servers)
             case "filter_put":
-                del self.filters[key]
+                self._put_filter_servers(key, tuple(change.filter_put.filter_servers))
             case _:
                 raise AssertionError(f"unknown row {name}")
+
+    def _put_group(self, key: Key, group: route_data_pb2.BrokerData) -> None:
+        if "groups" in self.held:
+            self.groups[key] = group
+        if "clusters" in self.held:
+            self.clusters[key[0]] |= {key[1]}
+
+    def _remove_group(self, key: Key) -> None:
+        if "groups" in self.held:
+            del self.groups[key]
+        if "clusters" in self.held:
+            self.clusters[key[0]] -= {key[1]}
+
+    def _put_filter_servers(self, key: Key, filter_servers: tuple[str, ...]) -> None:
+        if filter_servers:
+            self.filters[key] = filter_servers
+        else:
+            del self.filters[key]
 
     def _put_live(self, live: route_data_pb2.BrokerLiveInfo) -> None:
         row = route_data_pb2.BrokerLiveInfo()
