@@ -105,7 +105,7 @@ def padded(request: Message, size: int) -> bytes:
     """The encoding of a request, filled up to a size by a field that nobody knows, again and again."""
     encoded = request.SerializeToString()
     while left := size - len(encoded):
-        length = min(left, 1 << 20) - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB to 2 MiB
+        length = min(left, 1_000_000) - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB to 2 MiB
         encoded += UNKNOWN_TAG + varint(length) + bytes(length)
     return encoded
 
