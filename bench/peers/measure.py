@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -154,18 +154,13 @@ class _Running:
             _BEFORE_EACH_RUN_SECONDS,
             self.server.tls_ca,
         )
-        with self._alone():
-            return generator.run(plan, server_cores()[1], folder)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Stops all other servers: they share a core, and some have work to do seconds after their own run."""
         os.sync()
+        # They share a core, and some have work to do seconds after their own run.
         others = [pid for other in self._all_running if other is not self for pid in other.server.pids()]
         try:
             for pid in others:
                 os.kill(pid, signal.SIGSTOP)
-            yield
+            return generator.run(plan, server_cores()[1], folder)
         finally:
             for pid in others:
                 os.kill(pid, signal.SIGCONT)
