@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1.route_service_pb2 import DESCRIPTOR, GetTopicRouteRequest, GetTopicRouteResponse
 
 from tests.interop.conftest import Built
@@ -147,11 +146,6 @@ class FailingEveryOtherLookup(ScriptedNamesrv):
         if len(self.asked["GetTopicRoute"]) % 2:
             context.abort(grpc.StatusCode.UNKNOWN, "in the way of a connection that broke")
         return GetTopicRouteResponse(header=self.header())
-
-    def add_services(self, server: grpc.Server) -> None:
-        checked = health.HealthServicer()
-        checked.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(checked, server)
 
 
 def test_a_lookup_that_ended_with_unknown_is_repeated(programs: Programs) -> None:
