@@ -251,7 +251,7 @@ class Server(RemotingClient):
     """A name server with the brokers of one seed on one connection."""
 
     def register(self, sent: Sent) -> int:
-        return self.ask(REGISTER, sent.fields, sent.body, sent.version).code
+        return self.ask(REGISTER, sent.fields, sent.body, version=sent.version).code
 
     def unregister(self, sent: Sent) -> int:
         return self.ask(UNREGISTER, sent.fields).code
