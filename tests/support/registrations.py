@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -43,15 +44,10 @@ def registration(
 
 
 def register(
-    client: Client,
-    *topics: str,
-    name: str = "broker-a",
-    port: int = 10911,
-    counter: int = 1,
-    channel_id: str | None = None,
+    client: Client, *topics: str, name: str = "broker-a", port: int = 10911, **more: Any
 ) -> pb.RegisterBrokerResponse:
-    """Registers the master of a group."""
-    request = registration(topics, identity(f"127.0.0.1:{port}", name=name), counter, channel_id)
+    """Registers the master of a group; ``more`` is for ``registration``."""
+    request = registration(topics, identity(f"127.0.0.1:{port}", name=name), **more)
     return client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
 
 
