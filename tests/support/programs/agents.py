@@ -103,10 +103,6 @@ class AgentClient:
         targets = {target.endpoint: target for target in self.status().targets}
         return targets.get(str(endpoint), agent_pb.NamesrvTargetStatus())
 
-    def events(self, endpoint: Endpoint) -> list[str]:
-        """The kinds of the latest events at one name server."""
-        return [agent_pb.NamesrvEvent.Kind.Name(event.kind) for event in self.target(endpoint).events]
-
 
 @contextmanager
 def name_servers(count: int, *arguments: str) -> Iterator[list[tuple[NamesrvProcess, Client]]]:
