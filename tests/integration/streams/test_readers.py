@@ -7,6 +7,7 @@ import queue
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +95,6 @@ def following(client: Client, **fields: Any) -> Iterator[Iterator[pb.StreamRoute
     call.cancel()
 
 
-def snapshot_of(stream: Iterator[pb.StreamRouteSnapshotResponse]) -> RouteRows:
-    """Reads up to the end marker."""
-    messages = []
-    for message in stream:
-        messages.append(message)
-        if message.HasField("snapshot_end"):
-            return RouteRows.of_snapshot(messages)
-    raise AssertionError("the stream ended before the snapshot did")
-
-
 def take(rows: RouteRows, stream: Iterator[pb.StreamRouteSnapshotResponse], revision: int) -> None:
     """Takes changes in up to the bookmark of a revision."""
     for message in stream:
@@ -125,7 +116,7 @@ def test_a_follower_resumes_without_the_snapshot_or_from_a_pinned_one(client: Cl
         reached = register(client, "T3", name="broker-b", port=20911, counter=2).header.revision
         take(resumed, stream, reached)
     with following(client, pin_id=pin.pin_id) as stream:
-        pinned = snapshot_of(stream)
+        pinned = RouteRows.of_snapshot(takewhile(lambda message: not message.HasField("snapshot_end"), stream))
         assert {key[0] for key in pinned.queues} == {"T1"}
         take(pinned, stream, reached)
     assert resumed == pinned == RouteRows.of_snapshot(client.snapshot())
