@@ -75,10 +75,6 @@ def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
     return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
 
 
-def _encoded(request: Message | bytes) -> bytes:
-    return request if isinstance(request, bytes) else request.SerializeToString()
-
-
 def ended(arguments: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A program of ours that has ended, killed after a minute, and what it said; forked where programs are."""
     if not (Process.are_forked and can_fork(arguments)):
@@ -332,8 +328,9 @@ class Client:
 
     def failure(self, path: str, request: Message | bytes) -> RichError:
         """The error that a call or a stream ends with, before its first message."""
+        sent = request if isinstance(request, bytes) else request.SerializeToString()
         try:
-            answer = self.connection.unary_unary(path, _encoded, None)(request, timeout=self.TIMEOUT)
+            answer = self.connection.unary_unary(path, None, None)(sent, timeout=self.TIMEOUT)
         except grpc.RpcError as error:
             return RichError.of(error)
         raise AssertionError(f"no error, but {answer!r}")

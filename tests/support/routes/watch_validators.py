@@ -21,6 +21,7 @@ which a client forgets at the bookmark that counts the removal.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -183,12 +184,14 @@ def check_reliable(client: Client, lookups: Sequence[Lookup]) -> None:
 
     Lookups must be of the zone that the client watches for.
     """
-    by_epoch = _by_epoch_and_revision(lookups)
+    by_epoch: defaultdict[str, list[Lookup]] = defaultdict(list)
+    for lookup in sorted(lookups, key=attrgetter("revision")):
+        by_epoch[lookup.epoch].append(lookup)
     before: Held | None = None
     for held in held_at_bookmarks(client):
         if held.starts:
             before = None
-        of_epoch = by_epoch.get(held.epoch, ())
+        of_epoch = by_epoch[held.epoch]
         for lookup in _between(of_epoch, held.revision - 1, held.revision):
             if lookup.topic in held.routes:
                 _same(lookup, held.routes[lookup.topic])
@@ -197,13 +200,6 @@ def check_reliable(client: Client, lookups: Sequence[Lookup]) -> None:
                 if lookup.topic in before.routes.keys() & held.routes.keys() and lookup.topic not in held.told:
                     _same(lookup, before.routes[lookup.topic])
         before = held
-
-
-def _by_epoch_and_revision(lookups: Iterable[Lookup]) -> dict[str, list[Lookup]]:
-    by_epoch: dict[str, list[Lookup]] = {}
-    for lookup in sorted(lookups, key=attrgetter("revision")):
-        by_epoch.setdefault(lookup.epoch, []).append(lookup)
-    return by_epoch
 
 
 def _between(lookups: Sequence[Lookup], after: int, until: int) -> Sequence[Lookup]:
