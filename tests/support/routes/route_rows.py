@@ -128,7 +128,7 @@ _CHANGES_WITHOUT_A_REVISION = (
     "last_update_timestamp_millis", "generation", "has_channel", "doubt_ends_at_millis", "doubt_reason"
 )  # fmt: skip
 _OF_GROUPS = {"broker_put": {"groups", "clusters"}, "group_removed": {"groups", "clusters", "queues"}}
-"""Tables of which a change is that may be of several."""
+"""Tables that a change of a group concerns."""
 _KEYS = {
     "topic_removed": ("queues", "topic", "cluster_name", "broker_name"),
     "broker_put": ("groups", "cluster_name", "broker_name"),
