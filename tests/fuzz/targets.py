@@ -21,8 +21,7 @@ from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.remoting.bodies import read_registration
 from namesrv.remoting.wire import BrokenFrame, answer, request_of
-from namesrv.runtime_settings import with_texts
-from namesrv.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings, with_texts
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
@@ -226,7 +225,7 @@ def _remoting_registration(data: bytes, _: Path) -> None:
         assert all(0 <= queue < 2**31 for pair in mapping.queue_ids for queue in pair)
 
 
-class _FailedCall:
+class _FailedCall(grpc.RpcError):
     """A call of a server that is none of ours, with what it puts into grpc-status-details-bin."""
 
     def __init__(self, details: bytes) -> None:
@@ -238,8 +237,8 @@ class _FailedCall:
     def details(self) -> str:
         return ""
 
-    def trailing_metadata(self) -> list[tuple[str, bytes]]:
-        return [(DETAILS_KEY, self._details)]
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        return ((DETAILS_KEY, self._details),)
 
 
 TARGETS: dict[str, Target] = {

@@ -16,9 +16,8 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from structlog.testing import capture_logs
 
 from namesrv.engines.api import EngineFailed
-from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import PIECE_BYTES
-from namesrv.server.server import NamesrvServer
+from namesrv.server.server import NamesrvServer, build_server
 from namesrv.settings import NamesrvSettings
 from namesrv_common.server.rpc_handlers import marked
 from tests.support.core_fleet import Fleet
@@ -75,11 +74,11 @@ class _Server:
 
         unary = grpc.unary_unary_rpc_method_handler
         handlers = {
-            "Hold": unary(marked(hold, lambda: True)),
-            "Broken": unary(marked(fail, lambda: True)),
+            "Hold": marked(unary(hold), lambda: True),
+            "Broken": marked(unary(fail), lambda: True),
             "BrokenAnswer": unary(answer_what_is_no_message),
             "Fine": unary(answer),
-            "Again": unary(marked(break_when_it_comes_again, lambda: True)),
+            "Again": marked(unary(break_when_it_comes_again), lambda: True),
         }
         self.server.add_handlers("test", handlers)
         service, name = KEPT.split("/")

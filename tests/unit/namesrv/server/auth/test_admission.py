@@ -13,8 +13,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_se
 from structlog.testing import capture_logs
 
 from namesrv.app import access
-from namesrv.app.access import Admission, Authorizer, Entered, caller_of
-from namesrv.app.quotas import FairShares
+from namesrv.app.access import Admission, Authorizer, Entered, FairShares, caller_of
 from namesrv.core.errors import Reason
 from namesrv_common.server.permits import (
     REFUSAL_LOG_SECONDS,
@@ -96,13 +95,6 @@ def test_the_principal_of_a_call_is_its_caller() -> None:
     assert entered.principal is BROKER
     assert entered.sharer == Sharer("broker")
     assert caller_of(shown) == "broker"
-
-
-def test_without_permits_the_caller_is_the_peer() -> None:
-    gate = Admission(REGISTER, FairShares(), None)
-    entered = gate.enter(call())
-    assert entered.principal is None
-    gate.checked(entered, [NamedBroker(("any", "thing"))], call())
 
 
 def test_a_refused_call_takes_no_room() -> None:
