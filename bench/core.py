@@ -31,11 +31,10 @@ from bench.workload import SEED, Profile, registration, topic_name
 from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, tune_garbage_collection
 from namesrv.core.encoding import tag, varint
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
+from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
 from namesrv.core.removals import scan_not_active_broker
-from namesrv.core.slices import run_steps
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState, StateChange
 from namesrv.core.watch.hub import RouteWatch, WatchHub
 from namesrv.core.watch.subscription import Subscription
@@ -157,7 +156,7 @@ def expiry(sizes: Sizes) -> Iterator[Sample]:
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
     for identity in identities[expiring:]:
         clock.seconds += _BETWEEN_BROKERS_SECONDS
-        Heartbeats(state).broker_heartbeat(*identity)
+        state.broker_heartbeat(*identity)
     clock.seconds = all_registered + BROKER_CHANNEL_EXPIRED_TIME + 1
     times = ChangeTimes()
     changes = scan_not_active_broker(state)

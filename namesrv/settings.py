@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_settings import SettingsConfigDict
 
 from namesrv.core.errors import FieldProblems, Reason, Refused, invalid_field
-from namesrv.core.policy import Behaviour
+from namesrv.core.model import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS, MAX_PROXY_NETWORKS
 from namesrv_common.endpoints import Endpoint, parse_endpoints
 from namesrv_common.process.logs import LogFormat, LogLevel

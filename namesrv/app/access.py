@@ -283,7 +283,7 @@ class NamedBrokers:
 
     def of_channel(self, channel_id: str) -> Iterator[NamedBroker]:
         """The brokers that are registered over a channel."""
-        for key in self._state.channels.bound(channel_id):
+        for key in self._state.liveness.bound(channel_id):
             yield from self._at(key)
 
     def at_address(self, cluster_name: str, broker_name: str, broker_addr: str) -> Iterator[NamedBroker]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
+from namesrv_api.v1.admin_service_pb2 import BlastRadius
 from tenacity import AsyncRetrying, retry_if_exception
 
 from namesrv import limits
@@ -28,7 +29,6 @@ from namesrv.core.errors import (
     topic_not_found,
 )
 from namesrv.core.model import (
-    BlastRadius,
     BrokerKey,
     BrokerLiveInfo,
     Doubt,

@@ -11,7 +11,6 @@ from namesrv.app.event_log import RegistrationLog, log_removed, log_topic_regist
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.errors import limit_exceeded
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerKey,
@@ -33,7 +32,6 @@ class BrokerCalls:
 
     def __init__(self, state: RouteState, writer: TableWriter, tally: RegistrationCounter) -> None:
         self.log = RegistrationLog()
-        self.heartbeats = Heartbeats(state)
         self._state = state
         self._writer = writer
         self._tally = tally
@@ -60,7 +58,7 @@ class BrokerCalls:
         """What answers a call that comes again. It is a heartbeat while the broker's row and all else are the same."""
 
         def again() -> bytes | None:
-            if not is_same() or not self.heartbeats.renew_unchanged(live):
+            if not is_same() or not self._state.renew_unchanged(live):
                 return None
             self._tally.count(kind, "unchanged")
             return answer()

@@ -16,10 +16,9 @@ from namesrv.app.event_log import log_removed
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter, run_cooperatively
 from namesrv.core.changes import Change, GroupChange, KvChange
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubt, Member
+from namesrv.core.pace import each_in_slices
 from namesrv.core.removals import on_channel_destroy
-from namesrv.core.slices import each_in_slices
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from namesrv_common.server.shares import MACHINE, Sharer, Shares
@@ -62,7 +61,6 @@ class ChannelStreams:
         self, state: RouteState, writer: TableWriter, stall_detector: StallDetector, shares: Shares | None = None
     ) -> None:
         self._state = state
-        self._heartbeats = Heartbeats(state)
         self._writer = writer
         self._stall_detector = stall_detector
         self._shares = shares or FairShares().channels
@@ -111,7 +109,7 @@ class ChannelStreams:
         """
         channel = self._channels.pop(channel_id)
         channel.doubt = channel.doubt or doubt
-        self._heartbeats.end_channel(channel_id)
+        self._state.end_channel(channel_id)
         self._ended.put_nowait((channel_id, channel))
 
     def hand_over(self, channel_id: str) -> int:
@@ -123,9 +121,9 @@ class ChannelStreams:
         Raises:
             CHANNEL_GONE: The channel is not open.
         """
-        self._state.channels.check_open(channel_id)
+        self._state.liveness.check_open(channel_id)
         self._channels[channel_id].doubt = Doubt.HANDED_OVER
-        return len(self._state.channels.bound(channel_id))
+        return len(self._state.liveness.bound(channel_id))
 
     async def remove_brokers_of_ended(self) -> None:
         """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""
@@ -146,7 +144,7 @@ class ChannelStreams:
             return False
         handed_over = why is Doubt.HANDED_OVER
         seconds = self._state.behaviour.channel_grace_seconds if handed_over else DOUBTED_SECONDS
-        if brokers := self._heartbeats.doubt_channel_end(channel_id, seconds, why):
+        if brokers := self._state.doubt_channel_end(channel_id, seconds, why):
             _log.warning("channel_end_doubted", why=why.label, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
@@ -174,7 +172,7 @@ class ChannelStreams:
     def _open(self, holder: str, channel: _Channel) -> str:
         self._shares.take(channel.sharer)
         try:
-            channel_id = self._heartbeats.open_channel()
+            channel_id = self._state.open_channel()
         except BaseException:
             self._shares.give_back(channel.sharer)
             raise

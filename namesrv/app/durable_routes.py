@@ -12,8 +12,8 @@ import structlog
 
 from namesrv.app.worker import with_pauses
 from namesrv.core.errors import Reason
-from namesrv.core.policy import Clock
-from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.model import Clock
+from namesrv.core.snapshot import UnusableSnapshot
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.limits import MAX_MEMORY_JOURNAL_BYTES
@@ -58,7 +58,7 @@ def load_routes(state: RouteState, file: SnapshotFile, clock: Clock) -> None:
         return
     _log.info(
         "snapshot_loaded",
-        brokers=len(loaded.live),
+        brokers=len(loaded.last_update_millis),
         topics=loaded.topic_count,
         age_seconds=round((clock.wall_millis() - loaded.taken_at_millis) / 1000, 3),
     )

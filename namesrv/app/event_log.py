@@ -163,8 +163,8 @@ def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
     """Logs intents that took effect or were lifted, one line each. The first has the effect of all on the routes."""
     did = {
         "topics_changed": outcome.blast_radius.topics_changed,
-        "losing_last_writable_queue": outcome.blast_radius.losing_last_writable_queue,
-        "vanishing": outcome.blast_radius.vanishing,
+        "losing_last_writable_queue": outcome.blast_radius.topics_losing_last_writable_queue,
+        "vanishing": outcome.blast_radius.topics_vanishing,
     }
     for row in outcome.intents:
         intent = row.intent
@@ -203,10 +203,10 @@ def log_write_permission_wiped(broker_name: str, cluster_name: str, remedy: str)
 
 def _log_in_use(outcome: OperatorOutcome, cause: Cause) -> None:
     """A warning where a change took topics of applications from their producers, as RocketMQ's protocol always may."""
-    if outcome.in_use.topic_count:
+    if outcome.in_use is not None:
         _log.warning(
             "topics_in_use_taken",
-            topics=", ".join(outcome.in_use.names[:TOPICS_NAMED]),
+            topics=", ".join(outcome.in_use.topics[:TOPICS_NAMED]),
             topic_count=outcome.in_use.topic_count,
             cause=cause.call,
             caller=cause.caller,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from namesrv_api.v1.admin_service_pb2 import RouteExplanation
 from namesrv_api.v1.route_data_pb2 import NamesrvHeader
 
 from namesrv.app.fair_queue import FairLock
 from namesrv.app.worker import Worker
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.explain import CurrentState, Explanation, GroupState, Question, explain_route, with_journal_entry
+from namesrv.core.explain import CurrentState, Question, add_journal_entry, explain_route
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery
 from namesrv.core.state import RouteState
 from namesrv.storage.journal import Journal
@@ -30,7 +31,7 @@ class History:
         async with self._searching.held_for(owner):
             return await self._journal.read(query)
 
-    async def explained(self, question: Question, owner: str) -> tuple[NamesrvHeader, list[Explanation]]:
+    async def explained(self, question: Question, owner: str) -> tuple[NamesrvHeader, list[RouteExplanation]]:
         """Explains the groups of a route, as of the revision of the header that is returned with them.
 
         Where memory knows nothing of a group, its last entry of the journal is added.
@@ -41,18 +42,18 @@ class History:
             changes = self._state.change_log.newest_first()
             found = await self._reader.run(partial(explain_route, now, changes), owner)
             del now, changes
-        if question.broker_name is None:
-            return header, found
-        return header, [await self._with_journal(each, question.broker_name) for each in found]
+        for each in found:
+            if question.broker_name is not None and each.state == RouteExplanation.STATE_NEVER_REGISTERED:
+                await self._add_journal(each, question.broker_name)
+        return header, found
 
-    async def _with_journal(self, explanation: Explanation, broker_name: str) -> Explanation:
-        if explanation.state is not GroupState.NEVER_REGISTERED:
-            return explanation
+    async def _add_journal(self, explanation: RouteExplanation, broker_name: str) -> None:
         before = JournalPosition(self._state.identity.epoch, self._state.change_log.compacted_revision + 1)
         try:
             entries = await self._journal.read(JournalQuery(1, before, broker_name=broker_name))
         except Refused as error:
             if error.reason not in {Reason.NOT_DURABLE, Reason.OVERLOADED}:
                 raise
-            return explanation  # an explanation without the past is better than none
-        return with_journal_entry(explanation, entries[0]) if entries else explanation
+            return  # an explanation without the past is better than none
+        if entries:
+            add_journal_entry(explanation, entries[0])

@@ -21,8 +21,8 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, QueuesChange
-from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.errors import Reason, Refused, overloaded
+from namesrv.core.lists import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.model import READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason, TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
@@ -67,7 +67,7 @@ async def scan_for_silent_brokers(
         log_removed(removed)
         for gone in removed:
             channel_id = gone.live.channel_id
-            if channel_id is not None and not state.channels.bound(channel_id):
+            if channel_id is not None and not state.liveness.bound(channel_id):
                 channels.close(channel_id, _IDLE)  # so that a living agent behind it opens another and registers
         for channel_id in await writer.read(state.liveness.idle_channels, OWN):
             channels.close(channel_id, _IDLE)

@@ -16,11 +16,11 @@ from namesrv.app.fair_queue import FairLock
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Reason, Refused, shutting_down
-from namesrv.core.policy import Clock
-from namesrv.core.slices import SLICE, Slice, Sliced
+from namesrv.core.model import Clock
+from namesrv.core.pace import SLICE, Slice, Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
+from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import EngineCall
@@ -184,7 +184,7 @@ class WatchStreams:
         """
         self._state.check_not_frozen()
         woken = asyncio.Event()
-        follower = Follower(woken.set, revision=0)
+        follower = ChangeReader(woken.set, revision=0)
         self.hub.follow(follower)
         try:
             listed = self._listed(call, peer, follower, woken)

@@ -41,8 +41,10 @@ from namesrv.app.fair_queue import OWN, FairLock
 from namesrv.app.worker import Urgency, Worker
 from namesrv.core.changes import ListenerFailed
 from namesrv.core.errors import Refused, overloaded, shutting_down
-from namesrv.core.slices import ResultT, Sliced
-from namesrv.core.state import ReadingChange, RouteState, StateChange
+from namesrv.core.model import RegisterBrokerResult
+from namesrv.core.pace import ResultT, Sliced
+from namesrv.core.registrations import BrokerRegistration
+from namesrv.core.state import RouteState, StateChange
 from namesrv.limits import MAX_WAITING_WRITERS
 
 _log = structlog.get_logger(__name__)
@@ -116,8 +118,8 @@ class TableWriter:
         async with self._lock.held_for(owner):
             return await self._make(change)
 
-    async def read_and_apply(self, change: ReadingChange[ResultT], owner: str) -> ResultT:
-        """The same for a change that reads first. Other changes are made while it does."""
+    async def read_and_apply(self, change: BrokerRegistration, owner: str) -> RegisterBrokerResult:
+        """The same for a registration, which reads its topics first. Other changes are made while it does."""
         if (topics := change.topics_to_read) > INLINE_TOPICS:
             await self.read(change.read, owner, is_large=topics > LARGE_TOPICS)
         elif topics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from namesrv_api.v1.route_service_pb2 import RouteTable
 
 from namesrv.core import encoding
 from namesrv.core.changes import (
@@ -19,9 +20,9 @@ from namesrv.core.changes import (
 )
 from namesrv.core.encoding import frame, removal_reason
 from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo
-from namesrv.core.snapshot import ALL_TABLES, RouteTable, chunks
+from namesrv.core.snapshot import ALL_TABLES, chunks
 from namesrv.core.state import NamesrvIdentity
-from namesrv.core.watch.hub import Follower
+from namesrv.core.watch.hub import ChangeReader
 
 # Changes as the rows of StreamRouteChanges: one for each key and revision.
 #
@@ -40,11 +41,11 @@ CHANGE_SLICE = 500
 """Changes that are skipped before yielding: about a millisecond."""
 
 _CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
-    QueuesChange: (RouteTable.TOPIC_QUEUES,),
-    GroupChange: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
-    LiveChange: (RouteTable.LIVE_BROKERS,),
-    ClusterChange: (RouteTable.CLUSTERS,),
-    FilterServersChange: (RouteTable.FILTER_SERVERS,),
+    QueuesChange: (route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES,),
+    GroupChange: (route_service_pb2.ROUTE_TABLE_BROKER_GROUPS, route_service_pb2.ROUTE_TABLE_CLUSTERS),
+    LiveChange: (route_service_pb2.ROUTE_TABLE_LIVE_BROKERS,),
+    ClusterChange: (route_service_pb2.ROUTE_TABLE_CLUSTERS,),
+    FilterServersChange: (route_service_pb2.ROUTE_TABLE_FILTER_SERVERS,),
 }
 """The tables of a reader that each kind of row changes. Clusters name their groups, so they change with them."""
 
@@ -103,15 +104,13 @@ def _rows(
     for count, row in enumerate(rows, 1):
         changed = _CHANGED_BY.get(type(row), ())
         if isinstance(row, GroupChange) and row.key in groups_gone:
-            changed = (*changed, RouteTable.TOPIC_QUEUES)  # it stands for its queues, too
+            changed = (*changed, route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES)  # it stands for its queues, too
         match row:
             case _ if not any(table in tables for table in changed):
                 pass
-            case QueuesChange(after=None):
-                if row.key not in groups_gone:
-                    yield from _removed_topics(row)
             case QueuesChange():
-                yield from _put_topics(row)
+                if row.after is not None or row.key not in groups_gone:
+                    yield from _topics(row)
             case GroupChange() | LiveChange() | ClusterChange() | FilterServersChange():
                 yield frame(_CHANGES.CHANGES_FIELD_NUMBER, _row(row, applied_at_millis).SerializeToString())
             case _:
@@ -120,26 +119,18 @@ def _rows(
             yield b""
 
 
-def _put_topics(row: QueuesChange) -> Iterator[bytes]:
-    """A row for each topic, with its queues on the group as they are in force."""
+def _topics(row: QueuesChange) -> Iterator[bytes]:
+    """A row for each topic: with its queues on the group as they are in force, or that it has lost them."""
+    lost = route_service_pb2.TopicQueuesRemoval(reason=removal_reason(row.reason))
+    lost.cluster_name, lost.broker_name = row.key
+    rest = lost.SerializeToString()
     for count, (topic, queue_data) in enumerate(row.topics.items(), 1):
-        name = frame(_TOPIC, topic.encode())
-        put = frame(_ROW.TOPIC_PUT_FIELD_NUMBER, name, queue_data.fragment_under(row.write))
-        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, put)
-        if count % TOPIC_SLICE == 0:
-            yield b""
-
-
-def _removed_topics(row: QueuesChange) -> Iterator[bytes]:
-    """A row for each topic that has lost its queues on the group."""
-    assert row.reason is not None, "a row goes for a reason"
-    cluster_name, broker_name = row.key
-    rest = route_service_pb2.TopicQueuesRemoval(
-        cluster_name=cluster_name, broker_name=broker_name, reason=removal_reason(row.reason)
-    ).SerializeToString()
-    for count, topic in enumerate(row.topics, 1):
-        removed = frame(_ROW.TOPIC_REMOVED_FIELD_NUMBER, frame(_REMOVED_TOPIC, topic.encode()), rest)
-        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, removed)
+        if row.after is None:
+            made = frame(_ROW.TOPIC_REMOVED_FIELD_NUMBER, frame(_REMOVED_TOPIC, topic.encode()), rest)
+        else:
+            name = frame(_TOPIC, topic.encode())
+            made = frame(_ROW.TOPIC_PUT_FIELD_NUMBER, name, queue_data.fragments[row.write])
+        yield frame(_CHANGES.CHANGES_FIELD_NUMBER, made)
         if count % TOPIC_SLICE == 0:
             yield b""
 
@@ -148,7 +139,7 @@ def _row(
     row: GroupChange | LiveChange | ClusterChange | FilterServersChange, applied_at_millis: int
 ) -> route_service_pb2.RouteChange:
     """The row of a key that is put or removed; filter servers are put empty."""
-    reason = None if row.reason is None else removal_reason(row.reason)
+    reason = removal_reason(row.reason)
     match row:
         case GroupChange(after=BrokerData() as group):
             made = _ROW(broker_put=encoding.broker_data(group))
@@ -177,7 +168,7 @@ assert _SNAPSHOT_RESPONSE.HEADER_FIELD_NUMBER == _RESPONSE.HEADER_FIELD_NUMBER, 
 
 
 def follow_messages(
-    log: ChangeLog, reader: Follower, identity: NamesrvIdentity, tables: Collection[RouteTable]
+    log: ChangeLog, reader: ChangeReader, identity: NamesrvIdentity, tables: Collection[RouteTable]
 ) -> Iterator[bytes]:
     """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
 

@@ -171,13 +171,13 @@ def broker_removal(
         broker_name=broker.broker_name,
         broker_id=broker_id,
         broker_addr=broker_addr,
-        reason=None if reason is None else removal_reason(reason),
+        reason=removal_reason(reason),
     )
 
 
-def removal_reason(reason: RemovalReason) -> str:
+def removal_reason(reason: RemovalReason | None) -> str | None:
     """The wire's name of a reason, which is what the generated classes are typed for."""
-    return route_data_pb2.RemovalReason.Name(reason.value)
+    return reason and route_data_pb2.RemovalReason.Name(reason.value)
 
 
 def intent_message(intent: Intent) -> admin_service_pb2.Intent:

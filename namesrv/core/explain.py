@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
+from namesrv_api.v1.admin_service_pb2 import RouteExplanation
+
 from namesrv.core.changes import Cause, Change, GroupChange, LiveChange, QueuesChange, Row
+from namesrv.core.encoding import removal_reason
 from namesrv.core.journal import (
     LEFT,
     JournalEntry,
@@ -163,85 +165,48 @@ _DOUBTED = {
 """How a channel ends that says nothing about its brokers."""
 
 
-class GroupState(Enum):
-    """Whether a group is in a route; if it is not, why. The numbers are those of the contract, which explains each."""
-
-    IN_ROUTE = 1
-    OTHER_ZONE = 2
-    TOPIC_HELD = 3
-    TOPIC_DELETED = 4
-    TOPIC_DROPPED = 5
-    GROUP_LEFT = 6
-    TOPIC_UNREPORTED = 7
-    NEVER_REGISTERED = 8
-
-
-class Condition(Enum):
-    """What else holds for a group. The numbers are those of the contract, which explains each."""
-
-    DRAINED = 1
-    WRITE_GIVEN = 2
-    REPORTED_READ_ONLY = 3
-    ACTING_MASTER = 4
-    NO_MASTER = 5
-    UNCONFIRMED_SINCE_START = 6
-    UNCONFIRMED_BY_GUARD = 7
-    TOPIC_HELD = 8
-    REGISTERED_AGAIN = 9
-    TOPIC_NOT_SEEN = 10
-    DOUBTED = 11
-
-
 class Clause(NamedTuple):
     """A part of an explanation's sentence."""
 
     text: str
-    condition: Condition | None = None
+    condition: RouteExplanation.Condition | None = None
     """What it says, if that is a condition."""
 
 
-class Explanation(NamedTuple):
-    """Whether and why one group is in the route."""
-
-    broker: BrokerKey
-    """Without a cluster if the group is unknown and no cluster was asked for."""
-    state: GroupState
-    text: str
-    """Why, in one sentence for a person."""
-    since_millis: int | None = None
-    """When that began, in milliseconds since the Unix epoch; None if the change log does not have it."""
-    removal_reason: RemovalReason | None = None
-    """Why it left, if it did."""
-    conditions: tuple[Condition, ...] = ()
-    """In the order of the clauses."""
-
-    @classmethod
-    def of(
-        cls,
-        broker: BrokerKey,
-        state: GroupState,
-        clauses: Iterable[Clause],
-        since_millis: int | None = None,
-        removal_reason: RemovalReason | None = None,
-    ) -> Explanation:
-        """Joins clauses to one sentence, which is cut if it is too long."""
-        parts = tuple(clauses)
-        conditions = tuple(clause.condition for clause in parts if clause.condition is not None)
-        text = shortened("; ".join(clause.text for clause in parts), MAX_TEXT_LENGTH)
-        return cls(broker, state, text, since_millis, removal_reason, conditions)
+def _told(
+    broker: BrokerKey,
+    state: RouteExplanation.State,
+    clauses: Iterable[Clause],
+    since_millis: int | None = None,
+    reason: RemovalReason | None = None,
+) -> RouteExplanation:
+    """Joins clauses to one sentence, which is cut if it is too long."""
+    parts = tuple(clauses)
+    return RouteExplanation(
+        cluster_name=broker.cluster_name,
+        broker_name=broker.broker_name,
+        state=state,
+        conditions=[clause.condition for clause in parts if clause.condition is not None],
+        explanation=shortened("; ".join(clause.text for clause in parts), MAX_TEXT_LENGTH),
+        since_millis=since_millis,
+        removal_reason=removal_reason(reason),
+    )
 
 
-def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explanation:
+def add_journal_entry(explanation: RouteExplanation, entry: JournalEntry) -> None:
     """Adds what an entry says of the group that is older than what is in memory."""
-    both = f"{explanation.text}; before that, at {iso(entry.applied_at_millis)}: {entry.summary}"
+    both = f"{explanation.explanation}; before that, at {iso(entry.applied_at_millis)}: {entry.summary}"
     cause = Cause(entry.cause, entry.caller, entry.comment)
     # 0: no broker left. A newer version may have left a reason that this one does not know.
     reason = next((reason for reason in RemovalReason if reason.value == entry.removal_reason), None)
     text = shortened(f"{both}{by_caller(cause)}{with_comment(cause)}", MAX_TEXT_LENGTH)
-    return explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason)
+    since_millis = entry.applied_at_millis
+    explanation.MergeFrom(
+        RouteExplanation(explanation=text, since_millis=since_millis, removal_reason=removal_reason(reason))
+    )
 
 
-def explain_route(now: CurrentState, newest_first: list[Change]) -> list[Explanation]:
+def explain_route(now: CurrentState, newest_first: list[Change]) -> list[RouteExplanation]:
     """Explains each group that has queues of a topic, reports some that are held back, or had some.
 
     Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
@@ -264,7 +229,7 @@ def explain_route(now: CurrentState, newest_first: list[Change]) -> list[Explana
     return explanations
 
 
-def _explanation(broker: BrokerKey, now: CurrentState, past: Past) -> Explanation:
+def _explanation(broker: BrokerKey, now: CurrentState, past: Past) -> RouteExplanation:
     change, row = past.queues.get(broker, (None, None))
     if broker in now.in_table:
         return _of_group_in_table(broker, now, past)
@@ -282,17 +247,17 @@ def _explanation(broker: BrokerKey, now: CurrentState, past: Past) -> Explanatio
         f"not in the route: {broker.broker_name} of {broker.cluster_name} is {_registered(broker, now)}"
     )
     clauses = (registered, *_slaves_clause(broker, now), *_hold_clause(broker, now))
-    return Explanation.of(broker, GroupState.TOPIC_UNREPORTED, clauses)
+    return _told(broker, RouteExplanation.STATE_TOPIC_UNREPORTED, clauses)
 
 
-def _of_group_in_table(broker: BrokerKey, now: CurrentState, past: Past) -> Explanation:
+def _of_group_in_table(broker: BrokerKey, now: CurrentState, past: Past) -> RouteExplanation:
     group, queue_data, is_shown, doubted = now.in_table[broker]
     if not is_shown:
         has = "has no zone" if group.zone_name is None else f"is of zone {group.zone_name}"
-        acting = Condition.ACTING_MASTER if now.acting_master(group) else None
+        acting = RouteExplanation.CONDITION_ACTING_MASTER if now.acting_master(group) else None
         master = "a slave stands in for its master" if acting else "its master is live"
         text = f"left out of the route for zone {now.question.zone_name}: the group {has}, and {master}"
-        return Explanation.of(broker, GroupState.OTHER_ZONE, [Clause(text, acting)])
+        return _told(broker, RouteExplanation.STATE_OTHER_ZONE, [Clause(text, acting)])
     clauses = [
         Clause(f"in the route with {_queues(group, queue_data)}"),
         *_permission_clauses(group, queue_data, now),
@@ -300,7 +265,7 @@ def _of_group_in_table(broker: BrokerKey, now: CurrentState, past: Past) -> Expl
         *_doubt_clauses(group, doubted, now, past),
     ]
     change, _ = past.queues.get(broker, (None, None))
-    return Explanation.of(broker, GroupState.IN_ROUTE, clauses, change.applied_at_millis if change else None)
+    return _told(broker, RouteExplanation.STATE_IN_ROUTE, clauses, change.applied_at_millis if change else None)
 
 
 def _queues(group: BrokerData, queue_data: QueueData) -> str:
@@ -315,7 +280,7 @@ def _permission_clauses(group: BrokerData, queue_data: QueueData, now: CurrentSt
         yield _intent_clause(intent)
     if not queue_data.perm & WRITE and group.write is not WriteRule.ADDED:
         text = f"read-only because the broker reports permission {queue_data.perm}, without write"
-        yield Clause(text, Condition.REPORTED_READ_ONLY)
+        yield Clause(text, RouteExplanation.CONDITION_REPORTED_READ_ONLY)
 
 
 def _master_clauses(group: BrokerData, now: CurrentState, past: Past) -> Iterable[Clause]:
@@ -326,10 +291,10 @@ def _master_clauses(group: BrokerData, now: CurrentState, past: Past) -> Iterabl
     acting_master = now.acting_master(group)
     if acting_master is not None:
         text = f"read-only because a slave, {acting_master}, stands in for the master, which is not registered{since}"
-        yield Clause(text, Condition.ACTING_MASTER)
+        yield Clause(text, RouteExplanation.CONDITION_ACTING_MASTER)
     else:
         text = f"no master is registered{since}, so it can only be read from: writers need broker id 0"
-        yield Clause(text, Condition.NO_MASTER)
+        yield Clause(text, RouteExplanation.CONDITION_NO_MASTER)
 
 
 def _doubt_clauses(
@@ -340,30 +305,32 @@ def _doubt_clauses(
         named = named_brokers({broker_id: group.addrs[broker_id] for broker_id in ends_at})
         if why is Doubt.SNAPSHOT_FILE:
             text = f"unconfirmed since the name server's start at {now.started_at}: {named} has not registered since"
-            yield Clause(text, Condition.UNCONFIRMED_SINCE_START)
+            yield Clause(text, RouteExplanation.CONDITION_UNCONFIRMED_SINCE_START)
         elif why is Doubt.GUARD:
             keys = (group.live_key(member) for member in group.members if member.broker_id in ends_at)
             changes = [past.unconfirmed[key] for key in keys if key in past.unconfirmed]
             since = f" since {iso(changes[-1].applied_at_millis)}" if changes else ""
             text = f"unconfirmed{since}: the mass-loss guard keeps {named}, lost together with too many others"
-            yield Clause(text, Condition.UNCONFIRMED_BY_GUARD)
+            yield Clause(text, RouteExplanation.CONDITION_UNCONFIRMED_BY_GUARD)
         else:
             last = max(ends_at.values())
             leaves = f"it leaves at {iso(last)}, in {max(0, last - now.millis) / 1000:.0f} s, unless it registers again"
-            yield Clause(f"doubted: the channel of {named} {_DOUBTED[why]}; {leaves}", Condition.DOUBTED)
+            yield Clause(
+                f"doubted: the channel of {named} {_DOUBTED[why]}; {leaves}", RouteExplanation.CONDITION_DOUBTED
+            )
 
 
-def _of_held(broker: BrokerKey, now: CurrentState, row: QueuesChange | None) -> Explanation:
+def _of_held(broker: BrokerKey, now: CurrentState, row: QueuesChange | None) -> RouteExplanation:
     hold = now.hold_on(broker)
     assert hold is not None, "reports are held back by an intent"
     reason = None if row is None else row.reason
     clause = Clause(f"not in the route: the broker reports it, but {held_back(hold)}")
-    return Explanation.of(broker, GroupState.TOPIC_HELD, [clause], hold.since_millis, reason)
+    return _told(broker, RouteExplanation.STATE_TOPIC_HELD, [clause], hold.since_millis, reason)
 
 
 def _of_gone_group(
     broker: BrokerKey, now: CurrentState, change: Change, row: GroupChange, *, had_topic: bool
-) -> Explanation:
+) -> RouteExplanation:
     assert row.before is not None, "a group was there before it left"
     assert row.reason is not None, "a group leaves for a reason"
     addrs, reason = row.before.addrs, row.reason
@@ -373,30 +340,32 @@ def _of_gone_group(
     left = f"{LEFT[reason]}{_LEFT_BECAUSE.get(reason, '')}{by} at {at}{with_comment(change.cause)}"
     clauses = [Clause(f"not in the route: {last} {left}")]
     if not had_topic:
-        clauses.append(Clause("the change log does not show that it had this topic", Condition.TOPIC_NOT_SEEN))
+        clauses.append(
+            Clause("the change log does not show that it had this topic", RouteExplanation.CONDITION_TOPIC_NOT_SEEN)
+        )
     if broker in now.groups:
-        clauses.append(Clause(f"it is back: {_registered(broker, now)}", Condition.REGISTERED_AGAIN))
+        clauses.append(Clause(f"it is back: {_registered(broker, now)}", RouteExplanation.CONDITION_REGISTERED_AGAIN))
         clauses += _slaves_clause(broker, now)
     clauses += (*_awaiting_clause(broker, now), *_hold_clause(broker, now))
-    return Explanation.of(broker, GroupState.GROUP_LEFT, clauses, change.applied_at_millis, reason)
+    return _told(broker, RouteExplanation.STATE_GROUP_LEFT, clauses, change.applied_at_millis, reason)
 
 
-def _of_removed_queues(broker: BrokerKey, now: CurrentState, change: Change, row: QueuesChange) -> Explanation:
+def _of_removed_queues(broker: BrokerKey, now: CurrentState, change: Change, row: QueuesChange) -> RouteExplanation:
     at = iso(change.applied_at_millis)
     hold = _hold_clause(broker, now)
     if row.reason is RemovalReason.DELETED_BY_OPERATOR:
-        state = GroupState.TOPIC_DELETED
+        state = RouteExplanation.STATE_TOPIC_DELETED
         operator = by_caller(change.cause) or " by an operator"
         clauses = [Clause(f"not in the route: deleted{operator} at {at}{with_comment(change.cause)}")]
         if not hold:
             clauses.append(Clause("it comes back when the broker registers it with another DataVersion"))
     else:
-        state = GroupState.TOPIC_DROPPED
+        state = RouteExplanation.STATE_TOPIC_DROPPED
         clauses = [Clause(f"not in the route: not in the registration that the broker sent at {at}, nor in one since")]
-    return Explanation.of(broker, state, (*clauses, *hold), change.applied_at_millis, row.reason)
+    return _told(broker, state, (*clauses, *hold), change.applied_at_millis, row.reason)
 
 
-def _never_registered(broker: BrokerKey, now: CurrentState) -> Explanation:
+def _never_registered(broker: BrokerKey, now: CurrentState) -> RouteExplanation:
     cluster_name, compacted = broker.cluster_name, now.compacted_revision
     who = f"{broker.broker_name} of {cluster_name}" if cluster_name else broker.broker_name
     never = "has never registered with this name server" if not compacted else "is not known to have registered"
@@ -405,7 +374,7 @@ def _never_registered(broker: BrokerKey, now: CurrentState) -> Explanation:
         Clause(f"the change log reaches back to revision {compacted}"),
         *_awaiting_clause(broker, now),
     )
-    return Explanation.of(broker, GroupState.NEVER_REGISTERED, clauses)
+    return _told(broker, RouteExplanation.STATE_NEVER_REGISTERED, clauses)
 
 
 def _registered(broker: BrokerKey, now: CurrentState) -> str:
@@ -416,7 +385,7 @@ def _slaves_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
     """That a registered group has slaves only, which bring no topics, if that is so."""
     if now.groups[broker].has_master:
         return []
-    return [Clause("no master is registered, and slaves bring no topics", Condition.NO_MASTER)]
+    return [Clause("no master is registered, and slaves bring no topics", RouteExplanation.CONDITION_NO_MASTER)]
 
 
 def _awaiting_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
@@ -430,8 +399,8 @@ def _awaiting_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
 def _intent_clause(intent: Intent, *, is_so: str = "", has: str = "") -> Clause:
     """The effect of an intent on the write permission of its group."""
     if intent.kind is IntentKind.WIPE_WRITE_PERM:
-        return Clause(f"{is_so}read-only because {intent_text('drained', intent)}", Condition.DRAINED)
-    return Clause(f"{has}{intent_text('write permission given', intent)}", Condition.WRITE_GIVEN)
+        return Clause(f"{is_so}read-only because {intent_text('drained', intent)}", RouteExplanation.CONDITION_DRAINED)
+    return Clause(f"{has}{intent_text('write permission given', intent)}", RouteExplanation.CONDITION_WRITE_GIVEN)
 
 
 def _hold_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
@@ -439,4 +408,4 @@ def _hold_clause(broker: BrokerKey, now: CurrentState) -> list[Clause]:
     hold = now.hold_on(broker)
     if hold is None:
         return []
-    return [Clause(f"if the broker reports it, it stays out: {held_back(hold)}", Condition.TOPIC_HELD)]
+    return [Clause(f"if the broker reports it, it stays out: {held_back(hold)}", RouteExplanation.CONDITION_TOPIC_HELD)]

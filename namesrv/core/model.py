@@ -1,12 +1,13 @@
-"""The immutable records: brokers, groups, queues, registrations, intents and KV configuration."""
+"""The immutable records, from brokers and registrations to settings, and the clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, IntEnum
+from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from namesrv_common.labels import Labels
 
@@ -151,10 +152,8 @@ class QueueData:
     topic_sys_flag: int
     fragment: bytes = field(compare=False, repr=False)
     """This, encoded and framed as field queue_datas of a TopicRouteData. Rows of the topic table are made of it."""
-    wiped_fragment: bytes = field(compare=False, repr=False)
-    """The same without write permission, and with the reported permission too if that differs."""
-    added_fragment: bytes = field(compare=False, repr=False)
-    """The same with write permission, and with the reported permission too if that differs."""
+    fragments: tuple[bytes, ...] = field(compare=False, repr=False)
+    """The same under each write rule: with the permission in force, and the reported permission too if that differs."""
     mapping: StaticMapping | None = None
     """Of a static topic: which of its queues are on the group."""
 
@@ -165,9 +164,6 @@ class QueueData:
     @property
     def reported(self) -> ReportedQueues:
         return self.numbers if self.mapping is None else (*self.numbers, self.mapping)
-
-    def fragment_under(self, rule: WriteRule) -> bytes:
-        return (self.fragment, self.wiped_fragment, self.added_fragment)[rule]
 
     def is_writable_under(self, rule: WriteRule) -> bool:
         """Whether there is a queue to write to, by what is reported and the rule."""
@@ -349,27 +345,6 @@ class RemovedBroker(NamedTuple):
     """Topics that lost the group's queues with it."""
 
 
-class BlastRadius(NamedTuple):
-    """The effect of a change on the routes, made or previewed."""
-
-    topics_changed: int = 0
-    """Topics whose route changes."""
-    losing_last_writable_queue: int = 0
-    """Topics of applications that lose their last writable queue, those that vanish not counted."""
-    vanishing: int = 0
-    """Topics that vanish."""
-    sample_topics: tuple[str, ...] = ()
-    """The first hundred topics of the worst kind that is not empty, those of applications first."""
-
-
-class TopicsInUse(NamedTuple):
-    """Topics of applications that a change takes from their producers."""
-
-    topic_count: int = 0
-    names: tuple[str, ...] = ()
-    """The first hundred, sorted."""
-
-
 class RegisterBrokerResult(NamedTuple):
     """The result of a registration (RocketMQ: RegisterBrokerResult)."""
 
@@ -489,18 +464,21 @@ class KvConfigTable:
 
     namespaces: Mapping[str, Mapping[str, str]]
     """No namespace in it is empty: RocketMQ keeps one whose last key was deleted and lists it as empty."""
-    key_count: int
-    """Keys of all namespaces."""
-    byte_size: int
-    """UTF-8 bytes of all entries, the namespace counted with each: what a list of everything takes."""
 
     @classmethod
     def of(cls, namespaces: Mapping[str, Mapping[str, str]]) -> KvConfigTable:
-        kept = {namespace: dict(entries) for namespace, entries in namespaces.items() if entries}
-        sizes = [
-            _byte_size(namespace, key, value) for namespace, entries in kept.items() for key, value in entries.items()
-        ]
-        return cls(kept, len(sizes), sum(sizes))
+        return cls({namespace: dict(entries) for namespace, entries in namespaces.items() if entries})
+
+    @property
+    def key_count(self) -> int:
+        """Keys of all namespaces."""
+        return sum(map(len, self.namespaces.values()))
+
+    @property
+    def byte_size(self) -> int:
+        """UTF-8 bytes of all entries, the namespace counted with each: what a list of everything takes."""
+        texts = ((name * len(entries), *entries, *entries.values()) for name, entries in self.namespaces.items())
+        return len("".join(chain.from_iterable(texts)).encode())
 
     def get(self, namespace: str, key: str) -> str | None:
         return self.entries(namespace).get(key)
@@ -511,25 +489,17 @@ class KvConfigTable:
 
     def with_value(self, namespace: str, key: str, value: str) -> KvConfigTable:
         """A table in which the key has the value; this table if it has it already."""
-        before = self.get(namespace, key)
-        if before == value:
+        if self.get(namespace, key) == value:
             return self
-        return KvConfigTable(
-            {**self.namespaces, namespace: {**self.entries(namespace), key: value}},
-            self.key_count + (before is None),
-            self.byte_size + _byte_size(namespace, key, value) - _byte_size(namespace, key, before),
-        )
+        return KvConfigTable({**self.namespaces, namespace: {**self.entries(namespace), key: value}})
 
     def without(self, namespace: str, key: str) -> KvConfigTable:
         """A table without the key; this table if it is not in it."""
-        before = self.get(namespace, key)
-        if before is None:
+        if key not in self.entries(namespace):
             return self
-        namespaces = dict(self.namespaces)
-        left = {other: value for other, value in namespaces.pop(namespace).items() if other != key}
-        if left:
-            namespaces[namespace] = left
-        return KvConfigTable(namespaces, self.key_count - 1, self.byte_size - _byte_size(namespace, key, before))
+        left = {other: value for other, value in self.entries(namespace).items() if other != key}
+        namespaces = {**self.namespaces, namespace: left}
+        return KvConfigTable({name: entries for name, entries in namespaces.items() if entries})
 
     def differences_from(self, before: KvConfigTable) -> list[tuple[tuple[str, str], str | None, str | None]]:
         """Namespace and key of each entry that another table has otherwise, with its value there and here."""
@@ -551,6 +521,43 @@ def names_after(names: Mapping[str, object], after: str, limit: int) -> list[str
     return sorted(name for name in names if name > after)[:limit]
 
 
-def _byte_size(namespace: str, key: str, value: str | None) -> int:
-    """Bytes that an entry counts for; none if there is none."""
-    return 0 if value is None else sum(len(part.encode()) for part in (namespace, key, value))
+# Switches of RocketMQ that operators set differently, the guard's numbers, and times that brokers are given.
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Replaced as a whole when an operator changes a part of it. Names are RocketMQ's (NamesrvConfig) in snake case.
+
+    The defaults are RocketMQ 4's behaviour. Additions of version 5 are off, or on where readers see nothing new.
+    """
+
+    support_acting_master: bool = False
+    """Whether a slave stands in for a lost master of a group that enables it. Fixed at the start."""
+    delete_topic_with_broker_registration: bool = False
+    """Whether a full registration removes the group's topics that are not in it."""
+    notify_min_broker_id_changed: bool = False
+    """Whether channels are told when the lowest broker id of a group changes."""
+    order_message_enable: bool = False
+    """Whether routes carry the ordered-topic configuration."""
+    return_order_topic_config_to_broker: bool = True
+    """Whether answers to registrations carry it."""
+    mass_loss_percent: int = 50
+    """The guard trips when more than this part of a principal's brokers is lost within the window, in percent."""
+    mass_loss_min_brokers: int = 5
+    """The guard does not trip below this many lost brokers: one machine may hold two groups of a master and a slave."""
+    mass_loss_window_seconds: float = 30.0
+    """Losses within this time count together: longer than a network takes to show all of its losses."""
+    mass_loss_hold_seconds: float = 600.0
+    """How long the guard keeps a lost broker in the routes: enough to look at the fleet and to confirm the loss."""
+    channel_grace_seconds: float = 30.0
+    """How long brokers stay after the end of a channel that was handed over."""
+
+
+class Clock(Protocol):
+    """Time as the core sees it: deadlines go by ``monotonic``, and ``wall_millis`` is only reported."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary point; never goes back."""
+
+    def wall_millis(self) -> int:
+        """Milliseconds since the Unix epoch."""

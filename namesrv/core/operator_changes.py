@@ -6,21 +6,19 @@ import itertools
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from namesrv_api.v1.admin_service_pb2 import BlastRadius, TopicsInUse
+
 from namesrv.core.changes import Cause, Change, IntentChange, KvChange, SettingChange
-from namesrv.core.effects import effect_of
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, KvConfigTable, TopicsInUse
+from namesrv.core.model import Behaviour, HoldKey, Intent, IntentTable, KvConfigTable
 from namesrv.core.pace import paced
-from namesrv.core.policy import Behaviour
 from namesrv.core.state import ANY_NUMBER, RouteState
-from namesrv.core.transaction import Transaction
+from namesrv.core.transaction import Transaction, effect_of
 from namesrv_common.printable import counted
 
 TOPICS_NAMED = 10
 NAMED_BYTES = 2_500
 """Topics that an error names, and bytes of their names: it travels in metadata, whose size HTTP/2 bounds."""
-
-NOT_IN_USE = TopicsInUse()
 
 
 class OperatorOutcome(NamedTuple):
@@ -31,8 +29,8 @@ class OperatorOutcome(NamedTuple):
     """Groups that lost queues of a topic, or have them again."""
     intents: tuple[IntentChange, ...] = ()
     """Intents that took effect or were lifted."""
-    in_use: TopicsInUse = NOT_IN_USE
-    """Topics of applications that it takes from their producers."""
+    in_use: TopicsInUse | None = None
+    """Topics of applications that it takes from their producers, if there are any."""
 
 
 def publish_kv_config(state: RouteState, table: KvConfigTable, cause: Cause) -> None:
@@ -71,7 +69,7 @@ class IntentsChange:
             self._count += _apply(transaction, row.intent, lifted=row.after is None)
         transaction.prepare(*self._rows)
         self._blast_radius, in_use = effect_of(transaction)
-        self._in_use = in_use if decided else NOT_IN_USE
+        self._in_use = in_use if decided else None
 
     def commit(self) -> OperatorOutcome:
         if not self.validate_only:
@@ -113,13 +111,13 @@ class TopicDeletion:
         return OperatorOutcome(self._blast_radius, self._count, in_use=self._in_use)
 
 
-def check_not_in_use(topics: TopicsInUse) -> None:
+def check_not_in_use(in_use: TopicsInUse | None) -> None:
     """Raises TOPICS_IN_USE if a change takes topics of applications from their producers."""
-    count = topics.topic_count
-    if not count:
+    if in_use is None:
         return
-    sizes = itertools.accumulate(len(topic.encode()) for topic in topics.names[:TOPICS_NAMED])
-    named = [topic for topic, size in zip(topics.names, sizes, strict=False) if size <= NAMED_BYTES]
+    count, topics = in_use.topic_count, in_use.topics[:TOPICS_NAMED]
+    sizes = itertools.accumulate(len(topic.encode()) for topic in topics)
+    named = [topic for topic, size in zip(topics, sizes, strict=True) if size <= NAMED_BYTES]
     more = f" and {count - len(named):,} more" if count > len(named) else ""
     text = (
         f"{counted(count, 'application topic')} would lose queues that producers need: {', '.join(named)}{more}; "
@@ -140,7 +138,7 @@ def _apply(transaction: Transaction, intent: Intent, *, lifted: bool) -> int:
     if isinstance(intent.key, HoldKey):
         if lifted:
             return transaction.release_topic(intent.key.topic)
-        return transaction.hold_topic(intent.key.topic, intent.key.cluster_name)
+        return transaction.remove_topic(intent.key.topic, intent.key.cluster_name, hold=True)
     group = transaction.group(intent.key)
     if group is not None:
         transaction.put_group(group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from namesrv.core.pace import paced
@@ -19,6 +20,7 @@ SPARE = 100_000
 """Names without a row that are kept beyond as many as have one."""
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
     """Rows by name. A reader that takes a reference has all rows of that moment, on any thread, without a copy.
 
@@ -27,29 +29,18 @@ class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
     share one index, which only grows. ``compacted`` begins a new one.
     """
 
-    __slots__ = ("__weakref__", "_index", "_len", "chunks", "names_version")
-
-    def __init__(
-        self,
-        index: dict[KeyT, int] | None = None,
-        chunks: tuple[dict[KeyT, ValueT], ...] = (),
-        length: int = 0,
-        names_version: int = 0,
-    ) -> None:
-        """Starts empty; the arguments are for ``changed``."""
-        self._index = {} if index is None else index
-        """The chunk of each name that has a row in any version."""
-        self._len = length
-        self.chunks = chunks
-        self.names_version = names_version
-        """Rises when a name is added or removed."""
+    _index: dict[KeyT, int] = field(default_factory=dict)
+    """The chunk of each name that has a row in any version."""
+    chunks: tuple[dict[KeyT, ValueT], ...] = ()
+    _len: int = 0
+    names_version: int = 0
+    """Rises when a name is added or removed."""
 
     def __len__(self) -> int:
         return self._len
 
     def __contains__(self, name: object) -> bool:
-        number = self._index.get(name)  # type: ignore[arg-type]  # nothing else is in here
-        return number is not None and number < len(self.chunks) and name in self.chunks[number]
+        return self.get(name) is not None  # type: ignore[arg-type]  # nothing else is in here
 
     def __iter__(self) -> Iterator[KeyT]:
         return itertools.chain.from_iterable(self.chunks)
@@ -102,6 +93,8 @@ class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
         return len(self._index) > 2 * self._len + SPARE
 
     def compacted(self) -> PersistentMap[KeyT, ValueT]:
-        """The same rows without the names that have none."""
+        """The same rows without the names that have none; this map if that does not pay."""
+        if not self.is_sparse:
+            return self
         fresh = PersistentMap[KeyT, ValueT](names_version=self.names_version - bool(self._len))
         return fresh.changed(dict(paced(self.rows())))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -71,8 +70,6 @@ class Pins:
         self._shares = pins
         self._revision_shares = revisions
         self._pins: dict[str, _Pin] = {}
-        self._revisions: Counter[tuple[str, int]] = Counter()
-        """Pins of each caller at each revision."""
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -143,19 +140,17 @@ class Pins:
     def _take(self, owner: Sharer, revision: int, spared_percent: int) -> None:
         """Takes shares of a pin; idle revisions of the owner end until there are enough."""
         while self._shares.would_refuse(owner) or (
-            not self._revisions[owner.name, revision]
+            not self._has_pinned(owner, revision)
             and self._revision_shares.would_refuse(owner, spared_percent=spared_percent)
         ):
             if not self._drop_oldest_idle(owner):
                 break
+        if not self._shares.would_refuse(owner) and not self._has_pinned(owner, revision):
+            self._revision_shares.take(owner, spared_percent=spared_percent)
         self._shares.take(owner)
-        if not self._revisions[owner.name, revision]:
-            try:
-                self._revision_shares.take(owner, spared_percent=spared_percent)
-            except Refused:
-                self._shares.give_back(owner)
-                raise
-        self._revisions[owner.name, revision] += 1
+
+    def _has_pinned(self, owner: Sharer, revision: int) -> bool:
+        return any(pin.owner.name == owner.name and pin.snapshot.revision == revision for pin in self._pins.values())
 
     def _drop_oldest_idle(self, owner: Sharer) -> bool:
         """Ends the owner's pins of the revision that has been idle for longest. Returns whether one was idle."""
@@ -174,8 +169,5 @@ class Pins:
         for pin_id, pin in [(pin_id, pin) for pin_id, pin in self._pins.items() if ends(pin)]:
             del self._pins[pin_id]
             self._shares.give_back(pin.owner)
-            key = (pin.owner.name, pin.snapshot.revision)
-            self._revisions[key] -= 1
-            if not self._revisions[key]:
-                del self._revisions[key]
+            if not self._has_pinned(pin.owner, pin.snapshot.revision):
                 self._revision_shares.give_back(pin.owner)

@@ -143,6 +143,7 @@ class BrokerRegistration:
 
     @property
     def topics_to_read(self) -> int:
+        """About how many topics ``read`` reads. It needs no tables that stand still: other changes continue."""
         if self._topics is None:
             return self._unread_topics
         return len(self._topics) if len(self._topics) > ENCODED_ASIDE else 0
@@ -152,6 +153,7 @@ class BrokerRegistration:
         return 0 if self.unread is None or not needs_topics(self.state, self.registration) else self.unread.topics()
 
     def read(self) -> None:
+        """Reads the topics, with yield points. Raises Refused if they break a rule."""
         if self._topics is None:
             assert self.unread is not None, "topics that count come with the registration"
             self._topics = self.unread.read()
@@ -215,7 +217,7 @@ class BrokerRegistration:
     def _check_open(self) -> None:
         self.state.check_not_frozen()
         if self.registration.channel_id is not None:
-            self.state.channels.check_open(self.registration.channel_id)
+            self.state.liveness.check_open(self.registration.channel_id)
 
     def _put_into_group(self, transaction: Transaction, before: BrokerLiveInfo | None) -> list[RemovedBroker]:
         """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
@@ -233,7 +235,7 @@ class BrokerRegistration:
             transaction.remove_live(holder, RemovalReason.REPLACED)
             replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
         after = _with_broker(group, self._renewed.as_member(), registration)
-        if after is not group or not transaction.is_shown_alike(group):  # nearly never: it would be encoded again
+        if after is not group:  # nearly never: it would be encoded again
             transaction.put_group(after)
         return replaced
 
@@ -270,10 +272,9 @@ class BrokerRegistration:
     def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
         """Has channel and time of a registration count from now on, and not those of the one before."""
         self.state.generation = renewed.generation
-        if before is not None and before.channel_id is not None:
-            self.state.channels.unbind(before.channel_id, before.key)
-        if renewed.channel_id is not None:
-            self.state.channels.bind(renewed.channel_id, renewed.key)
+        if before is not None:
+            self.state.liveness.unbind(before)
+        self.state.liveness.bind(renewed)
         self.state.guard.confirmed(renewed.key, self.principal, self.state.behaviour)
         self.state.renew(renewed)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from namesrv_api.v1.admin_service_pb2 import BlastRadius
+
 from namesrv.core.changes import Cause
-from namesrv.core.effects import effect_of
-from namesrv.core.mass_loss import LostBroker
+from namesrv.core.liveness import LostBroker
 from namesrv.core.model import (
-    BlastRadius,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -21,7 +21,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.state import ANY_NUMBER, RouteState
-from namesrv.core.transaction import Transaction
+from namesrv.core.transaction import Transaction, effect_of
 
 BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
@@ -78,7 +78,7 @@ def on_channel_destroy(state: RouteState, channel_ids: Iterable[str]) -> Iterato
     nothing. The channels themselves must have been ended in the channel table before.
     """
     ended = dict.fromkeys(channel_ids)  # each broker is looked up in it, and thousands may end together
-    keys = [key for channel_id in ended for key in state.channels.take_bound(channel_id)]
+    keys = [key for channel_id in ended for key in state.liveness.take_bound(channel_id)]
     return _lose(state, keys, RemovalReason.CHANNEL_CLOSED, lambda live: live.channel_id in ended, CHANNEL_END)
 
 
@@ -160,8 +160,9 @@ class Removal:
         """What the guard counts. The brokers of a removed group share its queues, and each may bring them back."""
         if self.reason not in VANISHED:
             return
-        tables, keys = self.state.tables, (gone.live.broker for gone in self._removed if gone.group_gone)
-        queues = {key: self._transaction.all_lost_queues(key) for key in keys}
+        tables, held = self.state.tables, self.state.index.held_by_group
+        keys = {gone.live.broker for gone in self._removed if gone.group_gone}
+        queues = {key: self._transaction.lost_queues(key) | held.get(key, {}) for key in keys}
         for removed in self._removed:
             live = removed.live
             if not live.unconfirmed:
@@ -217,8 +218,7 @@ class Hold:
         state.guard.held((live.key for live in self.losing), self._removed_before)
         for live in (*self.losing, *self._brought_back):
             state.doubt(live.key, Doubt.GUARD, state.behaviour.mass_loss_hold_seconds)
-            if live.channel_id is not None:
-                state.channels.unbind(live.channel_id, live.key)
+            state.liveness.unbind(live)
         return []
 
     def _brings_back(self, transaction: Transaction, lost: LostBroker) -> bool:

@@ -8,16 +8,19 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core import encoding, model
+from namesrv.core import model
 from namesrv.core.changes import Cause, Change, ChangeLog
-from namesrv.core.digests import RouteDigests
-from namesrv.core.errors import shutting_down
-from namesrv.core.liveness import ChannelTable, Liveness
-from namesrv.core.mass_loss import MassLossGuard
+from namesrv.core.encoding import frame
+from namesrv.core.errors import broker_not_registered, shutting_down
+from namesrv.core.lists import RouteDigests, TopicLists
+from namesrv.core.liveness import Liveness, MassLossGuard
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
+    Behaviour,
     BrokerKey,
     BrokerLiveInfo,
+    Clock,
+    DataVersion,
     Doubt,
     Doubted,
     IntentKey,
@@ -25,12 +28,12 @@ from namesrv.core.model import (
     LiveKey,
     QueueData,
 )
-from namesrv.core.policy import Behaviour, Clock
-from namesrv.core.snapshot import RouteSnapshot
-from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
-from namesrv.core.tables import TableIndex, Tables, route_fragments
-from namesrv.core.topic_lists import TopicLists
+from namesrv.core.snapshot import LoadedSnapshot, RouteSnapshot, read_snapshot
+from namesrv.core.tables import TableIndex, Tables, is_in_zone
 from namesrv.core.transaction import Transaction, update_index
+from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
+
+_ORDER_TOPIC_CONF_NUMBER = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
 """Seconds of silence after which a broker is removed (RocketMQ's constant of that name)."""
@@ -73,7 +76,6 @@ class RouteState:
         self.topic_lists = TopicLists(lambda: self.tables, self.index)
         self.intents = IntentTable()
         self.kv_config = model.EMPTY
-        self.channels = ChannelTable(new_channel_id)
         self.change_log = ChangeLog()
         self.digests = RouteDigests(lambda: self.tables, self.index)
         self.doubts: dict[LiveKey, Doubt] = {}
@@ -89,7 +91,7 @@ class RouteState:
         self.clock = clock
         self.expired_time = expired_time
         self.generation = 0
-        self.liveness = Liveness(clock, expired_time)
+        self.liveness = Liveness(clock, expired_time, new_channel_id)
         self.guard = MassLossGuard(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._new_groups: set[BrokerKey] = set()
@@ -123,27 +125,37 @@ class RouteState:
     def route(self, topic: str, zone_name: str | None = None) -> bytes | None:
         """A topic's route as an encoded TopicRouteData (RocketMQ: pickupTopicRouteData); None if there is none.
 
-        With a zone, groups of other zones are left out where their master is live, which may leave an empty route.
+        With a zone, groups of other zones are left out where their master is live, which may leave an empty route
+        (RocketMQ: ZoneRouteRPCHook).
         """
         fragments = self.route_fragments(topic, zone_name)
         return None if fragments is None else b"".join(fragments)
 
     def route_fragments(self, topic: str, zone_name: str | None = None) -> list[bytes] | None:
         """The same in its fields, each of queues or a group as the one object that the tables hold."""
-        queues = self.tables.topic_queue_table.get(topic)
+        tables, find, in_force = self.tables, self.index.queue_datas.of, self.index.queue_datas.in_force
+        queues, brokers = tables.topic_queue_table.get(topic), tables.broker_addr_table
         if queues is None:
             return None
+        groups = [brokers[find(queue).broker] for queue in queues]
+        # No slave stands in where the members of a group look for each other.
+        acting = not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+        if zone_name is not None:
+            kept = [index for index, group in enumerate(groups) if is_in_zone(group, zone_name, acting=acting)]
+            queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
         enabled = self.behaviour.order_message_enable
         order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
-        return route_fragments(
-            self.tables, self.index.queue_datas, topic, queues, zone_name, order_topic_conf=order_topic_conf
-        )
+        parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
+        parts += [in_force.get(queue, queue) for queue in queues]
+        parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
+        parts += [group.filter_fragment for group in groups if group.filter_fragment]
+        return parts
 
     def header_fragment(self) -> bytes:
         """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
         revision, fragment = self._header_fragment
         if revision != self.revision:
-            fragment = encoding.frame(1, self.header().SerializeToString())
+            fragment = frame(1, self.header().SerializeToString())
             self._header_fragment = (self.revision, fragment)
         return fragment
 
@@ -215,15 +227,106 @@ class RouteState:
         """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
         return len(self.index.topics_by_broker.get(broker, ()))
 
+    # What brokers report and what their channels do: it renews times or ends them, and changes no table.
+
+    def query_data_version(
+        self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
+    ) -> tuple[bool, DataVersion | None]:
+        """Compares a broker's version with the one held (RocketMQ: QUERY_DATA_VERSION). Renews liveness if equal.
+
+        Returns:
+            Whether a registration is needed, and the version held; no version if there is no such broker here. An
+            unconfirmed broker needs one, to be bound to its channel again. A broker whose last registration was a
+            merging one needs one because its version guarantees nothing.
+        """
+        live = self.live_broker(broker, broker_id, broker_addr)
+        if live is None:
+            return True, None
+        if not live.version_matches(data_version):
+            return True, live.data_version
+        self.renew(live)
+        return False, live.data_version
+
+    def broker_heartbeat(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> None:
+        """Renews liveness (RocketMQ 5: BROKER_HEARTBEAT). Raises BROKER_NOT_REGISTERED, also if unconfirmed."""
+        live = self.live_broker(broker, broker_id, broker_addr)
+        if live is None or live.unconfirmed:
+            raise broker_not_registered(broker.cluster_name, broker.broker_name, broker_addr)
+        self.renew(live)
+
+    def renew_unchanged(self, live: BrokerLiveInfo) -> bool:
+        """Renews liveness of a broker that a heartbeat or an equal version renewed before, when this was its row.
+
+        Returns whether it still is. If not, nothing is renewed, and the request must be examined in full.
+        """
+        if self.tables.broker_live_table.get(live.key) is not live:
+            return False
+        self.renew(live)
+        return True
+
+    def query_by_address(
+        self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
+    ) -> tuple[bool, DataVersion | None]:
+        """Answers the same question as RocketMQ 5 does, for its own brokers: the address alone says who asks.
+
+        Whatever the answer, a broker with merging registrations lives: with an acting master it sends this query each
+        second instead of a heartbeat, and has 10 s. An unconfirmed broker stays unconfirmed, and the query never
+        shortens its time. For a broker that an agent registered, only the agent's ``query_data_version`` counts.
+
+        Returns:
+            Whether a registration is needed, and the version held, as ``query_data_version``. One is needed also while
+            all that the broker has said is one topic, which may be an increment of a table that nobody here knows.
+        """
+        live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
+        if live is None or not live.topic_by_topic:
+            return self.query_data_version(broker, broker_id, broker_addr, data_version)
+        self.renew(live)
+        is_same = (live.broker, live.broker_id, live.data_version) == (broker, broker_id, data_version)
+        return not is_same or live.unconfirmed or live.key in self.possibly_partial, live.data_version
+
+    def heartbeat_by_address(self, key: LiveKey) -> bool:
+        """Renews liveness of a broker with merging registrations (RocketMQ 5: BROKER_HEARTBEAT, without an id).
+
+        Returns whether there is such a broker at this address. RocketMQ ignores heartbeats of others.
+        """
+        live = self.tables.broker_live_table.get(key)
+        if live is None or not live.topic_by_topic:
+            return False
+        self.renew(live)
+        return True
+
+    def open_channel(self) -> str:
+        """Opens a channel and returns its id. Raises SHUTTING_DOWN if the tables are frozen."""
+        self.check_not_frozen()
+        return self.liveness.open_channel()
+
+    def doubt_channel_end(self, channel_id: str, seconds: float, why: Doubt) -> int:
+        """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
+
+        For ends that may be this name server's own fault. Returns how many brokers that is.
+        """
+        lives = map(self.tables.broker_live_table.get, self.liveness.take_bound(channel_id))
+        doubted = [live.key for live in lives if live is not None and live.channel_id == channel_id]
+        for key in doubted:
+            self.doubt(key, why, seconds)
+        return len(doubted)
+
+    def end_channel(self, channel_id: str) -> None:
+        """Ends a channel at once: registrations that name it are refused from now on."""
+        self.liveness.end_channel(channel_id)
+
+    def grant_more_time(self, seconds: float) -> None:
+        """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""
+        self.granted_seconds += seconds
+        self.liveness.grant_more_time(seconds)
+
     # What changes of all kinds share.
 
     def renew(self, live: BrokerLiveInfo) -> None:
         """A live broker was seen: its time begins anew. An unconfirmed broker stays so until it registers."""
         if not live.unconfirmed:
             self.doubts.pop(live.key, None)
-        channel_id = live.channel_id
-        is_open = channel_id is not None and channel_id in self.channels
-        self.liveness.renew(live, channel_id if is_open else None)
+        self.liveness.renew(live)
 
     def doubt(self, key: LiveKey, why: Doubt, seconds: float) -> None:
         """Keeps a broker without proof, for so long from now."""
@@ -242,13 +345,12 @@ class RouteState:
         """
         assert not self.revision, "a snapshot is loaded before anything changes"
         assert not self.tables.broker_live_table, "one snapshot is loaded"
-        loaded = read_snapshot(messages)
         transaction = self.begin(Cause("start"))
-        loaded.put_into(transaction)
+        loaded = read_snapshot(messages, transaction)
         transaction.prepare()
         self._publish(transaction)  # without a revision: nobody can have read the state before
         self.liveness.last_update_millis.update(loaded.last_update_millis)
-        for key, live in loaded.live.items():
+        for key, live in self.tables.broker_live_table.rows():
             self.doubt(key, Doubt.SNAPSHOT_FILE, min(live.timeout_seconds, self.expired_time))
             self.generation = max(self.generation, live.generation)
         return loaded
@@ -290,8 +392,7 @@ class RouteState:
         self.guard.left(live.key)
         self.doubts.pop(live.key, None)
         self.possibly_partial.discard(live.key)
-        if live.channel_id is not None:
-            self.channels.unbind(live.channel_id, live.key)
+        self.liveness.unbind(live)
 
 
 # A change of the state has two parts: a long preparation, on any thread, and a short commit on the event loop.
@@ -322,14 +423,3 @@ class StateChange(Protocol[ResultT_co]):
 
         Raises Refused if it cannot be made now; then nothing has changed.
         """
-
-
-class ReadingChange(StateChange[ResultT_co], Protocol[ResultT_co]):
-    """A change with a part that needs no tables that stand still. It is done before other changes have to wait."""
-
-    @property
-    def topics_to_read(self) -> int:
-        """About how many topics that part reads."""
-
-    def read(self) -> None:
-        """Does that part, with yield points. Raises Refused if what it reads breaks a rule."""

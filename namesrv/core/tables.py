@@ -1,4 +1,4 @@
-"""The five tables: how rows are stored and joined into a route."""
+"""The five tables: how rows are stored, and the indexes that go with them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from namesrv_api.v1 import route_data_pb2
-
 from namesrv.core import encoding
-from namesrv.core.encoding import frame
 from namesrv.core.model import (
+    WRITE,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
     LiveKey,
     QueueData,
-    QueueNumbers,
     ReportedQueues,
     TopicQueues,
     TopicTableFingerprint,
@@ -26,7 +23,6 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
-from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 
 # All QueueDatas: one instance for each group and what it reports, found again by the fragment that rows hold.
 
@@ -34,8 +30,9 @@ UNUSED_PER_BROKER = 4_096
 """QueueDatas of one group that may be kept beyond twice those in use: a broker that cycles through counts must not
 grow memory."""
 
-UNUSED_MAPPED_PER_BROKER = 200_000
-"""The same of queues in mappings of static topics: about 25 MB. One mapping may have tens of thousands of queues."""
+QUEUES_LIKE_A_QUEUE_DATA = 50
+"""Queues in the mapping of a static topic that take as much memory as a QueueData. One mapping may have tens of
+thousands."""
 
 
 class QueueDataTable:
@@ -47,10 +44,12 @@ class QueueDataTable:
         self.in_force: dict[bytes, bytes] = {}
         """Fragment to the one in force, only of groups with another rule than REPORTED. Replaced, never changed."""
         self._by_reported: dict[BrokerKey, dict[ReportedQueues, QueueData]] = {}
-        self.mapped: dict[BrokerKey, int] = {}
-        """Queues in all mappings of a group that are here, of groups that have some mapping."""
-        self._mapped_queues_kept: dict[BrokerKey, int] = {}
-        """The mapped queues that were in use at the last check."""
+        self.mapped: set[BrokerKey] = set()
+        """Groups that have reported a static topic."""
+        self.weights: dict[BrokerKey, int] = {}
+        """How many QueueDatas of each group are here, their mappings counted by size."""
+        self._weights_kept: dict[BrokerKey, int] = {}
+        """How many were in use at the last check."""
         self._in_force_by_group: dict[BrokerKey, dict[bytes, bytes]] = {}
 
     def find(self, fragment: bytes) -> QueueData | None:
@@ -89,15 +88,16 @@ class QueueDataTable:
         queue_data = made or _queue_data(broker, reported)
         self.of_group(broker)[reported] = queue_data
         self._by_fragment[queue_data.fragment] = queue_data
-        if (mapping := queue_data.mapping) is not None:
-            self.mapped[broker] = self.mapped.get(broker, 0) + len(mapping.queue_ids)
+        self.weights[broker] = self.weights.get(broker, 0) + _weight(queue_data)
+        if queue_data.mapping is not None:
+            self.mapped.add(broker)
         return queue_data
 
     def set_rule(self, broker: BrokerKey, rule: WriteRule) -> None:
         """Puts a rule in force for all that a group has; call it again when QueueDatas have been added under one."""
         reported = rule is WriteRule.REPORTED
         interned = () if reported else self._by_reported.get(broker, {}).values()
-        after = {queue_data.fragment: queue_data.fragment_under(rule) for queue_data in interned}
+        after = {queue_data.fragment: queue_data.fragments[rule] for queue_data in interned}
         if after == self._in_force_by_group.get(broker, {}):
             return
         self._in_force_by_group[broker] = after
@@ -105,12 +105,9 @@ class QueueDataTable:
             del self._in_force_by_group[broker]
         self.in_force = {key: value for group in self._in_force_by_group.values() for key, value in group.items()}
 
-    def is_crowded(self, broker: BrokerKey, in_use: int) -> bool:
-        """Whether a group has so many QueueDatas that ``keep_only`` pays, if at most ``in_use`` of them are in use."""
-        if len(self._by_reported.get(broker, ())) > UNUSED_PER_BROKER + 2 * in_use:
-            return True
-        mapped, kept = self.mapped.get(broker, 0), self._mapped_queues_kept.get(broker, 0)
-        return mapped > UNUSED_MAPPED_PER_BROKER + 2 * kept
+    def is_crowded(self, broker: BrokerKey) -> bool:
+        """Whether a group has so many QueueDatas that ``keep_only`` pays."""
+        return self.weights.get(broker, 0) > UNUSED_PER_BROKER + 2 * self._weights_kept.get(broker, 0)
 
     def keep_only(self, broker: BrokerKey, used: Iterable[QueueData]) -> None:
         """Drops the QueueDatas of a group that no row uses."""
@@ -119,45 +116,34 @@ class QueueDataTable:
             if reported not in kept:
                 del self._by_fragment[queue_data.fragment]
         self._by_reported[broker] = kept
-        mappings = [queue_data.mapping for queue_data in kept.values() if queue_data.mapping is not None]
-        if not mappings:
-            self._forget_mappings(broker)
-            return
-        self.mapped[broker] = self._mapped_queues_kept[broker] = sum(len(one.queue_ids) for one in mappings)
+        self.weights[broker] = self._weights_kept[broker] = sum(map(_weight, kept.values()))
 
     def forget_group(self, broker: BrokerKey) -> None:
         """Drops everything of a group that has lost all rows."""
         self.set_rule(broker, WriteRule.REPORTED)
-        self._forget_mappings(broker)
+        self.mapped.discard(broker)
+        self.weights.pop(broker, None)
+        self._weights_kept.pop(broker, None)
         for queue_data in self._by_reported.pop(broker, {}).values():
             del self._by_fragment[queue_data.fragment]
 
-    def _forget_mappings(self, broker: BrokerKey) -> None:
-        self.mapped.pop(broker, None)
-        self._mapped_queues_kept.pop(broker, None)
+
+def _weight(queue_data: QueueData) -> int:
+    mapping = queue_data.mapping
+    return 1 if mapping is None else 1 + len(mapping.queue_ids) // QUEUES_LIKE_A_QUEUE_DATA
 
 
 def _queue_data(broker: BrokerKey, reported: ReportedQueues) -> QueueData:
     read, write, perm, flag, *rest = reported
-    numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
+    mapping = rest[0] if rest else None
     encoded = b"" if mapping is None else encoding.mapping_field(mapping)
-    fragment = encoding.queue_data_fragment(broker, numbers, encoded)
-    return QueueData(
-        broker,
-        *numbers,
-        fragment=fragment,
-        wiped_fragment=_under(WriteRule.WIPED, broker, numbers, encoded, fragment),
-        added_fragment=_under(WriteRule.ADDED, broker, numbers, encoded, fragment),
-        mapping=mapping,
-    )
-
-
-def _under(rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, mapping: bytes, reported: bytes) -> bytes:
-    perm = numbers[2]
-    in_force = perm_under(rule, perm)
-    if in_force == perm:
-        return reported
-    return encoding.queue_data_fragment(broker, (*numbers[:2], in_force, numbers[3]), mapping, reported_perm=perm)
+    other_perm = perm ^ WRITE  # in force where a rule changes it
+    by_perm = {
+        perm: encoding.queue_data_fragment(broker, (read, write, perm, flag), encoded),
+        other_perm: encoding.queue_data_fragment(broker, (read, write, other_perm, flag), encoded, reported_perm=perm),
+    }
+    fragments = tuple(by_perm[perm_under(rule, perm)] for rule in WriteRule)
+    return QueueData(broker, read, write, perm, flag, fragments[0], fragments, mapping)
 
 
 # The tables of a name server.
@@ -222,38 +208,6 @@ class TableIndex:
     def names_of_groups(self) -> frozenset[str]:
         """Names of clusters and broker groups. Each has a topic of its own name."""
         return frozenset(self.cluster_addr_table).union(self.clusters_by_name)
-
-
-# A topic's route, joined from the pieces that its groups have encoded already.
-
-_ORDER_TOPIC_CONF_NUMBER = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
-
-
-def route_fragments(
-    tables: Tables,
-    queue_datas: QueueDataTable,
-    topic: str,
-    queues: TopicQueues,
-    zone_name: str | None = None,
-    *,
-    order_topic_conf: str | None = None,
-) -> list[bytes]:
-    """The fields of an encoded TopicRouteData, each of queues or a group as the one object that the tables hold.
-
-    With a zone, groups of other zones are left out where their master is live (RocketMQ: ZoneRouteRPCHook).
-    """
-    brokers, find, in_force = tables.broker_addr_table, queue_datas.of, queue_datas.in_force
-    groups = [brokers[find(queue).broker] for queue in queues]
-    # No slave stands in where the members of a group look for each other.
-    acting = not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
-    parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
-    if zone_name is not None:
-        kept = [index for index, group in enumerate(groups) if is_in_zone(group, zone_name, acting=acting)]
-        queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
-    parts += [in_force.get(queue, queue) for queue in queues]
-    parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
-    parts += [group.filter_fragment for group in groups if group.filter_fragment]
-    return parts
 
 
 def is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:

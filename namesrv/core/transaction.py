@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from heapq import nsmallest
+
+from namesrv_api.v1.admin_service_pb2 import BlastRadius, TopicsInUse
 
 from namesrv.core import encoding
 from namesrv.core.changes import (
@@ -20,6 +23,7 @@ from namesrv.core.changes import (
 )
 from namesrv.core.model import (
     MASTER_ID,
+    Behaviour,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -36,9 +40,8 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.pace import paced, yield_point
-from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
-from namesrv.core.policy import Behaviour
 from namesrv.core.tables import QueueDataTable, TableIndex, Tables
+from namesrv_common.topic_names import is_application, listing_order
 
 MERGES_KEPT, MERGED_GROUPS = 1_000, 64
 """Rows that are merged once for all topics that have the same row, and their most groups. This halves the time of an
@@ -82,23 +85,15 @@ class Transaction:
         """The queues that this transaction takes from a group, by topic."""
         return self.removed[broker][0] if broker in self.removed else {}
 
-    def all_lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
-        """The same, and what a group that goes has reported of topics that are held back. Call it before the commit."""
-        return self.lost_queues(broker) | self.index.held_by_group.get(broker, {})
-
     def queues_of(self, topic: str) -> TopicQueues | None:
         """A topic's queues as this transaction would leave them."""
         return self.topics[topic] if topic in self.topics else self.tables.topic_queue_table.get(topic)
 
     def write_rule(self, key: BrokerKey) -> WriteRule:
         """The rule of a group as this would leave it. An operator's intent comes first, then a lost master."""
-        match self.intents.of_group(key):
-            case IntentKind.WIPE_WRITE_PERM:
-                return WriteRule.WIPED
-            case IntentKind.ADD_WRITE_PERM:
-                return WriteRule.ADDED
-            case IntentKind.TOPIC_HOLD | None:
-                pass
+        kind = self.intents.of_group(key)
+        if kind is not None:
+            return WriteRule.WIPED if kind is IntentKind.WIPE_WRITE_PERM else WriteRule.ADDED
         group = self.group(key)
         return WriteRule.WIPED if group is not None and self.is_acted_for(group) else WriteRule.REPORTED
 
@@ -106,15 +101,6 @@ class Transaction:
         """Whether a slave stands in for the master."""
         enabled = self.behaviour.support_acting_master and bool(group.enable_acting_master)
         return enabled and not group.has_master
-
-    def is_shown_acted_for(self, group: BrokerData, write: WriteRule) -> bool:
-        """Whether routes show the slave that stands in for the master."""
-        return self.is_acted_for(group) and write is not WriteRule.ADDED
-
-    def is_shown_alike(self, group: BrokerData) -> bool:
-        """Whether a published group would be published as it is: intents and settings have the same come of it."""
-        write = self.write_rule(group.key)
-        return group.write is write and bool(group.acting_fragment) is self.is_shown_acted_for(group, write)
 
     def put_group(self, group: BrokerData) -> None:
         """Adds or replaces a broker group; ``prepare`` makes its rule and fragments."""
@@ -199,23 +185,18 @@ class Transaction:
             if topic not in kept:
                 self.held[topic, broker] = None
 
-    def remove_topic(self, topic: str, cluster_name: str | None) -> int:
-        """Takes a topic's queues from the groups of one cluster, or of all. Returns from how many groups."""
-        find = self.index.queue_datas.of
-        owners = [find(fragment).broker for fragment in self.queues_of(topic) or ()]
-        brokers = [broker for broker in owners if cluster_name in (None, broker.cluster_name)]
-        for broker in brokers:
-            self.remove_queues(broker, (topic,), RemovalReason.DELETED_BY_OPERATOR)
-        return len(brokers)
+    def remove_topic(self, topic: str, cluster_name: str | None, *, hold: bool = False) -> int:
+        """Takes a topic's queues from the groups of one cluster, or of all. Returns from how many groups.
 
-    def hold_topic(self, topic: str, cluster_name: str | None) -> int:
-        """Like ``remove_topic``, but remembers what the brokers report of it."""
-        find = self.index.queue_datas.of
-        for fragment in self.tables.topic_queue_table.get(topic) or ():
-            queue_data = find(fragment)
-            if cluster_name in (None, queue_data.broker.cluster_name):
+        ``hold`` remembers what the brokers report of it.
+        """
+        queue_datas = map(self.index.queue_datas.of, self.queues_of(topic) or ())
+        taken = [one for one in queue_datas if cluster_name in (None, one.broker.cluster_name)]
+        for queue_data in taken:
+            if hold:
                 self.held[topic, queue_data.broker] = queue_data
-        return self.remove_topic(topic, cluster_name)
+            self.remove_queues(queue_data.broker, (topic,), RemovalReason.DELETED_BY_OPERATOR)
+        return len(taken)
 
     def release_topic(self, topic: str) -> int:
         """Gives a topic back to the groups for which no intent holds it. Returns the number of these groups."""
@@ -253,17 +234,13 @@ class Transaction:
         if left.members:
             self.put_group(left)
             return RemovedBroker(live, reason, group_gone=False, topics_removed=0)
-        self._remove_group(live.broker, reason)
-        return RemovedBroker(live, reason, group_gone=True, topics_removed=len(self.lost_queues(live.broker)))
-
-    def _remove_group(self, broker: BrokerKey, reason: RemovalReason) -> None:
-        """Removes a group whose last broker goes, with its queues and what it reported of held topics."""
+        broker = live.broker
         self.groups[broker] = None
         self.reasons[broker] = reason
-        topics = self.index.topics_by_broker.get(broker, ())
-        self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
+        self.remove_queues(broker, self.index.topics_by_broker.get(broker, ()), RemovalReason.GROUP_GONE)
         for topic in paced(self.index.held_by_group.get(broker, ())):
             self.held[topic, broker] = None
+        return RemovedBroker(live, reason, group_gone=True, topics_removed=len(self.lost_queues(broker)))
 
     def prepare(self, *more: Row) -> None:
         """Works out the tables after this, and the change that readers can see, with more rows. Call it last."""
@@ -284,7 +261,7 @@ class Transaction:
         self.after = Tables(
             tables.topic_queue_table.changed(self.topics),
             self.after.broker_addr_table,
-            _compact(tables.broker_live_table).changed(self.live),
+            tables.broker_live_table.compacted().changed(self.live),  # brokers are few, so this takes milliseconds
             self.after.filter_server_table,
         )
         rows += more
@@ -314,7 +291,7 @@ class Transaction:
                 group = self.group(live.broker)
                 if group is not None:
                     self.put_group(group)
-        self.after = self.after._replace(filter_server_table=_compact(table).changed(changed))
+        self.after = self.after._replace(filter_server_table=table.compacted().changed(changed))
 
     def _prepare_groups(self, rows: list[Row]) -> None:
         """Prepares groups, and clusters that are added with their first group or removed with their last.
@@ -337,7 +314,7 @@ class Transaction:
         came = ((name, frozenset(names)) for name, names in named.items() if names and name not in clusters)
         rows += (ClusterChange(name, None, names) for name, names in came)
         rows += changed
-        self.after = self.after._replace(broker_addr_table=_compact(table).changed(after))
+        self.after = self.after._replace(broker_addr_table=table.compacted().changed(after))
         for name in named:
             if name in clusters and not left[name]:
                 reason = next(self.reasons[key] for key in self.groups if key.cluster_name == name)
@@ -350,7 +327,7 @@ class Transaction:
         group = replace(group, write=self.write_rule(group.key))
         table, keys = self.after.filter_server_table, map(group.live_key, group.members)
         acting_fragment = b""
-        if self.is_shown_acted_for(group, group.write):
+        if self.is_acted_for(group) and group.write is not WriteRule.ADDED:
             lowest, *others = group.members
             members = (lowest._replace(broker_id=MASTER_ID), *others)
             acting_fragment = encoding.broker_data_fragment(replace(group, members=members))
@@ -372,18 +349,13 @@ class Transaction:
 
     def _drop_unused_queue_datas(self, broker: BrokerKey) -> None:
         index, rows = self.index, self.tables.topic_queue_table
-        topics = index.topics_by_broker.get(broker, {})
-        if self.topics or not index.queue_datas.is_crowded(broker, len(topics)):
+        if self.topics or not index.queue_datas.is_crowded(broker):
             return
         used = list(index.held_by_group.get(broker, {}).values())
+        topics = index.topics_by_broker.get(broker, ())
         found = (index.queue_datas.of_broker(rows[topic], broker) for topic in paced(topics))
         used += filter(None, found)
         index.queue_datas.keep_only(broker, used)
-
-
-def _compact(table: PersistentMap[KeyT, ValueT]) -> PersistentMap[KeyT, ValueT]:
-    """Brokers are so few that this takes milliseconds."""
-    return table.compacted() if table.is_sparse else table
 
 
 def _with_queue_data(queues: TopicQueues, queue_data: QueueData, queue_datas: QueueDataTable) -> TopicQueues:
@@ -461,3 +433,100 @@ def _publish_held(transaction: Transaction) -> None:
             del table[topic]
         if not held:
             del by_group[broker]
+
+
+# The effect of a transaction on the routes, measured once it is prepared and before it is published.
+
+MAX_SAMPLE_TOPICS = 100
+"""Most topics that are named."""
+
+Queues = tuple[tuple[QueueData, WriteRule], ...]
+"""A topic's queues, each with the rule of its group."""
+
+
+def effect_of(transaction: Transaction) -> tuple[BlastRadius, TopicsInUse | None]:
+    """Measures how many routes change, and which topics of applications producers can use no longer.
+
+    Only an application's topic loses its last writable queue: no producer misses a broker's own, such as the one that
+    is named after it.
+    """
+    named_after = transaction.index.names_of_groups()
+    vanishing, losing, others, in_use = (list[str]() for _ in range(4))
+    for topic, before, after, regrouped in _touched_topics(transaction):
+        is_of_application = is_application(topic, named_after)
+        if is_of_application and _is_taken(transaction, before, after):
+            in_use.append(topic)
+        if not regrouped and _shown(before) == _shown(after):
+            continue
+        if not after:
+            vanishing.append(topic)
+        elif is_of_application and _has_writable(before) and not _has_writable(after):
+            losing.append(topic)
+        else:
+            others.append(topic)
+
+    def sample(topics: Iterable[str]) -> list[str]:
+        return nsmallest(MAX_SAMPLE_TOPICS, paced(topics), key=lambda topic: listing_order(topic, named_after))
+
+    changed = len(vanishing) + len(losing) + len(others)
+    radius = BlastRadius(
+        topics_changed=changed,
+        topics_losing_last_writable_queue=len(losing),
+        topics_vanishing=len(vanishing),
+        sample_topics=sample(vanishing or losing or others),
+    )
+    return radius, TopicsInUse(topic_count=len(in_use), topics=sample(in_use)) if in_use else None
+
+
+def _touched_topics(transaction: Transaction) -> Iterator[tuple[str, Queues, Queues, bool]]:
+    """Topics whose route may change, before and after, and whether one of their groups gets other addresses."""
+    find, published = transaction.index.queue_datas.of, transaction.tables.broker_addr_table
+    regrouped = {
+        key
+        for key, group in transaction.groups.items()
+        if group is not None and key in published and published[key].addrs != group.addrs
+    }
+    topics: Iterator[str] = itertools.chain(
+        itertools.chain.from_iterable(transaction.put.values()),
+        itertools.chain.from_iterable(queues for queues, _ in transaction.removed.values()),
+        itertools.chain.from_iterable(transaction.index.topics_by_broker.get(key, ()) for key in regrouped),
+    )
+    seen: set[str] = set()
+    for topic in paced(topics):
+        if topic in seen:
+            continue
+        seen.add(topic)
+        before = map(find, transaction.tables.topic_queue_table.get(topic) or ())
+        after = tuple(map(find, transaction.queues_of(topic) or ()))
+        yield (
+            topic,
+            tuple((queue_data, published[queue_data.broker].write) for queue_data in before),
+            tuple((queue_data, transaction.write_rule(queue_data.broker)) for queue_data in after),
+            not regrouped.isdisjoint(queue_data.broker for queue_data in after),
+        )
+
+
+def _is_taken(transaction: Transaction, before: Queues, after: Queues) -> bool:
+    """Whether producers lose a topic: no group with a master is left that can be written to.
+
+    They also lose it if queues go that a group reports as writable, because they may be using these.
+    """
+    left = {queue_data.broker for queue_data, _ in after}
+    gone = ((queue_data, rule) for queue_data, rule in before if queue_data.broker not in left)
+    if any(data.is_writable_under(rule) or data.is_writable_under(WriteRule.REPORTED) for data, rule in gone):
+        return True
+    return _takes_messages(transaction, before) and not _takes_messages(transaction, after)
+
+
+def _takes_messages(transaction: Transaction, queues: Queues) -> bool:
+    """Whether a producer finds a writable queue: clients ask only masters to store messages."""
+    groups = transaction.tables.broker_addr_table
+    return any(data.is_writable_under(rule) and groups[data.broker].has_master for data, rule in queues)
+
+
+def _shown(queues: Queues) -> list[bytes]:
+    return [queue_data.fragments[rule] for queue_data, rule in queues]
+
+
+def _has_writable(queues: Queues) -> bool:
+    return any(queue_data.is_writable_under(rule) for queue_data, rule in queues)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from namesrv.core.model import Doubt
-from namesrv.core.policy import Clock
+from namesrv.core.model import Clock, Doubt
 from namesrv.core.state import RouteState
 
 COMING_BACK_SECONDS = 10.0
@@ -56,7 +55,7 @@ class WarmUp:
             granted = self._state.granted_seconds - self._granted_before
             running = self._clock.monotonic() - self._started_at - granted
             over_since = running - self._shortest_seconds
-            some_register = self._state.channels.unused > 0 and over_since < self.warm_up_seconds
+            some_register = self._state.liveness.unused_channels > 0 and over_since < self.warm_up_seconds
             self._is_warm = (
                 over_since >= 0 and not some_register and not (self._waits_for_brokers and self._has_brokers_of_file())
             )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from namesrv_api.v1 import admin_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics_pb
 
 from namesrv import limits
@@ -26,9 +24,9 @@ from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
 from namesrv.core.errors import invalid_field, limit_exceeded
-from namesrv.core.explain import Explanation, Question
+from namesrv.core.explain import Question
 from namesrv.core.journal import JournalPosition, JournalQuery
-from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse, names_after
+from namesrv.core.model import HoldKey, Intent, IntentTable, names_after
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
 from namesrv.core.watch.hub import RouteWatch
@@ -81,21 +79,6 @@ def _question(request: pb.ExplainTopicRouteRequest) -> Question:
     return Question(request.topic, broker_name, cluster_name, zone_name)
 
 
-def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
-    return [
-        pb.RouteExplanation(
-            cluster_name=explanation.broker.cluster_name,
-            broker_name=explanation.broker.broker_name,
-            state=pb.RouteExplanation.State.Name(explanation.state.value),
-            conditions=[pb.RouteExplanation.Condition.Name(each.value) for each in explanation.conditions],
-            explanation=explanation.text,
-            since_millis=explanation.since_millis,
-            removal_reason=(reason := explanation.removal_reason) and route_data_pb2.RemovalReason.Name(reason.value),
-        )
-        for explanation in paced(explanations)
-    ]
-
-
 # The order in which intents are listed.
 
 
@@ -137,19 +120,6 @@ def _operation(request: Any, context: Context) -> Operation:
 
 def _expected(request: pb.PutKvConfigRequest | pb.DeleteKvConfigRequest) -> Expected | None:
     return Expected(given(request.expected, "value")) if request.HasField("expected") else None
-
-
-def _blast_radius(radius: BlastRadius) -> pb.BlastRadius:
-    return pb.BlastRadius(
-        topics_changed=radius.topics_changed,
-        topics_losing_last_writable_queue=radius.losing_last_writable_queue,
-        topics_vanishing=radius.vanishing,
-        sample_topics=radius.sample_topics,
-    )
-
-
-def _topics_in_use(topics: TopicsInUse) -> pb.TopicsInUse | None:
-    return pb.TopicsInUse(topic_count=topics.topic_count, topics=topics.names) if topics.topic_count else None
 
 
 class _Number(NamedTuple):
@@ -195,9 +165,9 @@ class AdminServicer:
         return pb.WipeWritePermOfBrokerResponse(
             header=self.state.header(),
             wipe_topic_count=wiped.topic_count,
-            blast_radius=_blast_radius(wiped.outcome.blast_radius),
+            blast_radius=wiped.outcome.blast_radius,
             group_registered=wiped.is_registered,
-            in_use=_topics_in_use(wiped.outcome.in_use),
+            in_use=wiped.outcome.in_use,
         )
 
     async def AddWritePermOfBroker(
@@ -209,7 +179,7 @@ class AdminServicer:
         return pb.AddWritePermOfBrokerResponse(
             header=self.state.header(),
             add_topic_count=restored.topic_count,
-            blast_radius=_blast_radius(restored.outcome.blast_radius),
+            blast_radius=restored.outcome.blast_radius,
             group_registered=restored.is_registered,
         )
 
@@ -226,9 +196,9 @@ class AdminServicer:
         return pb.DeleteTopicResponse(
             header=self.state.header(),
             removed_queue_data_count=outcome.queue_data_count,
-            blast_radius=_blast_radius(outcome.blast_radius),
+            blast_radius=outcome.blast_radius,
             topic_reported=not request.hold or self.administration.is_reported(key),
-            in_use=_topics_in_use(outcome.in_use),
+            in_use=outcome.in_use,
         )
 
     async def ReleaseTopicHold(
@@ -248,9 +218,7 @@ class AdminServicer:
         broker_name, cluster_name = given(request, "broker_name"), given(request, "cluster_name")
         operation = _operation(request, context)
         count, radius = await self.administration.confirm_loss(broker_name, cluster_name, operation)
-        return pb.ConfirmBrokerLossResponse(
-            header=self.state.header(), removed_broker_count=count, blast_radius=_blast_radius(radius)
-        )
+        return pb.ConfirmBrokerLossResponse(header=self.state.header(), removed_broker_count=count, blast_radius=radius)
 
     async def GetKvConfig(self, request: pb.GetKvConfigRequest, _context: Context) -> pb.GetKvConfigResponse:
         """GET_KV_CONFIG, 101."""
@@ -315,13 +283,11 @@ class AdminServicer:
         self, request: pb.ExplainTopicRouteRequest, context: Context
     ) -> pb.ExplainTopicRouteResponse:
         """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
-        owner = sharer_of(context).name
-        header, explanations = await self.history.explained(_question(request), owner)
+        header, explanations = await self.history.explained(_question(request), sharer_of(context).name)
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
-        messages = await self.reader.run(partial(_messages, explanations), owner)
-        return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
+        return pb.ExplainTopicRouteResponse(header=header, explanations=explanations)
 
     async def ListWatchers(self, request: pb.ListWatchersRequest, _context: Context) -> pb.ListWatchersResponse:
         asked = paged(request, _Number(0), most=limits.MAX_WATCHER_PAGE_SIZE, default=limits.DEFAULT_WATCHER_PAGE_SIZE)

@@ -370,7 +370,7 @@ class RegistrationServicer:
         with self.tally.counting("query") as outcome:
             identity = broker_identity(request.broker)
             version = data_version("data_version", request.data_version)
-            changed, held = self._calls.heartbeats.query_data_version(*identity, version)
+            changed, held = self.state.query_data_version(*identity, version)
             outcome.result = "changed" if changed else "unchanged"
         held_version = None if held is None else route_data_pb2.DataVersion(**asdict(held))
         after_header = pb.QueryDataVersionResponse(changed=changed, data_version=held_version).SerializeToString()
@@ -382,7 +382,7 @@ class RegistrationServicer:
         """BROKER_HEARTBEAT, 904."""
         with self.tally.counting("heartbeat") as outcome:
             identity = broker_identity(request.broker)
-            self._calls.heartbeats.broker_heartbeat(*identity)
+            self.state.broker_heartbeat(*identity)
             outcome.result = "unchanged"
         self._may_repeat(context, identity, "heartbeat", b"")
         return self.state.header_fragment()  # all of a BrokerHeartbeatResponse

@@ -19,13 +19,12 @@ from namesrv.app.field_rules import NAME, TOPIC, Row, check, check_all
 from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import Worker
 from namesrv.core import encoding
-from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import invalid_field, limit_exceeded, registry_warming, topic_not_found
+from namesrv.core.lists import FRONT, UNIT, UNIT_SUB, DigestedBroker, NamesAfter
 from namesrv.core.model import BrokerData, BrokerKey
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
-from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, may_keep, route_dependencies
 from namesrv.grpc_api import streams

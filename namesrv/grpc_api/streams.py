@@ -20,10 +20,10 @@ from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
-from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
+from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch.hub import Follower, RouteWatch
+from namesrv.core.watch.hub import RouteWatch
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import engine_call
 from namesrv.grpc_api.handlers import Context
@@ -60,18 +60,14 @@ def zone_name(
     return name
 
 
-def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
+def _route_tables(asked: Iterable[pb.RouteTable]) -> frozenset[pb.RouteTable]:
     """The tables that a request asks for; all if it names none. Raises INVALID_FIELD."""
-    tables: set[RouteTable] = set()
-    for index, value in enumerate(asked):
-        field = f"tables[{index}]"
-        try:
-            table = RouteTable(value)
-        except ValueError:
-            highest = max(table.value for table in RouteTable)
-            raise invalid_field(field, f"is {value}, must be a RouteTable, 1 to {highest}") from None
+    tables: set[pb.RouteTable] = set()
+    for index, table in enumerate(asked):
+        if table not in ALL_TABLES:
+            raise invalid_field(f"tables[{index}]", f"is {table}, must be a RouteTable, 1 to {max(ALL_TABLES)}")
         if table in tables:
-            raise invalid_field(field, f"is ROUTE_TABLE_{table.name} again; name each table once")
+            raise invalid_field(f"tables[{index}]", f"is {pb.RouteTable.Name(table)} again; name each table once")
         tables.add(table)
     return frozenset(tables) or ALL_TABLES
 
@@ -281,10 +277,9 @@ class StreamCalls:
             async for message in giving_way(change_messages(log.after(after), up_to, identity)):
                 yield message
 
-    async def _following(self, watcher: WatchStream, tables: Collection[RouteTable]) -> AsyncIterator[bytes]:
+    async def _following(self, watcher: WatchStream, tables: Collection[pb.RouteTable]) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
         log, identity, reader = self.state.change_log, self.state.identity, watcher.reader
-        assert isinstance(reader, Follower), "the others watch topics"
         while True:
             watcher.woken.clear()
             async for message in giving_way(follow_messages(log, reader, identity, tables)):

@@ -17,8 +17,7 @@ from namesrv import limits
 from namesrv.app.field_rules import NAME, check_topic_count
 from namesrv.core.errors import crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
-from namesrv.core.pace import FEW, paced, yield_point
-from namesrv.core.slices import run_steps, sorted_in_slices
+from namesrv.core.pace import FEW, paced, run_steps, sorted_in_slices, yield_point
 from namesrv.remoting.json_reader import JsonReader, read_json
 from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire import is_address

@@ -24,11 +24,11 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
+from namesrv.core.lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
 from namesrv.core.pace import yield_point
 from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
 from namesrv.core.state import RouteState
-from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, group_dependency, route_dependencies
 from namesrv.error_codes import ResponseCode
@@ -321,7 +321,7 @@ class RegistrationCalls:
             if len(request.body) > MAX_DATA_VERSION_BYTES:
                 raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
             version = data_version_of(read_json(_decoded(request.body)))
-            changed, held = self._calls.heartbeats.query_by_address(broker, request.broker_id, address, version)
+            changed, held = self.state.query_by_address(broker, request.broker_id, address, version)
             outcome.result = "changed" if changed else "unchanged"
         body = b""
         if held is not None:
@@ -336,7 +336,7 @@ class RegistrationCalls:
         """By cluster and address, as it has no broker id."""
         with self.tally.counting("heartbeat") as outcome:
             cluster_name, address = request.text("clusterName"), request.broker_addr
-            if self._calls.heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
+            if self.state.heartbeat_by_address(LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
         told = answer(request, ResponseCode.SUCCESS)
         self._is_heartbeat(request, LiveKey(cluster_name, address), "heartbeat", told)

@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.route_data_pb2 import TopicRouteData as _Route
 
 from namesrv.core.model import BrokerKey
-from namesrv.core.slices import Sliced
+from namesrv.core.pace import Sliced
 from namesrv.core.state import RouteState
 from namesrv.remoting.limits import MAX_ROWS
 from namesrv.remoting.wire import to_json

@@ -29,7 +29,6 @@ from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins,
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import (
@@ -235,7 +234,7 @@ class NamesrvServer:
         self._watch_streams = WatchStreams(state, self._durable.warm_up, clock, shares=shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
-        self._stall_detector = StallDetector(clock.monotonic, Heartbeats(state).grant_more_time, doubtful_seconds)
+        self._stall_detector = StallDetector(clock.monotonic, state.grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(state, self._writer, self._stall_detector, shares.channels)
         self._cluster_test: ClusterTestLookups | None = None
         self._health = HealthService()

@@ -17,7 +17,7 @@ from broker_agent.namesrv_list import check_namesrv, parse_list, split_address_s
 from broker_agent.topics.topics_json import BrokenTopics, decode_mappings, decode_topics, encode_topics
 from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
-from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.snapshot import UnusableSnapshot
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.remoting.bodies import read_registration
 from namesrv.remoting.wire import BrokenFrame, answer, request_of

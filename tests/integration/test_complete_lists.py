@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from enum import Enum
 from importlib import import_module, resources
 from pkgutil import iter_modules
 from typing import get_args
@@ -12,9 +11,7 @@ from typing import get_args
 import grpc
 import namesrv_api.v1
 import namesrv_internal.v1
-import pytest
 from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
@@ -24,7 +21,6 @@ from namesrv import storage
 from namesrv.app import access
 from namesrv.core import change_stream
 from namesrv.core.changes import IntentChange, KvChange, Row, SettingChange
-from namesrv.core.explain import Condition, GroupState
 from namesrv.core.model import IntentKind, Registration
 from namesrv.error_codes import ERROR_CODES
 from namesrv.server.server import SERVICES
@@ -109,19 +105,6 @@ def test_every_service_is_served_and_has_a_permission() -> None:
     }
     assert services == set(SERVICES)
     assert {service.name for service in services} == access._PERMISSIONS.keys()
-
-
-@pytest.mark.parametrize(
-    ("prefix", "wire", "known"),
-    [
-        ("STATE_", admin_service_pb2.RouteExplanation.State, GroupState),
-        ("CONDITION_", admin_service_pb2.RouteExplanation.Condition, Condition),
-    ],
-)
-def test_every_state_and_condition_of_an_explanation_is_on_the_wire(
-    prefix: str, wire: EnumTypeWrapper, known: type[Enum]
-) -> None:
-    assert dict(wire.items()) == {f"{prefix}UNSPECIFIED": 0} | {prefix + one.name: one.value for one in known}
 
 
 def test_every_kind_of_intent_is_on_the_wire_and_has_words_in_tools() -> None:

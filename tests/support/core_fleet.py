@@ -8,8 +8,8 @@ from typing import Any
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
+    Behaviour,
     BrokerKey,
     DataVersion,
     QueueNumbers,
@@ -21,7 +21,6 @@ from namesrv.core.model import (
     ReportedTopic,
     TopicTableFingerprint,
 )
-from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import REGISTER_BROKER, BrokerRegistration, TopicRegistration, UnreadTopics
 from namesrv.core.removals import on_channel_destroy, scan_not_active_broker, unregister_broker
 from namesrv.core.state import NamesrvIdentity, RouteState
@@ -57,7 +56,6 @@ class Fleet:
     def serve(self, state: RouteState) -> None:
         """Uses these tables from now on."""
         self.state = state
-        self.heartbeats = Heartbeats(state)
 
     def register(
         self,
@@ -105,7 +103,7 @@ class Fleet:
         return next(iter(apply_now(removal)), None)
 
     def end_channel(self, channel_id: str) -> list[RemovedBroker]:
-        self.heartbeats.end_channel(channel_id)
+        self.state.end_channel(channel_id)
         return apply_all_now(on_channel_destroy(self.state, [channel_id]))
 
     def scan(self) -> list[RemovedBroker]:
@@ -114,7 +112,7 @@ class Fleet:
     def query(
         self, addr: str = A, broker_id: int = 0, *, name: str = "broker-a", version: DataVersion = VERSION
     ) -> tuple[bool, DataVersion | None]:
-        return self.heartbeats.query_data_version(BrokerKey(CLUSTER, name), broker_id, addr, version)
+        return self.state.query_data_version(BrokerKey(CLUSTER, name), broker_id, addr, version)
 
     def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:
         encoded = self.state.route(topic)

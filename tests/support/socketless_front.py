@@ -59,7 +59,7 @@ class SocketlessFront:
 
     def _calls(self) -> Calls:
         state, clock, settings = self.fleet.state, self.fleet.clock, NamesrvSettings.load(None, {})
-        reader, grant_more_time = Worker("reader"), self.fleet.heartbeats.grant_more_time
+        reader, grant_more_time = Worker("reader"), self.fleet.state.grant_more_time
         self._writer = writer = TableWriter()
         self._administration = Administration(state, writer, self._database, settings, clock.wall_millis)
         warm_up = WarmUp(state, clock, 0)

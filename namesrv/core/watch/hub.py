@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 
 from namesrv.core.changes import Change
 from namesrv.core.errors import Refused, overloaded, revision_compacted
-from namesrv.core.slices import Slice, Sliced, each_in_slices
+from namesrv.core.pace import Slice, Sliced, each_in_slices
 from namesrv.core.state import RouteState
 from namesrv.core.watch import affected
 from namesrv.core.watch.affected import AffectedTopics, Removals
@@ -24,7 +24,7 @@ ITEMS_OF_A_CHANGE = 20
 
 @dataclass(slots=True, eq=False)
 class ChangeReader:
-    """A reader of changes. It keeps a revision and no change, so changes that it has not read can be dropped."""
+    """A reader of every change, or of some. It keeps a revision and no change, so unread changes can be dropped."""
 
     wake: Callable[[], None]
     """Called when there is something to read."""
@@ -36,12 +36,6 @@ class ChangeReader:
     """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
     clock.
     """
-
-
-class Follower(ChangeReader):
-    """A reader of every change."""
-
-    __slots__ = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +92,7 @@ class WatchHub:
         self._affected = AffectedTopics(state)
         self._index = SubscriptionIndex[RouteWatch]()
         self._watches: dict[RouteWatch, None] = {}
-        self._followers: dict[Follower, None] = {}
+        self._followers: dict[ChangeReader, None] = {}
         self._to_wake: dict[ChangeReader, None] = {}
         self.revision = state.revision
         """Changes up to this one have been read."""
@@ -194,11 +188,11 @@ class WatchHub:
         yield from self._index.remove(watch, watch.subscription)
         yield from self._index.remove(watch, watch.unsubscribing)
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: ChangeReader) -> None:
         """Wakes a follower at every change from now on."""
         self._followers[follower] = None
 
-    def unfollow(self, follower: Follower) -> None:
+    def unfollow(self, follower: ChangeReader) -> None:
         self._followers.pop(follower, None)
         self._to_wake.pop(follower, None)
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from namesrv.core.slices import Sliced, each_in_slices
+from namesrv.core.pace import Sliced, each_in_slices
 
 WatchT = TypeVar("WatchT", bound=Hashable)
 

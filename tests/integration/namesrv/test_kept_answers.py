@@ -19,9 +19,8 @@ from namesrv_api.v1 import route_service_pb2_grpc
 from namesrv.app.counters import RemotingCounter
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, SettingChange
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
+from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
 from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_behaviour, publish_kv_config
-from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.grpc_api.handlers import handlers_of_server

@@ -293,7 +293,7 @@ class FleetLife:
         for namesrv in self._reached():
             fleet = namesrv.fleet
             if broker.name.endswith(("0", "1")) and broker.channels.get(namesrv.name) is None:
-                broker.channels[namesrv.name] = fleet.heartbeats.open_channel()
+                broker.channels[namesrv.name] = fleet.state.open_channel()
             fleet.register(
                 broker.addr,
                 broker.broker_id,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from namesrv_api.v1.admin_service_pb2 import RouteExplanation
+
 from namesrv.core.changes import Cause
-from namesrv.core.explain import CurrentState, Explanation, Question, explain_route
+from namesrv.core.explain import CurrentState, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.operator_changes import IntentsChange
 from tests.support.core_fleet import CLUSTER, Fleet
@@ -24,12 +26,12 @@ T0_MILLIS = STARTED_AT + 1_000_000
 T10_MILLIS = T0_MILLIS + 10_000
 
 
-def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[Explanation]:
+def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[RouteExplanation]:
     now = CurrentState(fleet.state, STARTED_AT, Question(topic, **question))
     return explain_route(now, fleet.state.change_log.newest_first())
 
 
-def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation:
+def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> RouteExplanation:
     (explanation,) = explain(fleet, topic, **question)
     return explanation
 

@@ -17,7 +17,7 @@ from namesrv.core.changes import (
     Row,
     SettingChange,
 )
-from namesrv.core.model import BrokerLiveInfo, HoldKey, RemovalReason, WriteRule
+from namesrv.core.model import BrokerLiveInfo, HoldKey, RemovalReason
 from namesrv.core.state import RouteState
 
 ReaderTables = dict[tuple[type[Row], object], object]
@@ -32,9 +32,9 @@ def apply(tables: ReaderTables, change: Change) -> None:
             case QueuesChange():
                 assert (row.before is None) is (row.reason is None) is not (row.after is None)
                 for topic, data in (row.after or {}).items():
-                    tables[QueuesChange, (topic, row.key)] = data.fragment_under(row.write)
+                    tables[QueuesChange, (topic, row.key)] = data.fragments[row.write]
                 for topic, data in (row.before or {}).items():
-                    assert tables.pop((QueuesChange, (topic, row.key))) in [*map(data.fragment_under, WriteRule)]
+                    assert tables.pop((QueuesChange, (topic, row.key))) in data.fragments
             case SettingChange():
                 pass  # belongs to no table
             case _:

@@ -20,16 +20,15 @@ from namesrv.core import tables as tables_module
 from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BrokerKey, DataVersion, Doubt, LiveKey
-from namesrv.core.policy import Behaviour
-from namesrv.core.snapshot import ALL_TABLES, RouteTable
+from namesrv.core.lists import UNIT, UNIT_SUB
+from namesrv.core.model import Behaviour, BrokerKey, DataVersion, Doubt, LiveKey
+from namesrv.core.snapshot import ALL_TABLES
 from namesrv.core.state import StateChange
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
-from namesrv.core.watch.hub import Follower
+from namesrv.core.watch.hub import ChangeReader
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
-from tests.support.routes.route_rows import TABLES, RouteRows, key_of
+from tests.support.routes.route_rows import RouteRows, key_of
 from tests.support.yield_points import frequent_yield_points, give_up, yielding
 from tests.unit.namesrv.reference_change_log import BY_OPERATORS, LOST_QUEUES, REMOVALS, apply, outcomes_of, tables_of
 from tests.unit.namesrv.reference_inputs import ADDRS, GROUPS, IDS, TOPICS_KNOWN, VERSIONS
@@ -76,11 +75,11 @@ def often_disturbed() -> Iterator[None]:
         yield
 
 
-SOME_TABLES: list[Collection[RouteTable]] = [
+SOME_TABLES: list[Collection[pb.RouteTable]] = [
     ALL_TABLES,
-    *({table} for table in RouteTable),
-    {RouteTable.BROKER_GROUPS, RouteTable.LIVE_BROKERS},
-    {RouteTable.CLUSTERS, RouteTable.TOPIC_QUEUES},
+    *({table} for table in ALL_TABLES),
+    {pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_LIVE_BROKERS},
+    {pb.ROUTE_TABLE_CLUSTERS, pb.ROUTE_TABLE_TOPIC_QUEUES},
 ]
 """Tables that followers ask for."""
 
@@ -131,11 +130,11 @@ class ReferenceMachine(Machine):
         self.reader, self.last_read, self.seen = tables_of(state), state.change_log.last, self.model.visible()
         self.rows, self.rows_revision = RouteRows.of_snapshot(self.snapshot()), state.revision
         self.followers = [
-            (tables, self.rows.of_tables(on_wire(tables)), Follower(lambda: None, revision=state.revision))
+            (tables, self.rows.of_tables(tables), ChangeReader(lambda: None, revision=state.revision))
             for tables in SOME_TABLES
         ]
 
-    def snapshot(self, tables: Collection[RouteTable] = ALL_TABLES) -> list[pb.StreamRouteSnapshotResponse]:
+    def snapshot(self, tables: Collection[pb.RouteTable] = ALL_TABLES) -> list[pb.StreamRouteSnapshotResponse]:
         return list(map(pb.StreamRouteSnapshotResponse.FromString, self.state.snapshot().messages(tables)))
 
     @property
@@ -258,7 +257,7 @@ class ReferenceMachine(Machine):
             case "query":
                 self.query(*asked)
             case "by address":
-                assert self.fleet.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
+                assert self.fleet.state.heartbeat_by_address(key) == broker.topic_by_topic
                 if broker.topic_by_topic:
                     self.query_by_address(*asked)
             case _:
@@ -277,9 +276,9 @@ class ReferenceMachine(Machine):
     def open_channel(self) -> None:
         if self.state.frozen:
             with refuses(Reason.SHUTTING_DOWN):
-                self.fleet.heartbeats.open_channel()
+                self.fleet.state.open_channel()
         else:
-            self.model.open_channels.add(self.fleet.heartbeats.open_channel())
+            self.model.open_channels.add(self.fleet.state.open_channel())
 
     def brokers_at(self, number: int) -> list[tuple[LiveKey, Broker]]:
         """One broker, the same for the same number; none if there is none."""
@@ -288,7 +287,7 @@ class ReferenceMachine(Machine):
 
     def heartbeat(self, key: LiveKey, broker: Broker) -> None:
         with refuses(Reason.BROKER_NOT_REGISTERED) if broker.unconfirmed else nullcontext():
-            self.fleet.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+            self.fleet.state.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
         if broker.unconfirmed:
             self.reaches("refused while unconfirmed")
         else:
@@ -296,7 +295,7 @@ class ReferenceMachine(Machine):
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
-        answer = self.fleet.heartbeats.query_data_version(group, broker_id, addr, version)
+        answer = self.fleet.state.query_data_version(group, broker_id, addr, version)
         self.check_answer(answer, group, addr, broker_id, version)
 
     def check_answer(
@@ -312,7 +311,7 @@ class ReferenceMachine(Machine):
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
-        answer = self.fleet.heartbeats.query_by_address(group, broker_id, addr, version)
+        answer = self.fleet.state.query_by_address(group, broker_id, addr, version)
         broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
         if broker is None or not broker.topic_by_topic:
             self.check_answer(answer, group, addr, broker_id, version)
@@ -322,12 +321,12 @@ class ReferenceMachine(Machine):
         broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
-        self.fleet.heartbeats.end_channel(channel)
+        self.fleet.state.end_channel(channel)
         self.model.open_channels.remove(channel)
         self.model.ended_channels.add(channel)
 
     def grant_more_time(self, seconds: float) -> None:
-        self.fleet.heartbeats.grant_more_time(seconds)
+        self.fleet.state.grant_more_time(seconds)
         for broker in self.model.brokers.values():
             broker.due += seconds
 
@@ -387,7 +386,7 @@ class ReferenceMachine(Machine):
         }
         for channel in self.model.open_channels:
             bound = {key for key, broker in self.model.brokers.items() if broker.channel == channel}
-            assert self.state.channels.bound(channel) == bound
+            assert self.state.liveness.bound(channel) == bound
 
     @invariant()
     def the_change_log_has_a_change_for_all_that_can_be_seen(self) -> None:
@@ -487,25 +486,20 @@ class ReferenceMachine(Machine):
             assert {message.WhichOneof("content") for message in messages} == {"changes"}
             for message in messages:
                 held.take(message)
-            assert held == now.of_tables(on_wire(tables))
+            assert held == now.of_tables(tables)
             revisions = [message.header.revision for message in messages]
             assert revisions == sorted(revisions)
             assert revisions[-1] == state.revision
 
-    @rule(tables=st.sets(st.sampled_from(RouteTable), min_size=1))
-    def somebody_takes_a_snapshot_of_some_tables(self, tables: set[RouteTable]) -> None:
+    @rule(tables=st.sets(st.sampled_from(sorted(ALL_TABLES)), min_size=1))
+    def somebody_takes_a_snapshot_of_some_tables(self, tables: set[pb.RouteTable]) -> None:
         messages = self.snapshot(tables)
         rows, counted = RouteRows.of_snapshot(messages), messages[-1].snapshot_end
-        assert rows == RouteRows.of_snapshot(self.snapshot()).of_tables(on_wire(tables))
+        assert rows == RouteRows.of_snapshot(self.snapshot()).of_tables(tables)
         assert counted.queue_data_count == len(rows.queues)
         assert counted.topic_count == len({topic for topic, *_ in rows.queues})
         assert (counted.cluster_count, counted.broker_data_count) == (len(rows.clusters), len(rows.groups))
         assert counted.live_broker_count == len(rows.live)
-
-
-def on_wire(tables: Collection[RouteTable]) -> list[pb.RouteTable]:
-    asked = {f"ROUTE_TABLE_{table.name}" for table in tables}
-    return [table for table in TABLES if pb.RouteTable.Name(table) in asked]
 
 
 def _grouped(pairs: Iterable[tuple[KeyT, ValueT]]) -> dict[KeyT, list[ValueT]]:

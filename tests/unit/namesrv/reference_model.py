@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from namesrv.core.errors import Reason
 from namesrv.core.model import (
+    Behaviour,
     BrokerKey,
     DataVersion,
     HoldKey,
@@ -19,7 +20,6 @@ from namesrv.core.model import (
     ReportedQueues,
     WriteRule,
 )
-from namesrv.core.policy import Behaviour
 from namesrv_common.labels import Labels
 
 TIMEOUT = 120.0

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1.admin_service_pb2 import BlastRadius
 
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BlastRadius, BrokerKey, LiveKey, StaticMapping, WriteRule, perm_under
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, LiveKey, StaticMapping, WriteRule, perm_under
 from namesrv_common.topic_names import application_first, is_application
 from tests.unit.namesrv.reference_model import ReferenceModel
 
@@ -59,7 +60,12 @@ def blast_radius(before: ReferenceModel, after: ReferenceModel) -> BlastRadius:
         elif _is_writable(before, topic) and not _is_writable(after, topic) and is_application(topic, named_after):
             losing.add(topic)
     worst = vanishing or losing or changed
-    return BlastRadius(len(changed), len(losing), len(vanishing), tuple(application_first(worst, named_after)))
+    return BlastRadius(
+        topics_changed=len(changed),
+        topics_losing_last_writable_queue=len(losing),
+        topics_vanishing=len(vanishing),
+        sample_topics=application_first(worst, named_after),
+    )
 
 
 def _is_writable(model: ReferenceModel, topic: str) -> bool:

@@ -18,6 +18,7 @@ from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
+    Behaviour,
     BrokerKey,
     DataVersion,
     Doubt,
@@ -41,7 +42,6 @@ from namesrv.core.operator_changes import (
     publish_behaviour,
     publish_kv_config,
 )
-from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import BrokerRegistration, TopicRegistration
 from namesrv.core.removals import (
     confirm_broker_loss,
@@ -127,7 +127,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def a_fleet_comes(self, places: list[FleetPlace], topics: dict[str, QueueNumbers], *, channels: int = 1) -> None:
         """Over one channel, so that it can vanish at once, or over several."""
         self.most_changes = len(places)
-        opened = [self.fleet.heartbeats.open_channel() for _ in range(channels)]
+        opened = [self.fleet.state.open_channel() for _ in range(channels)]
         self.model.open_channels.update(opened)
         for (addr, group, broker_id), channel in zip(places, itertools.cycle(opened), strict=False):
             version = DataVersion(1, 1, 1)
@@ -331,7 +331,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         bound = bound_to(self.model, [channel])
         self.end_channel(channel)
         self.model.ended_channels.remove(channel)
-        assert self.fleet.heartbeats.doubt_channel_end(channel, 30.0, Doubt.OWN_STALL) == len(bound)
+        assert self.fleet.state.doubt_channel_end(channel, 30.0, Doubt.OWN_STALL) == len(bound)
         for key in bound:
             self.model.brokers[key].due, self.model.brokers[key].doubted = self.now + 30.0, True
 

@@ -65,7 +65,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def channel_streams(fleet: Fleet, writer: TableWriter | None = None) -> ChannelStreams:
     """The open channels of a fleet's name server."""
-    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
     return ChannelStreams(fleet.state, writer or TableWriter(), detector)
 
 

@@ -13,9 +13,9 @@ from hypothesis.stateful import initialize, precondition, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import slices, tables
+from namesrv.core import pace, tables
 from namesrv.core.model import QueueNumbers
-from namesrv.core.slices import Sliced, run_steps
+from namesrv.core.pace import Sliced, run_steps
 from namesrv.core.watch import messages as messages_module
 from namesrv.core.watch.hub import RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
@@ -118,7 +118,7 @@ class WatchesAgainstLookups(TablesAgreeWithTheModelUnderTheGuard):
     ) -> None:
         self.patch.setattr(tables, "UNUSED_PER_BROKER", 0)
         self.patch.setattr(messages_module, "MESSAGE_TOPICS", 2)
-        self.patch.setattr(slices, "SLICE", 1)
+        self.patch.setattr(pace, "SLICE", 1)
         super().start(switches, places, topics, intents=[])
         self.is_warm = is_warm
         self.hub = WatchHub(self.state, max_pending=1_000)

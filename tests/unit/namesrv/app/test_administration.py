@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from namesrv_api.v1.admin_service_pb2 import BlastRadius, TopicsInUse
 from structlog.testing import capture_logs
 
 from namesrv import limits
@@ -27,14 +28,12 @@ from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     EMPTY,
-    BlastRadius,
     BrokerKey,
     HoldKey,
     Intent,
     IntentKind,
     IntentTable,
     KvConfigTable,
-    TopicsInUse,
 )
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.settings import NamesrvSettings
@@ -323,8 +322,10 @@ async def test_of_two_drains_at_once_one_is_refused_before_it_is_durable(world: 
         assert second.reason is Reason.TOPICS_IN_USE
         assert list(world.stored[0].intents) == [GROUP]
         outcome = (await wipe(made, "broker-b")).outcome
-        assert outcome.blast_radius == BlastRadius(1, 1, 0, ("TopicTest",))
-        assert outcome.in_use == TopicsInUse(1, ("TopicTest",))
+        assert outcome.blast_radius == BlastRadius(
+            topics_changed=1, topics_losing_last_writable_queue=1, sample_topics=["TopicTest"]
+        )
+        assert outcome.in_use == TopicsInUse(topic_count=1, topics=["TopicTest"])
 
 
 async def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> None:

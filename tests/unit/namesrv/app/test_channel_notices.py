@@ -12,9 +12,8 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.app import channels
 from namesrv.core.changes import Cause
-from namesrv.core.model import ORDER_TOPIC_CONFIG
+from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour
 from namesrv.core.operator_changes import publish_kv_config
-from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.servicers import channel_streams

@@ -26,8 +26,8 @@ from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration
 from namesrv.core.operator_changes import TopicDeletion
+from namesrv.core.pace import Sliced
 from namesrv.core.registrations import BrokerRegistration, TopicRegistration
-from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.refusals import refuses

@@ -24,7 +24,7 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
     monkeypatch.setattr(StallDetector, "check", lambda _: scanned.set())
 
     writer = TableWriter()
-    detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+    detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
     channels = channel_streams(fleet, writer)
     scanning = asyncio.create_task(scan_for_silent_brokers(fleet.state, writer, channels, detector, lambda: 3_600.0))
     async with asyncio.timeout(20):

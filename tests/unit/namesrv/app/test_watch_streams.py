@@ -19,7 +19,7 @@ from namesrv.app.watches import WatchStreams
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion
-from namesrv.core.slices import SLICE
+from namesrv.core.pace import SLICE
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import RouteWatch
 from namesrv.core.watch.subscription import Subscription

@@ -18,7 +18,7 @@ from namesrv.app import worker as worker_module
 from namesrv.app.worker import OWN_SECONDS, WORK_SECONDS, YIELD_SECONDS, TimedYields, Urgency, Worker
 from namesrv.core.changes import Cause, Change
 from namesrv.core.errors import Reason, invalid_field
-from namesrv.core.model import DataVersion, LiveKey
+from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey
 from namesrv.core.pace import yield_point
 from namesrv_common.errors import suppress_refusals
 from tests.support.core_fleet import CLUSTER, A, Fleet
@@ -243,18 +243,17 @@ async def test_an_error_before_or_after_a_job_is_its_callers_and_the_next_job_is
 # Ownership.
 
 KEY, CAUSE = LiveKey(CLUSTER, A), Cause("test")
+LIVE = BrokerLiveInfo(BrokerKey(CLUSTER, "broker-a"), 0, A, None, DataVersion(1, 1), "c", 1, 120.0)
 TOUCHES: dict[str, Callable[[Fleet], object]] = {
     "liveness: heard": lambda fleet: fleet.query(),
-    "liveness: channel_opened": lambda fleet: fleet.state.liveness.channel_opened("c"),
-    "liveness: channel_ended": lambda fleet: fleet.state.liveness.channel_ended("c"),
+    "liveness: open_channel": lambda fleet: fleet.state.liveness.open_channel(),
+    "liveness: end_channel": lambda fleet: fleet.state.liveness.end_channel("c"),
+    "liveness: bind": lambda fleet: fleet.state.liveness.bind(LIVE),
+    "liveness: unbind": lambda fleet: fleet.state.liveness.unbind(LIVE),
+    "liveness: take_bound": lambda fleet: fleet.state.liveness.take_bound("c"),
     "liveness: give": lambda fleet: fleet.state.liveness.give(KEY, 1.0),
     "liveness: forget": lambda fleet: fleet.state.liveness.forget(KEY),
     "liveness: grant_more_time": lambda fleet: fleet.state.liveness.grant_more_time(1.0),
-    "channels: open": lambda fleet: fleet.state.channels.open(),
-    "channels: bind": lambda fleet: fleet.state.channels.bind("c", KEY),
-    "channels: unbind": lambda fleet: fleet.state.channels.unbind("c", KEY),
-    "channels: end": lambda fleet: fleet.state.channels.end("c"),
-    "channels: take_bound": lambda fleet: fleet.state.channels.take_bound("c"),
     "change log: append": lambda fleet: fleet.state.change_log.append(Change(CAUSE, ()), 1),
     "a commit": lambda fleet: fleet.register(version=DataVersion(9, 9)),
 }

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core import slices
-from namesrv.core.pace import paced
-from namesrv.core.slices import run_steps, sorted_in_slices
+from namesrv.core import pace
+from namesrv.core.pace import paced, run_steps, sorted_in_slices
 from tests.support.yield_points import yield_points_of
 
 
@@ -37,7 +36,7 @@ def test_a_loop_is_given_each_item_when_it_asks_and_none_before(few: int) -> Non
 
 @given(st.lists(st.text(max_size=5), max_size=2_000))
 def test_sorting_in_steps_gives_what_sorting_gives(names: list[str]) -> None:
-    assert run_steps(sorted_in_slices(names.copy())) == sorted(names)
+    assert run_steps(sorted_in_slices(names)) == sorted(names)
 
 
 def test_no_step_compares_many_more_names_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +48,12 @@ def test_no_step_compares_many_more_names_than_another(monkeypatch: pytest.Monke
             compared += 1
             return int(self) < int(other)
 
-    for sized, value in (("SORT_SLICE", 500), ("SORT_SAMPLES", 512), ("SAMPLES_OF_A_BUCKET", 4)):
-        monkeypatch.setattr(slices, sized, value)
+    monkeypatch.setattr(pace, "SORT_SLICE", 500)
     names = [*map(Name, random.Random(1).sample(range(10**9), 50_000))]
     of_steps, before = [], 0
     for _ in sorted_in_slices(names):
         of_steps.append(compared - before)
         before = compared
-    assert max(*of_steps, compared - before) < 13_000, "a bucket has three times as many names as the mean"
+    assert max(*of_steps, compared - before) < 8_000, (
+        "a merged name is compared with log2(100) others at most, and more"
+    )

@@ -9,10 +9,9 @@ import pytest
 from namesrv_api.v1.route_data_pb2 import TopicRouteData
 
 from namesrv.core.changes import Cause
-from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
+from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, DataVersion, KvConfigTable
 from namesrv.core.operator_changes import publish_kv_config
-from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_steps
+from namesrv.core.pace import run_steps
 from namesrv.remoting.route_json import RouteJson
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 

@@ -7,6 +7,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.core.changes import Cause
 from namesrv.core.model import (
     WRITE,
+    Behaviour,
     BrokerKey,
     DataVersion,
     HoldKey,
@@ -17,7 +18,6 @@ from namesrv.core.model import (
     ReportedTopic,
 )
 from namesrv.core.operator_changes import IntentsChange, OperatorOutcome, TopicDeletion
-from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 from tests.support.state_changes import apply_now
 

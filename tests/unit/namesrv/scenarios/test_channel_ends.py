@@ -31,7 +31,7 @@ class Calls:
     """What ends channels and judges that."""
 
     def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
-        self.stall_detector = StallDetector(fleet.clock.monotonic, fleet.heartbeats.grant_more_time, 10.0)
+        self.stall_detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
         writer = TableWriter(max_waiting_writers)
         self.channels = ChannelStreams(fleet.state, writer, self.stall_detector)
         self.registration = RegistrationServicer(fleet.state, writer, self.channels, 120_000)
@@ -103,7 +103,7 @@ async def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_
         hand_over(calls, old)
         fleet.register(A, channel_id=new)
         assert fleet.end_channel(old) == []
-        assert fleet.state.channels.bound(new)
+        assert fleet.state.liveness.bound(new)
     fleet.clock.advance(GRACE + 0.001)
     assert fleet.scan() == []
     assert fleet.addrs() == {0: A}
@@ -112,7 +112,7 @@ async def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_
 @pytest.mark.parametrize("channel_id", ["ended", "never-opened"])
 def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, channel_id: str) -> None:
     if channel_id == "ended":
-        channel_id = fleet.heartbeats.open_channel()
+        channel_id = fleet.state.open_channel()
         fleet.end_channel(channel_id)
     with refuses(Reason.CHANNEL_GONE):
         asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT))
@@ -164,11 +164,11 @@ def test_a_stall_of_our_own_of_five_minutes_removes_nobody(fleet: Fleet, calls: 
 def test_a_broker_of_two_channels_that_end_together_is_removed_once() -> None:
     """It registered over the second one when the first had ended and was not judged yet."""
     fleet = Fleet()
-    first, second = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
+    first, second = fleet.state.open_channel(), fleet.state.open_channel()
     fleet.register(A, channel_id=first)
-    fleet.heartbeats.end_channel(first)
+    fleet.state.end_channel(first)
     fleet.register(A, channel_id=second)
-    fleet.heartbeats.end_channel(second)
+    fleet.state.end_channel(second)
     gone = apply_all_now(on_channel_destroy(fleet.state, [first, second]))
     assert [removed.live.broker_addr for removed in gone] == [A]
 
@@ -187,7 +187,7 @@ def test_a_channel_handed_over_before_we_close_it_leaves_the_grace(fleet: Fleet,
 
 
 def test_after_a_stall_of_our_own_no_channel_is_idle(fleet: Fleet, calls: Calls) -> None:
-    fleet.heartbeats.open_channel()
+    fleet.state.open_channel()
     fleet.clock.advance(STALL)
     calls.stall_detector.check()
     assert fleet.state.liveness.idle_channels() == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core.lists import UNIT, UNIT_SUB
 from namesrv.core.model import LiveKey, ReportedTopic
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
@@ -53,7 +53,7 @@ def test_wipe_and_add_count_the_groups_topics_whether_or_not_they_change_them(fl
     """Scenario 39."""
     fleet.register(A)
     assert fleet.state.topic_count(GROUP) == 1
-    assert wipe(fleet).blast_radius.losing_last_writable_queue == 1
+    assert wipe(fleet).blast_radius.topics_losing_last_writable_queue == 1
     assert perms(fleet) == [4]
     assert add(fleet).blast_radius.topics_changed == 1
     assert perms(fleet) == [6]

@@ -118,7 +118,7 @@ def test_a_topic_that_the_master_adds_has_the_slaves_address_too(fleet: Replicat
 def test_master_and_slave_change_roles(not_acting: ReplicatedFleet, leaves_by: str) -> None:
     """Scenarios 11, 12, 13 and, where the master's channel ends, 32."""
     fleet = not_acting
-    channel_id = fleet.heartbeats.open_channel()
+    channel_id = fleet.state.open_channel()
     fleet.register(A, channel_id=channel_id, ha=HA, enable_acting_master=False)
     fleet.slave("TopicTest")
     if leaves_by == "unregistration":
@@ -264,7 +264,7 @@ def test_a_slave_alone_makes_a_route_that_cannot_be_written(fleet: ReplicatedFle
 
 def test_the_topics_of_the_only_broker_go_with_its_channel(fleet: ReplicatedFleet) -> None:
     """Scenarios 29 and 31. Upstream's form of it by address has no counterpart: a channel is known by its id alone."""
-    channel_id = fleet.heartbeats.open_channel()
+    channel_id = fleet.state.open_channel()
     fleet.register(topics=("T1", "T2"), channel_id=channel_id)
     assert [gone.reason for gone in fleet.end_channel(channel_id)] == [RemovalReason.CHANNEL_CLOSED]
     assert all_topics(fleet) == []
@@ -273,7 +273,7 @@ def test_the_topics_of_the_only_broker_go_with_its_channel(fleet: ReplicatedFlee
 def test_master_and_slave_go_with_their_own_channels(not_acting: ReplicatedFleet) -> None:
     """Scenario 30."""
     fleet = not_acting
-    masters, slaves = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
+    masters, slaves = fleet.state.open_channel(), fleet.state.open_channel()
     fleet.register(A, channel_id=masters)
     fleet.register(B, 1, channel_id=slaves)
     fleet.end_channel(masters)

@@ -35,7 +35,7 @@ def test_a_table_of_the_same_mark_need_not_be_read_and_is_no_increment(fleet: Fl
     assert fleet.topics == {"T1", "T2"}
     assert not says_marked(fleet).changed
     assert not fleet.topics_read
-    assert fleet.heartbeats.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
+    assert fleet.state.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
 
 
 def test_a_table_of_another_mark_must_be_read(fleet: Fleet) -> None:
@@ -97,9 +97,9 @@ def test_an_agent_under_the_brokers_own_version_is_asked_for_its_whole_table(fle
 
 
 def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fleet) -> None:
-    channel = fleet.heartbeats.open_channel()
+    channel = fleet.state.open_channel()
     fleet.register(channel_id=channel, timeout_seconds=300.0, topic_by_topic=True)
     fleet.clock.advance(100.0)
-    fleet.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
+    fleet.state.heartbeat_by_address(LiveKey(CLUSTER, A))
     fleet.clock.advance(100.0)
     assert fleet.state.liveness.idle_channels() == []

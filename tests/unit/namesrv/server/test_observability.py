@@ -31,7 +31,7 @@ def fleet() -> Fleet:
 def channels_of(fleet: Fleet, count: int) -> list[str]:
     """One channel for each of so many brokers, and the guard's log line."""
     listen_for_warnings(fleet.state)
-    channels = [fleet.heartbeats.open_channel() for _ in range(count)]
+    channels = [fleet.state.open_channel() for _ in range(count)]
     for number, channel in enumerate(channels):
         fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=[f"T{number}"], channel_id=channel)
     return channels

@@ -62,7 +62,7 @@ WAIT_SECONDS = 60.0
 """For what other threads do; never waited for in full."""
 ALL = JournalQuery(1_000_000)
 PUT = KvChange(("ns", "key"), None, "value")
-QUEUES = QueueData(BrokerKey("c", "b"), 4, 4, 6, 0, b"", b"", b"")
+QUEUES = QueueData(BrokerKey("c", "b"), 4, 4, 6, 0, b"", ())
 UNBOUNDED = 10**12
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.digests import FRONT, DigestedBroker
+from namesrv.core.lists import FRONT, DigestedBroker
 from namesrv.core.model import BrokerKey, QueueNumbers
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet

@@ -41,7 +41,7 @@ from namesrv.core.model import (
 
 GROUP = BrokerKey("DefaultCluster", "broker-a")
 ADDR = "10.0.0.1:10911"
-QUEUES = QueueData(GROUP, 4, 4, 6, 0, b"", b"", b"")
+QUEUES = QueueData(GROUP, 4, 4, 6, 0, b"", ())
 MASTER = BrokerLiveInfo(GROUP, 0, ADDR, None, DataVersion(1, 1), None, 1, 120.0)
 LABELS = (("rack", "r1"),)
 DATA = BrokerData(GROUP, (Member(0, ADDR),))

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from namesrv_api.v1.admin_service_pb2 import RouteExplanation as Why
 
 from namesrv.core.changes import ChangeLog
-from namesrv.core.explain import Condition, Explanation, GroupState, with_journal_entry
+from namesrv.core.encoding import removal_reason
+from namesrv.core.explain import add_journal_entry
 from namesrv.core.journal import JournalEntry
-from namesrv.core.model import EMPTY, BrokerKey, DataVersion, Doubt, Intent, IntentKind, IntentTable, RemovalReason
+from namesrv.core.model import (
+    EMPTY,
+    Behaviour,
+    BrokerKey,
+    DataVersion,
+    Doubt,
+    Intent,
+    IntentKind,
+    IntentTable,
+    RemovalReason,
+)
 from namesrv.core.operator_changes import TopicDeletion, publish_kv_config
 from namesrv.core.pace import FEW
-from namesrv.core.policy import Behaviour
 from namesrv.core.removals import unregister_broker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.state_changes import apply_now
@@ -30,6 +43,14 @@ from tests.unit.namesrv.explaining import (
     only,
 )
 
+
+def told(
+    state: Why.State, text: str, since_millis: int | None = None, reason: RemovalReason | None = None, **rest: Any
+) -> Why:
+    rest = {"cluster_name": CLUSTER, "broker_name": "broker-a", **rest}
+    return Why(state=state, explanation=text, since_millis=since_millis, removal_reason=removal_reason(reason), **rest)
+
+
 # In the route
 
 
@@ -38,7 +59,7 @@ def test_a_group_in_the_route_is_told_with_its_queues_and_since_when(fleet: Flee
     fleet.clock.advance(10)
     fleet.register(B, 1)
     text = "in the route with 8 queues to read and 1 queue to write"
-    assert explain(fleet) == [Explanation(GROUP, GroupState.IN_ROUTE, text, T0_MILLIS)]
+    assert explain(fleet) == [told(Why.STATE_IN_ROUTE, text, T0_MILLIS)]
     fleet.register_topic("TopicTest", {GROUP: (8, 8, 6, 0)})
     assert only(fleet).since_millis == T10_MILLIS
 
@@ -48,7 +69,7 @@ def test_since_when_is_not_known_of_what_the_change_log_has_dropped(fleet: Fleet
     fleet.register()
     fleet.register(B, name="broker-b", topics=["Other"])
     text = "in the route with 4 queues to read and 4 queues to write"
-    assert only(fleet) == Explanation(GROUP, GroupState.IN_ROUTE, text)
+    assert only(fleet) == told(Why.STATE_IN_ROUTE, text)
 
 
 def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -> None:
@@ -56,9 +77,9 @@ def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -
     fleet.clock.advance(10)
     decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP)
     explanation = only(fleet)
-    assert (explanation.state, explanation.conditions) == (GroupState.IN_ROUTE, (Condition.DRAINED,))
+    assert (explanation.state, list(explanation.conditions)) == (Why.STATE_IN_ROUTE, [Why.CONDITION_DRAINED])
     drained = f"read-only because drained by an operator since {T10} (because)"
-    assert explanation.text == f"in the route with 4 queues to read; {drained}"
+    assert explanation.explanation == f"in the route with 4 queues to read; {drained}"
     assert explanation.since_millis == T10_MILLIS
 
 
@@ -66,17 +87,17 @@ def test_a_grant_of_write_permission_is_told_instead_of_what_is_reported(fleet: 
     fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
     decide(fleet, IntentKind.ADD_WRITE_PERM, GROUP)
     explanation = only(fleet)
-    assert explanation.conditions == (Condition.WRITE_GIVEN,)
-    assert explanation.text.startswith("in the route with 4 queues to read and 4 queues to write; ")
-    assert explanation.text.endswith(f"; write permission given by an operator since {T0} (because)")
-    assert "read-only" not in explanation.text
+    assert explanation.conditions == [Why.CONDITION_WRITE_GIVEN]
+    assert explanation.explanation.startswith("in the route with 4 queues to read and 4 queues to write; ")
+    assert explanation.explanation.endswith(f"; write permission given by an operator since {T0} (because)")
+    assert "read-only" not in explanation.explanation
 
 
 def test_a_topic_that_is_reported_without_write_is_read_only_for_that(fleet: Fleet) -> None:
     fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
     reported = "read-only because the broker reports permission 4, without write"
-    assert only(fleet).text == f"in the route with 4 queues to read; {reported}"
-    assert only(fleet).conditions == (Condition.REPORTED_READ_ONLY,)
+    assert only(fleet).explanation == f"in the route with 4 queues to read; {reported}"
+    assert only(fleet).conditions == [Why.CONDITION_REPORTED_READ_ONLY]
 
 
 def test_a_group_without_a_master_can_only_be_read_from_and_since_when(fleet: Fleet) -> None:
@@ -86,9 +107,9 @@ def test_a_group_without_a_master_can_only_be_read_from_and_since_when(fleet: Fl
     fleet.unregister()
     why = f"no master is registered since {T10}, so it can only be read from: writers need broker id 0"
     text = f"in the route with 4 queues to read; {why}"
-    assert only(fleet).text == text
-    assert only(fleet).conditions == (Condition.NO_MASTER,)
-    assert only(fleet, broker_name="broker-a", cluster_name=CLUSTER).text == text
+    assert only(fleet).explanation == text
+    assert only(fleet).conditions == [Why.CONDITION_NO_MASTER]
+    assert only(fleet, broker_name="broker-a", cluster_name=CLUSTER).explanation == text
 
 
 def acting_fleet(topic: str) -> Fleet:
@@ -105,13 +126,12 @@ def test_a_slave_that_stands_in_makes_the_group_read_only() -> None:
         "in the route with 4 queues to read; read-only because a slave, 127.0.0.1:20911 (id 1), "
         f"stands in for the master, which is not registered since {T10}"
     )
-    conditions = (Condition.ACTING_MASTER,)
-    told = Explanation(GROUP, GroupState.IN_ROUTE, text, T10_MILLIS, conditions=conditions)
-    assert only(acting_fleet("TopicTest")) == told
+    expected = told(Why.STATE_IN_ROUTE, text, T10_MILLIS, conditions=[Why.CONDITION_ACTING_MASTER])
+    assert only(acting_fleet("TopicTest")) == expected
 
 
 def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Fleet) -> None:
-    channel = fleet.heartbeats.open_channel()
+    channel = fleet.state.open_channel()
     for number in range(4):
         fleet.register(f"127.0.0.1:1{number}911", name=f"broker-{number}", channel_id=channel)
     fleet.clock.advance(10)
@@ -121,10 +141,13 @@ def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Flee
         "lost together with too many others"
     )
     explanation = only(fleet, broker_name="broker-2", cluster_name=CLUSTER)
-    assert (explanation.state, explanation.conditions) == (GroupState.IN_ROUTE, (Condition.UNCONFIRMED_BY_GUARD,))
-    assert explanation.text.endswith(guarded)
+    assert (explanation.state, list(explanation.conditions)) == (
+        Why.STATE_IN_ROUTE,
+        [Why.CONDITION_UNCONFIRMED_BY_GUARD],
+    )
+    assert explanation.explanation.endswith(guarded)
     fleet.register("127.0.0.1:12911", name="broker-2")
-    assert "unconfirmed" not in only(fleet, broker_name="broker-2").text
+    assert "unconfirmed" not in only(fleet, broker_name="broker-2").explanation
 
 
 def test_a_broker_that_only_a_snapshot_file_knows_is_unconfirmed_since_the_start(fleet: Fleet) -> None:
@@ -133,13 +156,13 @@ def test_a_broker_that_only_a_snapshot_file_knows_is_unconfirmed_since_the_start
     restarted = Fleet()
     restarted.state.load_snapshot(fleet.state.snapshot().messages())
     explanation = only(restarted)
-    assert explanation.text == (
+    assert explanation.explanation == (
         "in the route with 4 queues to read and 4 queues to write; "
         f"unconfirmed since the name server's start at {START}: 127.0.0.1:10911 (id 0), 127.0.0.1:11911 (id 1), "
         "127.0.0.1:12911 (id 2) and 2 more has not registered since"
     )
-    assert explanation.since_millis is None
-    assert explanation.conditions == (Condition.UNCONFIRMED_SINCE_START,)
+    assert not explanation.HasField("since_millis")
+    assert explanation.conditions == [Why.CONDITION_UNCONFIRMED_SINCE_START]
 
 
 def test_conditions_are_in_the_order_of_the_clauses(fleet: Fleet) -> None:
@@ -148,8 +171,8 @@ def test_conditions_are_in_the_order_of_the_clauses(fleet: Fleet) -> None:
     fleet.unregister()
     decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP)
     explanation = only(fleet)
-    assert explanation.conditions == (Condition.DRAINED, Condition.REPORTED_READ_ONLY, Condition.NO_MASTER)
-    assert len(explanation.text.split("; ")) == 1 + len(explanation.conditions)
+    assert explanation.conditions == [Why.CONDITION_DRAINED, Why.CONDITION_REPORTED_READ_ONLY, Why.CONDITION_NO_MASTER]
+    assert len(explanation.explanation.split("; ")) == 1 + len(explanation.conditions)
 
 
 # Left out for a zone
@@ -159,18 +182,18 @@ def test_a_group_of_another_zone_is_left_out_for_that_and_in_the_route_for_every
     fleet.register(zone_name="z1")
     fleet.register(B, name="broker-b")
     of_z1, of_none = explain(fleet, zone_name="Z2")
-    assert of_z1.state is of_none.state is GroupState.OTHER_ZONE
-    assert of_z1.text == "left out of the route for zone Z2: the group is of zone z1, and its master is live"
-    assert of_none.text == "left out of the route for zone Z2: the group has no zone, and its master is live"
+    assert of_z1.state == of_none.state == Why.STATE_OTHER_ZONE
+    assert of_z1.explanation == "left out of the route for zone Z2: the group is of zone z1, and its master is live"
+    assert of_none.explanation == "left out of the route for zone Z2: the group has no zone, and its master is live"
     states = [each.state for each in explain(fleet, zone_name="Z1")]
-    assert states == [GroupState.IN_ROUTE, GroupState.OTHER_ZONE]
-    assert [each.state for each in explain(fleet)] == [GroupState.IN_ROUTE] * 2
+    assert states == [Why.STATE_IN_ROUTE, Why.STATE_OTHER_ZONE]
+    assert [each.state for each in explain(fleet)] == [Why.STATE_IN_ROUTE] * 2
 
 
 def test_a_group_of_another_zone_whose_slave_stands_in_is_left_out_too() -> None:
     explanation = only(acting_fleet("TopicTest"), zone_name="z2")
-    assert explanation.text.endswith("the group is of zone z1, and a slave stands in for its master")
-    assert (explanation.state, explanation.conditions) == (GroupState.OTHER_ZONE, (Condition.ACTING_MASTER,))
+    assert explanation.explanation.endswith("the group is of zone z1, and a slave stands in for its master")
+    assert (explanation.state, list(explanation.conditions)) == (Why.STATE_OTHER_ZONE, [Why.CONDITION_ACTING_MASTER])
 
 
 # Held and deleted
@@ -186,7 +209,7 @@ def test_a_held_topic_is_told_by_whom_since_when_and_why(fleet: Fleet, cluster: 
         f"by an operator since {T10} (because)"
     )
     reason = RemovalReason.DELETED_BY_OPERATOR
-    assert only(fleet) == Explanation(GROUP, GroupState.TOPIC_HELD, text, T10_MILLIS, reason)
+    assert only(fleet) == told(Why.STATE_TOPIC_HELD, text, T10_MILLIS, reason)
 
 
 def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:
@@ -198,9 +221,9 @@ def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(flee
         "it comes back when the broker registers it with another DataVersion"
     )
     reason = RemovalReason.DELETED_BY_OPERATOR
-    assert only(fleet) == Explanation(GROUP, GroupState.TOPIC_DELETED, text, T10_MILLIS, reason)
+    assert only(fleet) == told(Why.STATE_TOPIC_DELETED, text, T10_MILLIS, reason)
     fleet.register(version=NEWER)
-    assert only(fleet).state is GroupState.IN_ROUTE
+    assert only(fleet).state == Why.STATE_IN_ROUTE
 
 
 def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> None:
@@ -208,8 +231,8 @@ def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> No
     apply_now(TopicDeletion(fleet.state, "TopicTest", None, CAUSE))
     hold(fleet)
     explanation = only(fleet)
-    assert (explanation.state, explanation.conditions) == (GroupState.TOPIC_DELETED, (Condition.TOPIC_HELD,))
-    assert explanation.text.endswith(
+    assert (explanation.state, list(explanation.conditions)) == (Why.STATE_TOPIC_DELETED, [Why.CONDITION_TOPIC_HELD])
+    assert explanation.explanation.endswith(
         "; if the broker reports it, it stays out: the topic is held back in all clusters "
         f"by an operator since {T0} (because)"
     )
@@ -222,7 +245,7 @@ def test_a_topic_that_is_not_in_the_registration_any_more_is_told_so() -> None:
     fleet.register(topics=["Other"], version=NEWER)
     text = f"not in the route: not in the registration that the broker sent at {T10}, nor in one since"
     reason = RemovalReason.NOT_IN_REGISTRATION
-    assert only(fleet) == Explanation(GROUP, GroupState.TOPIC_DROPPED, text, T10_MILLIS, reason)
+    assert only(fleet) == told(Why.STATE_TOPIC_DROPPED, text, T10_MILLIS, reason)
 
 
 @pytest.mark.parametrize(
@@ -236,19 +259,19 @@ def test_a_topic_that_is_not_in_the_registration_any_more_is_told_so() -> None:
 def test_a_doubted_broker_is_told_with_the_reason_and_the_time_that_is_left(
     fleet: Fleet, why: Doubt, said: str
 ) -> None:
-    channel_id = fleet.heartbeats.open_channel()
+    channel_id = fleet.state.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.heartbeats.end_channel(channel_id)
-    fleet.heartbeats.doubt_channel_end(channel_id, 60.0, why)
+    fleet.state.end_channel(channel_id)
+    fleet.state.doubt_channel_end(channel_id, 60.0, why)
     fleet.clock.advance(17)
-    told = only(fleet)
-    assert told.conditions == (Condition.DOUBTED,)
-    assert told.text.endswith(
+    doubted = only(fleet)
+    assert doubted.conditions == [Why.CONDITION_DOUBTED]
+    assert doubted.explanation.endswith(
         f"; doubted: the channel of 127.0.0.1:10911 (id 0) {said}; it leaves at 2023-11-14T22:31:00.000Z, in 43 s, "
         "unless it registers again"
     )
     fleet.register()
-    assert only(fleet).conditions == ()
+    assert only(fleet).conditions == []
 
 
 # Gone
@@ -259,7 +282,7 @@ def test_a_group_that_unregistered_is_told_with_its_brokers(fleet: Fleet) -> Non
     fleet.clock.advance(10)
     fleet.unregister()
     text = f"not in the route: the group's last broker, 127.0.0.1:10911 (id 0), unregistered at {T10}"
-    assert only(fleet) == Explanation(GROUP, GroupState.GROUP_LEFT, text, T10_MILLIS, RemovalReason.UNREGISTERED)
+    assert only(fleet) == told(Why.STATE_GROUP_LEFT, text, T10_MILLIS, RemovalReason.UNREGISTERED)
 
 
 def test_a_group_that_expired_is_told_so(fleet: Fleet) -> None:
@@ -268,11 +291,11 @@ def test_a_group_that_expired_is_told_so(fleet: Fleet) -> None:
     fleet.clock.advance(121)
     assert len(fleet.scan()) == 2
     explanation = only(fleet)
-    assert explanation.text == (
+    assert explanation.explanation == (
         "not in the route: the group's last brokers, 127.0.0.1:10911 (id 0), 127.0.0.1:20911 (id 1), "
         "expired, silent for longer than its timeout, at 2023-11-14T22:32:01.000Z"
     )
-    assert explanation.removal_reason is RemovalReason.EXPIRED
+    assert explanation.removal_reason == RemovalReason.EXPIRED.value
 
 
 LEFT = {
@@ -290,8 +313,8 @@ OF_QUEUES = {RemovalReason.GROUP_GONE, RemovalReason.NOT_IN_REGISTRATION, Remova
 def test_a_gone_group_is_told_with_how_its_last_broker_left(fleet: Fleet, reason: RemovalReason) -> None:
     fleet.register()
     apply_now(unregister_broker(fleet.state, GROUP, A, reason, cause=CAUSE))
-    assert only(fleet).text.endswith(f", {LEFT[reason]} at {T0} (because)")
-    assert only(fleet).removal_reason is reason
+    assert only(fleet).explanation.endswith(f", {LEFT[reason]} at {T0} (because)")
+    assert only(fleet).removal_reason == reason.value
 
 
 def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> None:
@@ -300,9 +323,11 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
     fleet.unregister()
     fleet.register(topics=["Other"])
     explanation = only(fleet)
-    assert explanation.text.endswith(f" unregistered at {T10}; it is back: registered and has 1 topic, not this one")
-    assert (explanation.since_millis, explanation.removal_reason) == (T10_MILLIS, RemovalReason.UNREGISTERED)
-    assert (explanation.state, explanation.conditions) == (GroupState.GROUP_LEFT, (Condition.REGISTERED_AGAIN,))
+    assert explanation.explanation.endswith(
+        f" unregistered at {T10}; it is back: registered and has 1 topic, not this one"
+    )
+    assert (explanation.since_millis, explanation.removal_reason) == (T10_MILLIS, RemovalReason.UNREGISTERED.value)
+    assert (explanation.state, list(explanation.conditions)) == (Why.STATE_GROUP_LEFT, [Why.CONDITION_REGISTERED_AGAIN])
 
 
 # Never had it
@@ -311,31 +336,33 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
 def test_groups_that_never_had_the_topic_are_left_out_where_others_have_it(fleet: Fleet) -> None:
     fleet.register()
     fleet.register(B, name="broker-b", topics=["Other"])
-    assert [each.broker for each in explain(fleet)] == [GROUP]
+    assert [each.broker_name for each in explain(fleet)] == ["broker-a"]
 
 
 def test_a_registered_group_without_the_topic_is_told_if_it_is_asked_for(fleet: Fleet) -> None:
     fleet.register()
     fleet.register(B, name="broker-b", topics=[f"T{number}" for number in range(12)])
     text = "not in the route: broker-b of DefaultCluster is registered and has 12 topics, not this one"
-    told = Explanation(BrokerKey(CLUSTER, "broker-b"), GroupState.TOPIC_UNREPORTED, text)
-    assert only(fleet, broker_name="broker-b") == told
+    expected = told(Why.STATE_TOPIC_UNREPORTED, text, broker_name="broker-b")
+    assert only(fleet, broker_name="broker-b") == expected
 
 
 def test_a_group_of_slaves_only_is_told_why_it_has_no_topics(fleet: Fleet) -> None:
     fleet.register(B, 1)
-    assert only(fleet).text.endswith(" has 0 topics, not this one; no master is registered, and slaves bring no topics")
-    assert only(fleet).conditions == (Condition.NO_MASTER,)
+    assert only(fleet).explanation.endswith(
+        " has 0 topics, not this one; no master is registered, and slaves bring no topics"
+    )
+    assert only(fleet).conditions == [Why.CONDITION_NO_MASTER]
 
 
 def test_a_gone_group_that_is_not_known_to_have_had_the_topic_is_told_if_it_is_asked_for(fleet: Fleet) -> None:
     fleet.register(topics=["Other"])
     fleet.unregister()
     fleet.register(B, name="broker-b")
-    assert [each.broker.broker_name for each in explain(fleet)] == ["broker-b"]
+    assert [each.broker_name for each in explain(fleet)] == ["broker-b"]
     gone = only(fleet, broker_name="broker-a")
-    assert gone.text.endswith(f" unregistered at {T0}; the change log does not show that it had this topic")
-    assert (gone.state, gone.conditions) == (GroupState.GROUP_LEFT, (Condition.TOPIC_NOT_SEEN,))
+    assert gone.explanation.endswith(f" unregistered at {T0}; the change log does not show that it had this topic")
+    assert (gone.state, list(gone.conditions)) == (Why.STATE_GROUP_LEFT, [Why.CONDITION_TOPIC_NOT_SEEN])
 
 
 def test_an_unknown_group_has_never_registered_since_the_start(fleet: Fleet) -> None:
@@ -344,11 +371,11 @@ def test_an_unknown_group_has_never_registered_since_the_start(fleet: Fleet) -> 
         f"not in the route: broker-x has never registered with this name server since its start at {START}, "
         "revision 0; the change log reaches back to revision 0"
     )
-    unknown = Explanation(BrokerKey("", "broker-x"), GroupState.NEVER_REGISTERED, text)
+    unknown = told(Why.STATE_NEVER_REGISTERED, text, cluster_name="", broker_name="broker-x")
     assert only(fleet, broker_name="broker-x") == unknown
     in_cluster = only(fleet, broker_name="broker-a", cluster_name="other")
-    assert in_cluster.broker == BrokerKey("other", "broker-a")
-    assert in_cluster.text.startswith("not in the route: broker-a of other has never registered")
+    assert in_cluster.cluster_name == "other"
+    assert in_cluster.explanation.startswith("not in the route: broker-a of other has never registered")
 
 
 def test_of_an_absent_group_the_intent_that_awaits_it_is_told(fleet: Fleet) -> None:
@@ -361,20 +388,22 @@ def test_of_an_absent_group_the_intent_that_awaits_it_is_told(fleet: Fleet) -> N
     ]
     fleet.state.intents = IntentTable.of(decided)
     here, there = explain(fleet, broker_name="broker-a")
-    assert (here.state, there.state) == (GroupState.IN_ROUTE, GroupState.NEVER_REGISTERED)
-    assert there.broker == BrokerKey("other", "broker-a")
-    assert there.conditions == (Condition.DRAINED,)
-    assert there.text.endswith(f"; when it registers, it is read-only because drained by maria since {T10} (new disks)")
+    assert (here.state, there.state) == (Why.STATE_IN_ROUTE, Why.STATE_NEVER_REGISTERED)
+    assert there.cluster_name == "other"
+    assert there.conditions == [Why.CONDITION_DRAINED]
+    assert there.explanation.endswith(
+        f"; when it registers, it is read-only because drained by maria since {T10} (new disks)"
+    )
     left = only(fleet, broker_name="broker-b")
-    assert (left.state, Condition.WRITE_GIVEN in left.conditions) == (GroupState.GROUP_LEFT, True)
-    assert left.text.endswith(f"; when it registers, it has write permission given by maria since {T10}")
+    assert (left.state, Why.CONDITION_WRITE_GIVEN in left.conditions) == (Why.STATE_GROUP_LEFT, True)
+    assert left.explanation.endswith(f"; when it registers, it has write permission given by maria since {T10}")
 
 
 def test_of_an_unknown_group_no_more_is_claimed_than_the_change_log_reaches_back_to(fleet: Fleet) -> None:
     fleet.state.change_log = ChangeLog(max_changes=2)
     for version in range(4):
         fleet.register(topics=[f"T{version}"], version=DataVersion(1_000, version))
-    text = only(fleet, broker_name="broker-x").text
+    text = only(fleet, broker_name="broker-x").explanation
     assert "never" not in text
     assert text.endswith("; the change log reaches back to revision 2")
 
@@ -383,11 +412,13 @@ def test_an_entry_of_the_journal_has_its_caller_comment_and_reason(fleet: Fleet)
     unknown = only(fleet, broker_name="broker-x")
     cause = ("a controller", "UnregisterBroker", "because")
     entry = JournalEntry("1-a", 7, T10_MILLIS, *cause, "broker-x left", 1, RemovalReason.BROKER_DOWN.value)
-    told = with_journal_entry(unknown, entry)
-    assert told.text == f"{unknown.text}; before that, at {T10}: broker-x left by a controller (because)"
-    assert (told.since_millis, told.removal_reason) == (T10_MILLIS, RemovalReason.BROKER_DOWN)
-    of_newer_version = with_journal_entry(unknown, entry._replace(removal_reason=99))
-    assert (of_newer_version.text, of_newer_version.removal_reason) == (told.text, None)
+    of_newer_version = only(fleet, broker_name="broker-x")
+    before = unknown.explanation
+    add_journal_entry(unknown, entry)
+    assert unknown.explanation == f"{before}; before that, at {T10}: broker-x left by a controller (because)"
+    assert (unknown.since_millis, unknown.removal_reason) == (T10_MILLIS, RemovalReason.BROKER_DOWN.value)
+    add_journal_entry(of_newer_version, entry._replace(removal_reason=99))
+    assert (of_newer_version.explanation, of_newer_version.removal_reason) == (unknown.explanation, 0)
 
 
 # Which groups, and how they are found
@@ -398,8 +429,8 @@ def test_groups_of_one_name_in_several_clusters_are_told_apart(fleet: Fleet) -> 
     fleet.register(B, cluster="other")
     fleet.unregister(B, cluster="other")
     states = [each.state for each in explain(fleet, broker_name="broker-a")]
-    assert states == [GroupState.IN_ROUTE, GroupState.GROUP_LEFT]
-    assert only(fleet, broker_name="broker-a", cluster_name="other").state is GroupState.GROUP_LEFT
+    assert states == [Why.STATE_IN_ROUTE, Why.STATE_GROUP_LEFT]
+    assert only(fleet, broker_name="broker-a", cluster_name="other").state == Why.STATE_GROUP_LEFT
 
 
 def changes_of_kv(fleet: Fleet, count: int) -> None:

@@ -11,29 +11,27 @@ from namesrv.app.access import NamedBrokers
 from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.liveness import Liveness
 from namesrv.core.model import BrokerKey, Doubt, LiveKey
-from namesrv.core.pace import FEW
 from namesrv.core.removals import BROKERS_PER_CHANGE, on_channel_destroy, scan_not_active_broker
 from namesrv_common.server.permits import NamedBroker
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.state_changes import apply_all_now
 from tests.support.virtual_clock import VirtualClock
-from tests.support.yield_points import AtYieldPoint, yielding
 
 
 def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
+    channel_id = fleet.state.open_channel()
     for number, addr in enumerate((A, B, "127.0.0.1:30911")):
         fleet.register(addr, name=f"broker-{number}", channel_id=channel_id)
-    fleet.heartbeats.end_channel(channel_id)
+    fleet.state.end_channel(channel_id)
     revision, ends_at = fleet.state.revision, fleet.clock.wall_millis() + 60_000
-    fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
+    fleet.state.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
     keys = [LiveKey(CLUSTER, addr) for addr in (A, B, "127.0.0.1:30911")]
     assert fleet.state.channel_doubts() == dict.fromkeys(keys, (Doubt.OWN_STALL, ends_at))
     assert fleet.state.revision == revision, "a doubt changes no route"
     rows = [row for message in fleet.state.snapshot().messages() for row in message_rows(message)]
     own_stall = route_data_pb2.DOUBT_REASON_OWN_STALL
     assert [(row.doubt_ends_at_millis, row.doubt_reason) for row in rows] == [(ends_at, own_stall)] * 3
-    fleet.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
+    fleet.state.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
     fleet.unregister(B, name="broker-1")
     assert list(fleet.state.doubts) == keys[2:]
     fleet.clock.advance(60.001)
@@ -43,10 +41,10 @@ def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_go
 
 
 def test_the_address_of_a_doubted_broker_is_free_for_others(fleet: Fleet) -> None:
-    channel_id = fleet.heartbeats.open_channel()
+    channel_id = fleet.state.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.heartbeats.end_channel(channel_id)
-    fleet.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
+    fleet.state.end_channel(channel_id)
+    fleet.state.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
     identity = route_data_pb2.BrokerIdentity(cluster_name=CLUSTER, broker_name="broker-b", broker_addr=A)
     asked = registration_service_pb2.RegisterBrokerRequest(broker=identity)
     claimed = NamedBroker((CLUSTER, "broker-b"), A)
@@ -60,7 +58,7 @@ def message_rows(message: bytes) -> list[route_data_pb2.BrokerLiveInfo]:
 
 
 def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_time(fleet: Fleet) -> None:
-    used, unused = fleet.heartbeats.open_channel(), fleet.heartbeats.open_channel()
+    used, unused = fleet.state.open_channel(), fleet.state.open_channel()
     fleet.clock.advance(100.0)
     fleet.register(channel_id=used)
     fleet.clock.advance(20.001)
@@ -84,11 +82,11 @@ class _Counted(str):
 
 def test_thousands_of_channels_that_end_together_are_not_compared_with_each_other() -> None:
     fleet, numbers = Fleet(), itertools.count()
-    fleet.state.channels._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
-    channels = [fleet.heartbeats.open_channel() for _ in range(500)]
+    fleet.state.liveness._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
+    channels = [fleet.state.open_channel() for _ in range(500)]
     for number, channel_id in enumerate(channels):
         fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", name=f"b-{number}", channel_id=channel_id)
-        fleet.heartbeats.end_channel(channel_id)
+        fleet.state.end_channel(channel_id)
     _Counted.compared = 0
     apply_all_now(on_channel_destroy(fleet.state, channels))
     assert _Counted.compared < 20 * len(channels)
@@ -110,29 +108,9 @@ def key(number: int) -> LiveKey:
     return LiveKey("cluster", f"10.0.0.1:{number}")
 
 
-def test_a_search_passes_over_brokers_that_leave_or_are_heard_of_meanwhile() -> None:
-    clock = VirtualClock()
-    liveness = Liveness(clock, 60.0)
-    brokers = 2 * FEW
-    for number in range(brokers):
-        liveness.give(key(number), 10.0)
-    clock.advance(11.0)
-
-    def moment() -> None:
-        liveness.forget(key(brokers - 1))
-        liveness.give(key(brokers - 2), 10.0)
-        liveness.give(key(brokers), 10.0)
-
-    yield_point = AtYieldPoint(0, moment)
-    with yielding(yield_point):
-        found = liveness.overdue_brokers()
-    assert yield_point.has_come
-    assert found == [key(number) for number in range(brokers - 2)]
-
-
 def test_it_is_known_how_late_the_last_search_found_the_most_overdue_broker() -> None:
     clock = VirtualClock()
-    liveness = Liveness(clock, 60.0)
+    liveness = Liveness(clock, 60.0, str)
     liveness.give(key(1), 10.0)
     liveness.give(key(2), 5.0)
     clock.advance(5.0)

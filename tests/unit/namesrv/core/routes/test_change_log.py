@@ -7,7 +7,7 @@ import pytest
 from namesrv.core.changes import Cause, Change, ChangeLog, FilterServersChange, LiveChange, QueuesChange
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, QueueData, RemovalReason
 
-QUEUES = QueueData(BrokerKey("c", "b"), 4, 4, 6, 0, b"", b"", b"")
+QUEUES = QueueData(BrokerKey("c", "b"), 4, 4, 6, 0, b"", ())
 
 
 def change(topics: int) -> Change:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import ResultT, Worker
-from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.errors import Reason
+from namesrv.core.lists import FRONT, DigestedBroker, Position
 from namesrv.core.model import BrokerKey, QueueNumbers, Registration, StaticMapping
 from namesrv.core.pace import FEW
 from namesrv.core.registrations import BrokerRegistration
@@ -187,21 +187,6 @@ def test_a_group_that_goes_while_digests_are_made_is_left_out(made: Digests, num
     page = page_amid(made, yield_point)
     assert yield_point.has_come
     assert [live.broker for live, _ in page] == [OTHER]
-
-
-def test_two_readers_get_one_digest_though_the_group_changes_under_both(made: Digests) -> None:
-    names = [f"T{number:05}" for number in range(2 * FEW)]
-    made.fleet.register(topics=names)
-    rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0)}
-    others: list[list[DigestedBroker]] = []
-
-    def change_and_ask() -> None:
-        made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
-        others.append(made.all())
-
-    page = page_amid(made, AtYieldPoint(0, change_and_ask))
-    assert others == [page]
-    assert [digest for _, digest in page] == [expected(rows)]
 
 
 def test_a_group_that_never_stays_still_is_given_up_after_some_tries(made: Digests) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core.lists import UNIT, NamesAfter, TopicLists
 from namesrv.core.model import BrokerKey
 from namesrv.core.pace import FEW
-from namesrv.core.topic_lists import UNIT, NamesAfter, TopicLists
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.yield_points import AtYieldPoint, yielding
 

@@ -22,8 +22,7 @@ from namesrv.core.model import (
     StaticMapping,
 )
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.core.snapshot import RouteSnapshot
-from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.snapshot import RouteSnapshot, UnusableSnapshot
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 from tests.support.state_changes import apply_now
 from tests.unit.namesrv.reference_inputs import PARTIAL_REGISTRATIONS, REGISTRATIONS

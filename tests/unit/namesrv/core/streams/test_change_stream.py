@@ -11,8 +11,8 @@ from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import DataVersion
-from namesrv.core.snapshot import ALL_TABLES, CHUNK_BYTES, RouteTable
-from namesrv.core.watch.hub import Follower
+from namesrv.core.snapshot import ALL_TABLES, CHUNK_BYTES
+from namesrv.core.watch.hub import ChangeReader
 from tests.support.core_fleet import CLUSTER, HA, A, Fleet
 from tests.support.refusals import refuses
 from tests.support.routes.route_rows import key_of
@@ -99,7 +99,7 @@ def test_a_large_change_comes_in_bounded_messages_of_one_revision(fleet: Fleet) 
 
 
 def read(
-    fleet: Fleet, reader: Follower, tables: Collection[RouteTable] = ALL_TABLES
+    fleet: Fleet, reader: ChangeReader, tables: Collection[pb.RouteTable] = ALL_TABLES
 ) -> list[pb.StreamRouteSnapshotResponse]:
     """Everything that a reader has not been sent, up to the bookmark."""
     state = fleet.state
@@ -112,8 +112,8 @@ def read(
     return messages
 
 
-def follower(revision: int = 0) -> Follower:
-    return Follower(lambda: None, revision=revision)
+def follower(revision: int = 0) -> ChangeReader:
+    return ChangeReader(lambda: None, revision=revision)
 
 
 def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(fleet: Fleet) -> None:
@@ -150,7 +150,7 @@ def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -
 def test_a_follower_of_brokers_is_sent_no_topics_and_nothing_is_passed_over_for_it(fleet: Fleet) -> None:
     fleet.register(topics=[f"T{number}" for number in range(10_000)])
     state = fleet.state
-    messages = list(follow_messages(state.change_log, follower(), state.identity, {RouteTable.LIVE_BROKERS}))
+    messages = list(follow_messages(state.change_log, follower(), state.identity, {pb.ROUTE_TABLE_LIVE_BROKERS}))
     assert len(messages) == 2, "a pause stands for work on topics"
     first, bookmark = map(pb.StreamRouteSnapshotResponse.FromString, messages)
     assert [change.WhichOneof("row") for change in first.changes.changes] == ["live_put"]
@@ -162,9 +162,9 @@ def test_a_group_that_goes_is_one_change_for_each_table_that_it_changes_and_none
     fleet.unregister()
     told = {
         table
-        for table in RouteTable
+        for table in ALL_TABLES
         for message in read(fleet, follower(1), {table})
         for change in message.changes.changes
         if change.WhichOneof("row") == "group_removed"
     }
-    assert told == {RouteTable.CLUSTERS, RouteTable.TOPIC_QUEUES, RouteTable.BROKER_GROUPS}
+    assert told == {pb.ROUTE_TABLE_CLUSTERS, pb.ROUTE_TABLE_TOPIC_QUEUES, pb.ROUTE_TABLE_BROKER_GROUPS}

@@ -11,7 +11,7 @@ from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core import encoding
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
+from namesrv.core.tables import QUEUES_LIKE_A_QUEUE_DATA, UNUSED_PER_BROKER
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.state_changes import apply_now
 from tests.unit.namesrv.reference_operators import mapping_message
@@ -73,10 +73,11 @@ def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet
     for shift in range(30):
         moved = mapping(large)._replace(epoch=shift)
         apply_now(BrokerRegistration(fleet.state, registration(moved, mapping(1))))
-        held.append(sum(table.mapped.values()))
-    assert max(held) <= UNUSED_MAPPED_PER_BROKER + 3 * (large + 1)
+        interned = table.of_group(BrokerKey(CLUSTER, "broker-a")).values()
+        held.append(sum(len(queue_data.mapping.queue_ids) for queue_data in interned if queue_data.mapping))
+    assert max(held) <= UNUSED_PER_BROKER * QUEUES_LIKE_A_QUEUE_DATA + 3 * (large + 1)
     route = fleet.route("T0")
     assert route is not None
     assert route.queue_datas[0].mapping.epoch == 29
     fleet.unregister()
-    assert table.mapped == {}
+    assert (table.weights, table.mapped) == ({}, set())

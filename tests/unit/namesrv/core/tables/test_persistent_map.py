@@ -34,8 +34,7 @@ def test_each_changed_copy_is_a_dictionary_and_stays_so(changes: list[dict[str, 
         for change in changes:
             rows = {**expected[-1], **change}
             expected.append({name: value for name, value in rows.items() if value is not None})
-            copy = copies[-1].changed(change)
-            copies.append(copy.compacted() if copy.is_sparse else copy)
+            copies.append(copies[-1].changed(change).compacted())
             assert not copies[-1].is_sparse
         for copy, held in zip(copies, expected, strict=True):
             assert dict(copy.rows()) == dict(copy) == held

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import slices
+from namesrv.core import pace
 from namesrv.core.changes import Cause, ChangeLog, SettingChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Registration
 from namesrv.core.operator_changes import TopicDeletion, publish_behaviour, publish_kv_config
+from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.core.slices import run_steps
 from namesrv.core.watch import affected, messages
-from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
+from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange, SubscriptionIndex
 from tests.properties import examples, machine_test
@@ -262,7 +262,7 @@ def test_only_those_are_woken_whose_topics_changed_and_once_for_many_changes(fle
 def test_an_open_watch_is_woken_when_told_of_all_that_is_absent(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE", 1)
+    monkeypatch.setattr(pace, "SLICE", 1)
     fleet.is_warm = False
     closing, watch = (fleet.synced("nowhere", "not-there-either") for _ in range(2))
     fleet.is_warm = True
@@ -327,19 +327,9 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
     assert fleet.hub.pending_count == 0
 
 
-def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
-    watch = fleet.watch("T1", prefixes=["T"])
-    leaving = fleet.hub.close(watch)
-    fleet.register(topics=["T1"], version=DataVersion(2, 2))
-    assert fleet.woken() == []
-    assert fleet.hub.pending_count == 0
-    run_steps(leaving)
-    assert fleet.hub.name_count == 0
-
-
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
     run_steps(fleet.hub.read_changes())
-    reader = Follower(lambda: None, revision=1)
+    reader = ChangeReader(lambda: None, revision=1)
     fleet.hub.follow(reader)
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")

@@ -78,7 +78,7 @@ def token(revision: int, epoch: str = EPOCH) -> str:
 
 def queues(broker_name: str, *topics: str) -> QueuesChange:
     broker = BrokerKey("DefaultCluster", broker_name)
-    return QueuesChange(broker, None, dict.fromkeys(topics, QueueData(broker, 4, 4, 6, 0, b"", b"", b"")))
+    return QueuesChange(broker, None, dict.fromkeys(topics, QueueData(broker, 4, 4, 6, 0, b"", ())))
 
 
 def test_an_entry_says_all_that_is_known_of_a_change(log: Log) -> None:
@@ -257,9 +257,9 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
     hold_all = Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", None), "an operator", T0_MILLIS, comment)
     cause = Cause("DeleteTopic", "an operator", comment)
     apply_now(TopicDeletion(fleet.state, "TopicTest", None, cause))
-    assert len(only(fleet).text) < MAX_TEXT_LENGTH
+    assert len(only(fleet).explanation) < MAX_TEXT_LENGTH
     apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(hold_all), cause))
-    text = only(fleet).text
+    text = only(fleet).explanation
     assert len(text) == MAX_TEXT_LENGTH
     assert text.endswith("...")
 
@@ -273,7 +273,7 @@ def restarted(database: Database) -> tuple[Fleet, Journal]:
     former = Fleet()
     journal = Journal(database, former.state.identity.epoch, 10**6)
     former.state.change_log.listen(journal.on_change)
-    channel = former.heartbeats.open_channel()
+    channel = former.state.open_channel()
     former.register(channel_id=channel)
     former.register(B, name="broker-b")
     former.clock.advance(10)
@@ -288,7 +288,7 @@ def restarted(database: Database) -> tuple[Fleet, Journal]:
 def test_a_group_that_left_before_the_restart_is_told_from_the_journal(restarted: tuple[Fleet, Journal]) -> None:
     told = told_of(*restarted, "broker-a")
     before, _, entry = told.explanation.partition("; before that, ")
-    assert before == only(restarted[0], broker_name="broker-a").text
+    assert before == only(restarted[0], broker_name="broker-a").explanation
     assert entry == (
         f"at {T10}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel: "
         "group gone; 1 topic lost its queues on it (TopicTest)"
@@ -322,7 +322,7 @@ def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(resta
     fleet, journal = restarted
     fleet.register(name="broker-c")
     for broker_name in ("broker-c", "broker-x"):
-        assert told_of(fleet, journal, broker_name).explanation == only(fleet, broker_name=broker_name).text
+        assert told_of(fleet, journal, broker_name).explanation == only(fleet, broker_name=broker_name).explanation
     everything = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest"), journal)
     assert [each.broker_name for each in everything.explanations] == ["broker-c"]
 
@@ -331,4 +331,4 @@ def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(
     restarted: tuple[Fleet, Journal], tmp_path: Path
 ) -> None:
     (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
-    assert told_of(*restarted, "broker-a").explanation == only(restarted[0], broker_name="broker-a").text
+    assert told_of(*restarted, "broker-a").explanation == only(restarted[0], broker_name="broker-a").explanation

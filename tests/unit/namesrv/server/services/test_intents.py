@@ -423,7 +423,7 @@ def test_a_decision_about_what_is_absent_needs_no_force(operator: Operator) -> N
 @pytest.fixture
 def lossy(operator: Operator) -> Operator:
     """Four groups. The guard holds three of them; one is known only from a snapshot file."""
-    channels = [operator.fleet.heartbeats.open_channel() for _ in range(4)]
+    channels = [operator.fleet.state.open_channel() for _ in range(4)]
     for number, channel_id in enumerate(channels):
         operator.fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
     for channel_id in channels[:3]:

@@ -17,8 +17,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv import limits
 from namesrv.app.access import FairShares
 from namesrv.core.changes import ChangeLog
-from namesrv.core.digests import Position
 from namesrv.core.errors import Reason
+from namesrv.core.lists import Position
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.paging import AsksForPage, Name, paged, token_after
