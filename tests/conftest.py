@@ -31,12 +31,11 @@ SHARED = (
     ("tests/rocketmq/",),
     ("tests/containers/test_fleet.py", "tests/containers/test_images.py"),
     # They share a Java with Spark.
-    ("tests/faults/pipeline/", "tests/integration/pipeline/"),
+    ("tests/integration/pipeline/",),
 )
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
 LONG = (
-    "tests/faults/pipeline/",
     "tests/faults/test_attacks.py",
     "tests/faults/test_runs.py",
     "tests/integration/agent/",
