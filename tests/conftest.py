@@ -25,7 +25,6 @@ SHARED = (
         "tests/interop/test_foreign_",
         "tests/interop/test_watching_programs.py",
         "tests/interop/test_service_config.py",
-        "tests/interop/test_h2spec.py",
     ),
     ("tests/rocketmq/test_demo.py",),
     ("tests/rocketmq/",),

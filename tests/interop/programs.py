@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
 from tests.support.programs.processes import Process
 from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment
@@ -236,8 +234,3 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
         timeout=INSTALL_SECONDS,
     )
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """Protobuf's own JSON form, 64-bit numbers as text and absent fields left out: what all clients print."""
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
