@@ -74,26 +74,24 @@ def by_pings() -> Iterator[Pair]:
 
 
 def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(by_silence: Pair) -> None:
-    pair = by_silence
-    pair.network.cut(*WAY)
+    by_silence.network.cut(*WAY)
     # How long the fault lasts: a period and a busy machine fit into the rest.
     threading.Event().wait(EXPIRY_SECONDS - 5.0)
-    pair.network.heal(*WAY)
+    by_silence.network.heal(*WAY)
     threading.Event().wait(EXPIRY_SECONDS - 2.0)  # by now it would have gone
-    assert pair.has_broker()
-    assert pair.reasons() == []
-    assert pair.registered() == 1
+    assert by_silence.has_broker()
+    assert by_silence.reasons() == []
+    assert by_silence.registered() == 1
 
 
 def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal(by_silence: Pair) -> None:
-    pair = by_silence
-    pair.network.cut(*WAY)
-    eventually(pair.reasons)
-    assert pair.client.addrs() == {}
-    pair.network.heal(*WAY)
-    eventually(pair.has_broker)
-    eventually(lambda: pair.registered() == 2)
-    assert pair.reasons() == ["EXPIRED"]
+    by_silence.network.cut(*WAY)
+    eventually(by_silence.reasons)
+    assert by_silence.client.addrs() == {}
+    by_silence.network.heal(*WAY)
+    eventually(by_silence.has_broker)
+    eventually(lambda: by_silence.registered() == 2)
+    assert by_silence.reasons() == ["EXPIRED"]
 
 
 @pytest.mark.parametrize(
@@ -107,33 +105,30 @@ def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal(by_silence: Pa
     ids=["cut up", "cut down", "stopped", "reset"],
 )
 def test_an_agent_that_is_lost_leaves_once_and_comes_back_once(by_pings: Pair, happens: Callable[[Pair], None]) -> None:
-    pair = by_pings
-    happens(pair)
-    eventually(pair.reasons)
-    pair.network.heal(*WAY)
-    pair.agent.signal(signal.SIGCONT)
-    eventually(lambda: pair.registered() == 2)
-    eventually(pair.has_broker)
-    assert pair.reasons() == ["CHANNEL_CLOSED"]
+    happens(by_pings)
+    eventually(by_pings.reasons)
+    by_pings.network.heal(*WAY)
+    by_pings.agent.signal(signal.SIGCONT)
+    eventually(lambda: by_pings.registered() == 2)
+    eventually(by_pings.has_broker)
+    assert by_pings.reasons() == ["CHANNEL_CLOSED"]
 
 
 def test_the_late_end_of_a_lost_connection_undoes_no_new_registration(by_pings: Pair) -> None:
-    pair = by_pings
-    pair.network.half_open(*WAY, server_knows=False)
-    eventually(lambda: len(pair.server.events("channel_opened")) == 2)
-    eventually(lambda: pair.server.events("channel_ended"))
-    assert pair.has_broker()
-    assert pair.reasons() == []
+    by_pings.network.half_open(*WAY, server_knows=False)
+    eventually(lambda: len(by_pings.server.events("channel_opened")) == 2)
+    eventually(lambda: by_pings.server.events("channel_ended"))
+    assert by_pings.has_broker()
+    assert by_pings.reasons() == []
 
 
 def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(by_pings: Pair) -> None:
-    pair = by_pings
-    pair.server.signal(signal.SIGSTOP)
+    by_pings.server.signal(signal.SIGSTOP)
     threading.Event().wait(9.0)  # how long the fault lasts: longer than the agent waits for a ping's answer
-    pair.server.signal(signal.SIGCONT)
-    pair.server.wait_for("own_stall")
-    eventually(pair.has_broker)
-    assert pair.reasons() == []
+    by_pings.server.signal(signal.SIGCONT)
+    by_pings.server.wait_for("own_stall")
+    eventually(by_pings.has_broker)
+    assert by_pings.reasons() == []
 
 
 def test_when_all_brokers_vanish_at_once_the_guard_keeps_them_all() -> None:

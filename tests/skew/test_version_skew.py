@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import shutil
 import subprocess
@@ -60,20 +59,7 @@ def build_previous(folder: Path) -> Environment:
     (wheel,) = folder.glob("namesrv-*.whl")
     packages = folder / "packages"
     zipfile.ZipFile(wheel).extractall(packages)
-    _put_where_scripts_look(packages)
     return {"PYTHONPATH": str(packages)}
-
-
-def _put_where_scripts_look(packages: Path) -> None:
-    """Puts each program where the scripts of this tree look for it: in ``__main__``, if the version has none there."""
-    (declared,) = packages.glob("namesrv-*.dist-info/entry_points.txt")
-    parser = configparser.ConfigParser()
-    parser.read_string(declared.read_text(encoding="utf-8"))
-    for target in parser["console_scripts"].values():
-        module, _, function = target.partition(":")
-        main = packages / module.partition(".")[0] / "__main__.py"
-        if not main.exists():
-            main.write_text(f"from {module} import {function} as main\n", encoding="utf-8")
 
 
 def _run(*command: str) -> None:
