@@ -234,19 +234,18 @@ def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, r
         return Outcome(running.finish(), running.history.records)
 
 
-def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str], rounds: int = 0) -> tuple[bool, str]:
-    """Runs one seed of a profile, with as many rounds as it has or as are given.
+def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str]) -> tuple[bool, str]:
+    """Runs one seed of a profile.
 
     Returns:
         Whether all is well, and what to print, with the command that lets the same faults happen again.
     """
     profile = PROFILES[name]
-    count = rounds or profile.rounds
-    planned = schedule(seed, faults, count, profile.fault_seconds, profile.rest_seconds)
+    planned = schedule(seed, faults, profile.rounds, profile.fault_seconds, profile.rest_seconds)
     broken, records = run(folder, seed, planned, profile, rocketmq=not OF_ROCKETMQ.isdisjoint(faults))
     counts = Counter(record["what"] for record in records)
     agreed = ", ".join(f"{record['seconds']:.1f} s" for record in of_kind(records, "agreed"))
-    again = f"python -m tests.faults --seed {seed} --profile {name} --rounds {count} --faults {' '.join(faults)}"
+    again = f"python -m tests.faults --seed {seed} --profile {name} --faults {' '.join(faults)}"
     lines = [
         f"{again}: {'BROKEN' if broken else 'all invariants hold'}",
         *(f"{r['at']:8.1f} s  {r['name']}" for r in of_kind(records, "fault") if r["event"] == "begins"),
@@ -255,5 +254,4 @@ def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str], round
     ]
     if broken:
         lines += [*broken[:20], f"{len(broken)} violations; history: {folder}/history.jsonl"]
-        lines.append(f"checks: python -m tests.faults --check {folder}/history.jsonl")
     return not broken, "\n".join(lines) + "\n"

@@ -24,7 +24,6 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
-from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from namesrv.storage.tables import KV_CONFIG, SETTINGS, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
 from namesrv_common.endpoints import parse_endpoints
 from namesrv_common.grpc_errors import DETAILS_KEY, RichError
@@ -32,7 +31,6 @@ from namesrv_common.server.permits import PermitsError, read_permits
 from namesrv_common.tls.certificates import CertificateError, read_token
 from namesrv_common.topic_names import check_topic
 from nsctl.contexts import ContextError, client_files, name_servers
-from route_client.disk_cache import SUFFIX, DiskCache
 from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
 from route_client.route import from_wire
@@ -40,7 +38,6 @@ from route_pipeline.options import ReadRequest
 from route_pipeline.positions import from_json, to_json
 from tests.support.core_fleet import Fleet
 
-CACHED_TOPIC, FLEET = "topic", "fleet"
 _JOURNAL_BYTES = 1_048_576
 _CLOSE_SECONDS = 20.0
 _SETTINGS = NamesrvSettings.load(None, {})
@@ -160,14 +157,6 @@ def _contexts(file: Path) -> None:
     client_files({}, None, None, environment)
 
 
-def _route_cache(data: bytes, folder: Path) -> None:
-    cache = DiskCache(folder, FLEET)
-    cache.save(CACHED_TOPIC, b"")
-    next(folder.glob(f"*{SUFFIX}")).write_bytes(data)
-    route = cache.load(CACHED_TOPIC)
-    assert (route is None) == bool(cache.refused)
-
-
 def _wire_route(data: bytes, _: Path) -> None:
     """A route as a name server that is broken or none of ours may answer it."""
     from_wire(route_data_pb2.TopicRouteData.FromString(data))
@@ -216,7 +205,6 @@ TARGETS: dict[str, Target] = {
     "kv_config_import": Target(_file(KV_CONFIG_FILE, _kv_config_import), (DataDirError,)),
     "permits_toml": Target(_file("permits.toml", read_permits), (PermitsError,)),
     "permits_json": Target(_file("permits.json", read_permits), (PermitsError,)),
-    "snapshot_file": Target(_file(SNAPSHOT_FILE, lambda file: SnapshotFile(file.parent).load())),
     "snapshot_messages": Target(_snapshot, (UnusableSnapshot,)),
     "topics_json": Target(_topics, (BrokenTopics,)),
     "topic_queue_mappings": Target(_mappings, (BrokenTopics,)),
@@ -227,7 +215,6 @@ TARGETS: dict[str, Target] = {
     "client_endpoints": Target(_text(EndpointList.parse), (EndpointListError,)),
     "token": Target(_file("token", read_token), (CertificateError,)),
     "nsctl_contexts": Target(_file("contexts.toml", _contexts), (ContextError,)),
-    "route_cache": Target(_route_cache),
     "wire_route": Target(_wire_route, (DecodeError,)),
     "page_token": Target(_text(_page_token), (Refused,)),
     "error_details": Target(lambda data, _: RichError.of(_FailedCall(data))),
