@@ -53,7 +53,7 @@ class World:
         return (*((name, server) for name in self.named("agents") for server in SERVERS), *WAYS)
 
     def take(self, rng: random.Random, names: Sequence[str], most: int | None = None) -> list[str]:
-        """Processes that a fault may have, in any order, from now until the end of the round: all, or at most so many."""
+        """Processes that a fault may have until the end of the round, in any order: all, or at most so many."""
         free = [name for name in names if name not in self.taken]
         rng.shuffle(free)
         self.taken.update(free[:most])

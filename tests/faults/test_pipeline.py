@@ -1,4 +1,4 @@
-"""An ingest is killed next to its commit, and a name server while it is followed; the history stays what the model says."""
+"""An ingest is killed next to its commit, and a name server that is followed; the history stays what it should be."""
 
 from __future__ import annotations
 
