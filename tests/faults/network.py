@@ -47,7 +47,7 @@ def lossy(rng: random.Random, _: int) -> float:
     losses = 0
     while losses < MOST_LOSSES and rng.random() < 0.5:
         losses += 1
-    return RESENT_SECONDS * (2**losses - 1)
+    return RESENT_SECONDS * ((1 << losses) - 1)
 
 
 @dataclass

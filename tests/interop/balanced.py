@@ -28,10 +28,10 @@ MOST_FAILURES = 10
 """Bounds the list where every call fails."""
 
 
-async def main(file: str, endpoints: str, topic: str) -> None:
+async def main(config: str, endpoints: str, topic: str) -> None:
     answers, failures = Counter[str](), list[str]()
     request = route_service_pb2.GetTopicRouteRequest(topic=topic)
-    options = [("grpc.service_config", Path(file).read_text(encoding="utf-8")), *KEEPALIVE]
+    options = [("grpc.service_config", config), *KEEPALIVE]
     async with grpc.aio.insecure_channel(f"ipv4:{endpoints}", options) as connections:
         routes = route_service_pb2_grpc.RouteServiceStub(connections)
 
@@ -55,4 +55,4 @@ async def main(file: str, endpoints: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(Path(sys.argv[1]).read_text(encoding="utf-8"), *sys.argv[2:]))

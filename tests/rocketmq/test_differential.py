@@ -173,9 +173,7 @@ def random_numbers(random: Random, *, is_rocketmq: bool) -> dict[str, Any]:
     return said
 
 
-def random_body(
-    random: Random, numbers: dict[str, dict[str, Any]], broker_name: str, *, is_rocketmq: bool
-) -> bytes:
+def random_body(random: Random, numbers: dict[str, dict[str, Any]], broker_name: str, *, is_rocketmq: bool) -> bytes:
     """A RegisterBrokerBody."""
     some = random.random
     table: dict[str, Any] = {}

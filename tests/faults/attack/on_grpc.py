@@ -119,9 +119,7 @@ GRPC = {
     "half-open": ByHand(
         hold(hello() + call(LOOKUP, 1, None), MOST_CONNECTIONS, half_open=True), "silent connections end", agents=True
     ),
-    "connection-flood": ByHand(
-        hold(hello(), FLOOD_CONNECTIONS), "100,000 connections, 2,000 a second", agents=True
-    ),
+    "connection-flood": ByHand(hold(hello(), FLOOD_CONNECTIONS), "100,000 connections, 2,000 a second", agents=True),
     "half-messages": ByHand(
         trickle(
             hello() + call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0" + (HALF_BYTES + 1).to_bytes(4, "big")),
