@@ -49,9 +49,7 @@ def promtool() -> str:
             pytest.skip("there is no promtool, and no apt-get to bring it")
         folder.mkdir(exist_ok=True)
         try:
-            subprocess.run(
-                ["apt-get", "download", "-q", "prometheus"], cwd=folder, check=True, capture_output=True, timeout=120
-            )
+            run(["apt-get", "download", "-q", "prometheus"], folder=str(folder), timeout=120)
             run(["dpkg", "-x", *map(str, folder.glob("prometheus_*.deb")), str(folder)])
         except (subprocess.SubprocessError, CommandError) as error:
             pytest.skip(f"Debian's package prometheus, which has promtool, cannot be had: {error}")
@@ -155,14 +153,12 @@ FULL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def helm() -> str:
     """Helm, which .ci/run compiles."""
-    done = subprocess.run(
-        ["sh", str(REPOSITORY / "tests/containers/install_helm.sh"), "--present"],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode != 0:
-        assert not os.environ.get("CI"), done.stderr
-        pytest.skip(done.stderr)
-    return done.stdout.strip()
+    try:
+        return run(["sh", str(REPOSITORY / "tests/containers/install_helm.sh"), "--present"])
+    except CommandError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
 
 
 def rendered(
