@@ -34,20 +34,15 @@ def applications() -> Iterator[None]:
         shutil.rmtree(folder)
 
 
-def topics(folder: Path) -> list[str]:
-    """The topics in a log, each as often as it is there."""
-    with questions(Place(str(folder / "log"))) as asked:
-        rows = asked.ask("select topic from log where table_name = 'topic_queues' order by topic")
-    return [row["topic"] for row in rows]
-
-
 @pytest.mark.usefixtures("applications")
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
 def test_the_job_of_the_examples_runs_on_one_machine(namesrv: NamesrvProcess, tmp_path: Path, master: str) -> None:
     job = ["sh", str(SUBMIT), str(namesrv.endpoint), str(tmp_path / "log"), str(tmp_path / "checkpoint")]
     environment = {**os.environ, **ON_LOOPBACK, "MASTER": master, "PYTHON": sys.executable}
     run(job, environment=environment, folder=str(REPOSITORY), timeout=RUN_SECONDS)
-    assert topics(tmp_path) == ["Other", "TopicTest"]
+    with questions(Place(str(tmp_path / "log"))) as asked:
+        rows = asked.ask("select topic from log where table_name = 'topic_queues' order by topic")
+    assert [row["topic"] for row in rows] == ["Other", "TopicTest"]
 
 
 def test_the_submit_script_says_what_is_missing(tmp_path: Path) -> None:
