@@ -64,7 +64,7 @@ class BrokerAgentServicer:
             topic_count=len(registration.table.topics),
             data_version=version_message(registration.version),
             broker_permission=broker.permission,
-            filter_servers=broker.filter_servers or (),
+            filter_servers=broker.filter_servers,
             master_addr=master.addr if master else None,
             master_ha_server_addr=master.ha_server_addr if master else None,
             broker_probe=state,

@@ -23,16 +23,14 @@ from namesrv_common.server.permits import (
     Call,
     Permits,
     PermitsError,
-    RefusalLog,
-    of_certificate,
-    of_token,
+    log_of_refusals,
+    principal_of,
     reloaded_permits,
-    shown_names,
     warn_of_permits,
 )
 from namesrv_common.server.rpc_handlers import Gate
 from namesrv_common.server.shares import MACHINE, sharer_at
-from namesrv_common.tls.certificates import CertificateError
+from namesrv_common.tls.certificates import CertificateError, identities
 from namesrv_common.tls.listener_tls import ListenerTls
 from namesrv_common.topic_names import Group
 
@@ -82,9 +80,7 @@ def by_permits(permits: Callable[[], Permits], group: Group) -> Rule:
     """Returns the rule of a permits file: what it does not grant is denied."""
 
     def check(name: str, call: Call) -> None:
-        in_force = permits()
-        principal = of_token(call, in_force) or of_certificate(list(shown_names(call)), in_force)
-        principal.check_agent(ACTIONS[name], group)
+        principal_of(call, permits()).check_agent(ACTIONS[name], group)
 
     return check
 
@@ -103,7 +99,7 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
         actions = ACTIONS[name]
         if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
-        names = list(shown_names(call))
+        names = list(identities(call.auth_context()))
         if not any(is_identity(shown) and shown in own_names() for shown in names):
             who = names[0] if names else "a caller without a name"
             raise not_permitted(who[:127], " or ".join(action.value for action in actions), "/".join(group))
@@ -114,10 +110,10 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
 class AgentAdmission:
     """The gate of both listeners: asks the rule, and logs whom it refuses. Thread-safe."""
 
-    def __init__(self, rule: Rule | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rule: Rule | None = None) -> None:
         """Without a rule, every caller may make every call."""
         self._rule = rule
-        self._log = RefusalLog(monotonic)
+        self._log_refused = log_of_refusals(time.monotonic)
 
     def check(self, name: str, call: Call) -> None:
         """Checks a call by its full name, ``package.Service.Call``. Raises Refused."""
@@ -126,7 +122,7 @@ class AgentAdmission:
         try:
             self._rule(name, call)
         except Refused as error:
-            self._log.refused(name, call.peer(), error)
+            self._log_refused(name, call.peer(), error)
             raise
 
 

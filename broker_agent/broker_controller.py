@@ -8,7 +8,6 @@ from functools import partial
 
 import structlog
 from namesrv_api.v1 import route_data_pb2
-from prometheus_client import CollectorRegistry
 
 from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
@@ -32,9 +31,8 @@ from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
-from namesrv_common.process.shutdown import STEP_SECONDS, run_blocking_step
-from namesrv_common.process.tls_settings import certificates
-from namesrv_common.server.loop_thread import STOP_LISTENER_SECONDS
+from namesrv_common.process.settings_cli import certificates
+from namesrv_common.process.shutdown import STEP_SECONDS, STOP_LISTENER_SECONDS, run_blocking_step
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
 
 REGISTER_BROKER_TIMEOUT_SECONDS = 6.0
@@ -87,7 +85,7 @@ class BrokerController:
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
         self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
-        self._files = PeriodicThread("broker-agent-files", self._look_at_files)
+        self._files = PeriodicThread("broker-agent-files", self._look_at_files, timing)
 
     @property
     def listening_on(self) -> Endpoint:
@@ -118,8 +116,7 @@ class BrokerController:
         self._outer_api.follow_list(open_now=False)
         self._topic_configs.on_change = lambda _table: self._changes.changed()
         self._topic_configs.start()
-        self._clients.on_filter_servers_change = self._take_filter_servers
-        self._current.change_filter_servers(self._clients.filter_servers.addresses)
+        self._clients.filter_servers.on_change = self._take_filter_servers
         self._slave_synchronize.start()
         self._outer_api.is_suspended = not self._probe.first_look()
         self._outer_api.register_broker_all(force=True)
@@ -200,7 +197,9 @@ class BrokerController:
                 observers=self._observation.observers,
             )
             taken.callback(self._client_server.stop)
-            self._observation.listen(self._collect, self._not_alive, lambda: self._server.not_serving)
+            shown = partial(certificates, self._security.listener, self._security.to_name_servers)
+            metrics = AgentMetrics(self._outer_api, self._probe, self._topic_configs, self._clients, shown)
+            self._observation.listen(metrics, self._not_alive, lambda: self._server.not_serving)
             taken.pop_all()
         self._security.on_permits_reloaded = self._check_open_calls
 
@@ -208,16 +207,6 @@ class BrokerController:
         """Permits have changed: ends the calls that they do not admit."""
         for server in (self._server, self._client_server):
             server.check_again()
-
-    def _collect(self, registry: CollectorRegistry) -> None:
-        AgentMetrics(
-            registry,
-            outer_api=self._outer_api,
-            probe=self._probe,
-            topic_configs=self._topic_configs,
-            clients=self._clients,
-            certificates=partial(certificates, self._security.listener, self._security.to_name_servers),
-        )
 
     def _not_alive(self) -> str | None:
         """The problem if periodic registrations have ended although nobody stopped them; None if they run."""
@@ -259,8 +248,8 @@ class BrokerController:
             return 0
         return len(self._outer_api.register_broker_all(force=False, after_others=True))
 
-    def _take_filter_servers(self) -> None:
-        if self._current.change_filter_servers(self._clients.filter_servers.addresses):
+    def _take_filter_servers(self, addresses: tuple[str, ...]) -> None:
+        if self._current.change_filter_servers(addresses):
             self._changes.changed()
 
     def _broker_down(self) -> None:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -15,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.errors import NameServerError
 from broker_agent.fan_out import Lane, call_all
-from broker_agent.name_server import CallRetries, NamesrvTarget, RegisterBrokerResult
+from broker_agent.name_server import CallRetries, Master, NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
 from broker_agent.timing import Timing
@@ -155,9 +154,7 @@ class BrokerOuterAPI:
 
         def work() -> None:
             current = self._registration()
-            known = target.state.known
-            is_held = not known.must_register and current.same_as(known.held)
-            if is_held or not self._may_register():
+            if current.same_as(target.state.known.held) or not self._may_register():
                 return
             deadline = self._timing.clock() + self.register_seconds
             result = target.synchronize(current, deadline, self._retries)
@@ -234,16 +231,6 @@ class BrokerOuterAPI:
             target.drop_channel()
 
 
-@dataclass(frozen=True, slots=True)
-class Master:
-    """The master as a slave knows it."""
-
-    addr: str
-    """Where clients reach it."""
-    ha_server_addr: str | None
-    """Where slaves replicate from; None if it named no such address."""
-
-
 class RegistrationResults:
     """Takes the answers of a round (RocketMQ: handleRegisterBrokerResult)."""
 
@@ -290,8 +277,7 @@ class RegistrationResults:
 
         RocketMQ takes the first answer's, even if that name server has no master yet, and so pauses the slave.
         """
-        named = (Master(r.master_addr, r.ha_server_addr) for r in results if r.master_addr is not None)
-        master = next(named, None)
+        master = next((result.master for result in results if result.master is not None), None)
         with self._lock:
             if master is None or master == self._master:
                 return

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 from typing import Literal
 
 import structlog
 
-from broker_agent.timing import PeriodicThread, Timing, Wait
+from broker_agent.timing import PeriodicThread, Timing
 from namesrv_common.endpoints import Endpoint
 
 ProbeKind = Literal["tcp", "none"]
@@ -46,18 +45,15 @@ class BrokerProbe(PeriodicThread):
     At first the broker counts as alive, unless ``first_look`` has found otherwise.
     """
 
-    def __init__(
-        self, check: Check | None, timing: Timing, failures: int = FAILURES, wait: Wait = threading.Event.wait
-    ) -> None:
+    def __init__(self, check: Check | None, timing: Timing, failures: int = FAILURES) -> None:
         """Creates it; the broker is not looked at before ``start``.
 
         Args:
             check: One look; None to take the broker for alive whatever happens.
             failures: Failed looks in a row that are the broker's death.
         """
-        super().__init__("broker-agent-probe", self._look, wait=wait)
+        super().__init__("broker-agent-probe", self._look, timing)
         self._check = check
-        self._timing = timing
         self._failures_of_the_dead = failures
         self._failures = 0
         self.is_up = True

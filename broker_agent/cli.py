@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import socket
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -24,33 +23,10 @@ from namesrv_common.errors import Refused
 from namesrv_common.printable import print_error
 from namesrv_common.process.command_line import version_option
 from namesrv_common.process.logs import configure_logs
-from namesrv_common.process.program import use_all_descriptors
+from namesrv_common.process.program import stop_event, use_all_descriptors
 from namesrv_common.process.settings_cli import add_command, exit_with
 from namesrv_common.process.systemd import reload_on_hangup, tell_systemd
 from namesrv_common.tls.certificates import CertificateError
-
-
-class Signals:
-    """Waits for SIGTERM or SIGINT; one that comes before the wait ends it at once.
-
-    The interpreter writes each signal to a socket, so none is lost in the moment before the wait. Only a Python handler
-    could wake a lock or an event, and it cannot run while the main thread waits.
-    """
-
-    def __init__(self) -> None:
-        """Takes the signals from now on. Only the main thread may do it."""
-        self._signals, self._interpreter = socket.socketpair()
-        self._interpreter.setblocking(False)
-        signal.set_wakeup_fd(self._interpreter.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: None)
-        reload_on_hangup()
-
-    def wait_for_end(self) -> None:
-        """Returns at SIGTERM or SIGINT. The main thread reads no files: on a disk that hangs it would miss both."""
-        while self._signals.recv(1)[0] == signal.SIGHUP:
-            pass
-
 
 _PROGRAM = "broker-agent"
 HEALTHCHECK_SECONDS = 3.0
@@ -81,10 +57,16 @@ def serve(settings: AgentSettings) -> None:
         controller = _controller(settings)
     except (StartError, Refused) as error:
         exit_with(_PROGRAM, str(error))
-    signals = Signals()
+    reload_on_hangup()
+    asyncio.run(_run_until_signal(controller))
+
+
+async def _run_until_signal(controller: BrokerController) -> None:
+    """Runs the agent, which works in threads. This one reads no files: on a disk that hangs it would miss signals."""
+    stop = stop_event()
     controller.start()
     tell_systemd("READY=1")
-    signals.wait_for_end()
+    await stop.wait()
     tell_systemd("STOPPING=1")
     controller.stop()
 

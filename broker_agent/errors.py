@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Self, cast
+from typing import Self
 
 import grpc
 
 from namesrv_common.errors import Refused
-from namesrv_common.grpc_errors import FailedCall, RichError
+from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.rpc_handlers import Failures
 
 
-class AgentError(Exception):
-    """Base of the agent's own exceptions."""
-
-
-class StartError(AgentError):
+class StartError(Exception):
     """The agent cannot start as asked. The message is one line for the operator."""
 
 
-class NameServerError(AgentError):
+class NameServerError(Exception):
     """A call to a name server failed, or could not be made in time."""
 
     def __init__(self, rich: RichError) -> None:
@@ -30,7 +25,7 @@ class NameServerError(AgentError):
 
     @classmethod
     def of_call(cls, error: grpc.RpcError) -> NameServerError:
-        return cls(RichError.of(cast("FailedCall", error)))  # its stubs type the metadata as another sequence
+        return cls(RichError.of(error))
 
     @classmethod
     def deadline_exceeded(cls, message: str) -> NameServerError:
@@ -94,16 +89,10 @@ def shutting_down() -> Refused:
 
 # The table of errors, for both listeners of the agent.
 
-DOMAIN = "agent.namesrv.dev"
-"""Domain of all reasons."""
-CODES: Mapping[Reason, grpc.StatusCode] = {reason: reason.code for reason in Reason}
-RETRY_AFTER_SECONDS: Mapping[Reason, float] = {Reason.NOT_DURABLE: 1.0, Reason.SHUTTING_DOWN: 1.0}
-"""After which time a retry helps, for the reasons where one does."""
-
 FAILURES = Failures(
-    DOMAIN,
-    CODES,
-    RETRY_AFTER_SECONDS,
+    domain="agent.namesrv.dev",
+    codes={reason: reason.code for reason in Reason},
+    retry_after_seconds={Reason.NOT_DURABLE: 1.0, Reason.SHUTTING_DOWN: 1.0},
     defect_event="defect",
     shutting_down=shutting_down,
     slow_reader=lambda _seconds: slow_reader(),

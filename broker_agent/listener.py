@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -18,12 +17,11 @@ from broker_agent.auth import AgentAdmission, MethodGate
 from broker_agent.errors import FAILURES, StartError
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener, return_freed_memory
-from namesrv_common.process.shutdown import DaemonExecutor
+from namesrv_common.process.shutdown import DaemonExecutor, LoopThread
 from namesrv_common.process.systemd import check_bindable, feed_watchdog, watchdog_seconds
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
 from namesrv_common.server.health_service import HealthService, ShareGate
-from namesrv_common.server.loop_thread import LoopThread
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.rpc_handlers import CallHandlers, Context, methods_of
 from namesrv_common.server.shares import Shares, sharer_at
@@ -175,21 +173,16 @@ class CallThreads:
         """Makes a call in a thread. One that has begun continues if its caller leaves, and keeps its thread."""
         await self._free.acquire()
         try:
-            work = self._pool.submit(call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._pool, call, *args)
         except BaseException:
             self._free.release()
             raise
-        loop = asyncio.get_running_loop()
-        work.add_done_callback(lambda _: self._free_one(loop))
-        return await asyncio.wrap_future(work)
+        work.add_done_callback(lambda _: self._free.release())
+        return await asyncio.shield(work)  # else its thread would count as free once its caller leaves
 
     def shutdown(self) -> None:
         """Takes no more calls, and waits for none."""
         self._pool.shutdown(wait=False)
-
-    def _free_one(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-            loop.call_soon_threadsafe(self._free.release)
 
 
 # Limits on what operators and other agents may send to the fast listener and hold there.
@@ -319,7 +312,7 @@ class _InThreads:
     """The calls of a part that blocks: each runs in a thread."""
 
     def __init__(self, service: ServiceDescriptor, part: object, threads: CallThreads, streams: Shares) -> None:
-        for method in methods_of(service, (part,)):
+        for method in methods_of(service, part):
             call = getattr(part, method.name)
             if method.server_streaming:
                 setattr(self, method.name, _stream_in_threads(call, threads, streams))

@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
-from tenacity.nap import sleep_using_event
 
 from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.errors import NameServerError
@@ -58,17 +57,11 @@ def is_retryable(error: BaseException) -> bool:
 class CallRetries:
     """Retries with exponential backoff and jitter, inside the deadline of the whole."""
 
-    def __init__(self, timing: Timing, stopping: threading.Event, sleep: Callable[[float], None] | None = None) -> None:
-        """Creates it.
-
-        Args:
-            stopping: Once set, waits end and nothing is tried again.
-            sleep: How to wait; by default until ``stopping`` is set.
-        """
+    def __init__(self, timing: Timing, stopping: threading.Event) -> None:
+        """Creates it. Once ``stopping`` is set, waits end and nothing is tried again."""
         self._timing = timing
         self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, rng=timing.rng)
         self._stopping = stopping
-        self._sleep = sleep or sleep_using_event(stopping)
 
     def run(self, call: Callable[[], T], deadline: float) -> T:
         """Calls until it succeeds, cannot succeed, or the next attempt would begin after the deadline.
@@ -93,6 +86,19 @@ class CallRetries:
         asked_for = error.rich.retry_after_seconds if isinstance(error, NameServerError) else None
         return max(self._backoff(state), asked_for or 0.0)
 
+    def _sleep(self, seconds: float) -> None:
+        self._timing.wait(self._stopping, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """The master as a slave knows it."""
+
+    addr: str
+    """Where clients reach it."""
+    ha_server_addr: str | None
+    """Where slaves replicate from; None if it named no such address."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerResult:
@@ -100,10 +106,8 @@ class RegisterBrokerResult:
 
     endpoint: Endpoint
     """The name server that answered."""
-    master_addr: str | None
-    """The master's address; None for a master, and for a slave whose master this name server does not know."""
-    ha_server_addr: str | None
-    """Where slaves replicate from; None as above."""
+    master: Master | None = None
+    """None for a master, and for a slave whose master this name server does not know."""
     order_topic_config: Mapping[str, str] = field(default_factory=dict)
     """Ordered topics; empty if there are none, or the name server does not tell brokers (kvTable)."""
 
@@ -183,11 +187,27 @@ class NamesrvTarget:
         Returns:
             The answer; None if the name server holds this already, refuses it, or failed.
         """
+
+        def following() -> Call:
+            return next_call(self.state.known, wanted, self._timing.clock(), force=force)
+
+        call = following()
         try:
-            return self._synchronize(wanted, deadline, retries, force=force)
+            if call is Call.QUERY_VERSION and self._need_register(wanted, deadline):
+                call = following()
+            if call is Call.SEND_CHANGES:
+                held = self.state.known.held
+                try:
+                    return retries.run(lambda: self.register(wanted, deadline, held), deadline)
+                except NameServerError as error:
+                    if error.rich.reason != "NEED_FULL_REGISTRATION":
+                        raise
+                call = following()
+            if call is Call.SEND_ALL or (call is Call.FIND_HOLDER and self._may_take_id(wanted, deadline)):
+                return retries.run(lambda: self.register(wanted, deadline), deadline)
         except NameServerError as error:
             self._log.debug("register_failed", error=str(error))
-            return None
+        return None
 
     def register(
         self, registration: Registration, deadline: float, since: Registration | None = None
@@ -218,6 +238,7 @@ class NamesrvTarget:
             request.CopyFrom(message)
             request.channel_id = channel_id
             _check_size(request)
+            self.state.registering()
             response = self._call(self._stub.RegisterBroker, request, deadline, self._compression)
         except NameServerError as error:
             self.state.refused(registration, kind, error)
@@ -235,12 +256,9 @@ class NamesrvTarget:
             )
         self._channel.reopening.succeeded()
         self._on_accepted()
-        return RegisterBrokerResult(
-            self.endpoint,
-            response.master_addr if response.HasField("master_addr") else None,
-            response.ha_server_addr if response.HasField("ha_server_addr") else None,
-            dict(response.order_topic_config),
-        )
+        ha_server_addr = response.ha_server_addr if response.HasField("ha_server_addr") else None
+        master = Master(response.master_addr, ha_server_addr) if response.HasField("master_addr") else None
+        return RegisterBrokerResult(self.endpoint, master, dict(response.order_topic_config))
 
     def unregister(
         self, broker: route_data_pb2.BrokerIdentity, reason: route_data_pb2.RemovalReason, deadline: float
@@ -276,29 +294,6 @@ class NamesrvTarget:
     def drop_channel(self) -> None:
         """Ends the channel and what is registered over it, and opens another one."""
         self._channel.gone(self._channel.id)
-
-    def _synchronize(
-        self, wanted: Registration, deadline: float, retries: CallRetries, *, force: bool
-    ) -> RegisterBrokerResult | None:
-        def following() -> Call:
-            return next_call(self.state.known, wanted, self._timing.clock(), force=force)
-
-        call = following()
-        if call is Call.QUERY_VERSION:
-            if not self._need_register(wanted, deadline):
-                return None
-            call = following()
-        if call is Call.SEND_CHANGES:
-            held = self.state.known.held
-            try:
-                return retries.run(lambda: self.register(wanted, deadline, held), deadline)
-            except NameServerError as error:
-                if error.rich.reason != "NEED_FULL_REGISTRATION":
-                    raise
-            call = following()
-        if call is Call.NONE or (call is Call.FIND_HOLDER and not self._may_take_id(wanted, deadline)):
-            return None
-        return retries.run(lambda: self.register(wanted, deadline), deadline)
 
     def _need_register(self, wanted: Registration, deadline: float) -> bool:
         """Whether the name server holds another version, or did not answer (RocketMQ: needRegister)."""
@@ -341,7 +336,7 @@ class NamesrvTarget:
         return claims
 
     def _take_channel(self, deadline: float) -> str:
-        """Waits for the channel and counts the registration that is about to be made over it as no longer wanted."""
+        """Returns the id of the channel that is open, after a wait for it. Raises NameServerError."""
         self.open()
         seconds = min(self._connect_seconds, deadline - self._timing.clock())
         with self.state.changed:
@@ -349,7 +344,6 @@ class NamesrvTarget:
             if self._channel.id is None:
                 cause = f": {error}" if (error := self.state.report().last_error) else ""
                 raise NameServerError.deadline_exceeded(f"no channel is open{cause}")
-            self.state.registering()
             return self._channel.id
 
     def _call(

@@ -37,11 +37,9 @@ class Known:
     """What one name server holds of the broker, as far as the agent knows. Each answer replaces it."""
 
     held: Registration | None = None
-    """The registration that the name server holds; None if it holds none, or that is unknown."""
+    """The registration that the name server holds; None if it holds none or another one, or that is unknown."""
     generation: int | None = None
     """The name server's number for the last registration that it accepted; None if it never did."""
-    must_register: bool = True
-    """Whether a registration is due, so that a version query would tell nothing."""
     has_news: bool = False
     """Whether the answer to a registration has news, so that a version query is not enough."""
     claims_id: bool = True
@@ -77,7 +75,7 @@ def next_call(known: Known, wanted: Registration, now: float, *, force: bool = F
     """
     if wanted.same_as(known.refused) and now < known.refused_until:
         return Call.NONE
-    if known.held is not None and not known.must_register and not force:
+    if known.held is not None and not force:
         if wanted.same_as(known.held) and not known.has_news and not wanted.broker.is_slave:
             return Call.QUERY_VERSION
         if wanted.increment_from(known.held) is not None:
@@ -160,12 +158,12 @@ class NameServerStatus:
     def channel_opened(self) -> None:
         """A channel is open, and nothing is registered over it."""
         with self.changed:
-            self._known = replace(self._known, held=None, must_register=True, claims_id=True)
+            self._known = replace(self._known, held=None, claims_id=True)
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
         """The channel has ended, and with it the registration over it; or it could not be opened."""
         with self.changed:
-            self._known = replace(self._known, held=None, must_register=True, refused=None)
+            self._known = replace(self._known, held=None, refused=None)
             self._report.last_error = why
         if was_open:
             self.event(_Event.KIND_CHANNEL_ENDED, why)
@@ -185,9 +183,9 @@ class NameServerStatus:
             self._known = replace(self._known, claims_id=True)
 
     def registering(self) -> None:
-        """A registration is about to be sent."""
+        """A registration is about to be sent. Its answer has the news so far, and no later ones."""
         with self.changed:
-            self._known = replace(self._known, must_register=False)
+            self._known = replace(self._known, has_news=False)
 
     def accepted(
         self,
@@ -211,7 +209,6 @@ class NameServerStatus:
                 self._known,
                 held=registration if channel_is_open else None,
                 generation=generation,
-                has_news=False,
                 claims_id=False,
                 id_doubtful=False,
             )
@@ -232,7 +229,7 @@ class NameServerStatus:
         with self.changed:
             known = self._known
             doubtful = known.id_doubtful or reason == "NEED_FULL_REGISTRATION"
-            self._known = replace(known, held=None, must_register=True, id_doubtful=doubtful)
+            self._known = replace(known, held=None, id_doubtful=doubtful)
             if reason in _REFUSED_FOR_GOOD and "caller" not in error.rich.metadata:
                 again = registration.same_as(known.refused)
                 seconds = min(2 * known.refused_seconds, LONGEST_REFUSED_SECONDS) if again else FIRST_REFUSED_SECONDS
@@ -265,9 +262,7 @@ class NameServerStatus:
                 self._report.last_kind, self._report.last_topic_count = pb.REGISTRATION_KIND_QUERY, 0
                 return
             lost = self._known.held is not None and not holds_any
-            self._known = replace(self._known, must_register=True)
-            if not holds_any:
-                self._known = replace(self._known, held=None, id_doubtful=True)
+            self._known = replace(self._known, held=None, id_doubtful=self._known.id_doubtful or not holds_any)
         if lost:
             why = "the name server does not know the broker any more"
             self.event(_Event.KIND_REGISTRATION_LOST, why)
@@ -277,12 +272,12 @@ class NameServerStatus:
         """A version query failed: like a changed version, as RocketMQ's needRegister has it."""
         with self.changed:
             self._counts[pb.REGISTRATION_KIND_QUERY, "failed"] += 1
-            self._known = replace(self._known, must_register=True)
+            self._known = replace(self._known, held=None)
 
     def unregistering(self) -> int | None:
         """The agent itself is about to remove the registration. Returns its generation."""
         with self.changed:
-            self._known = replace(self._known, held=None, must_register=True)
+            self._known = replace(self._known, held=None)
             self._registered = None
             return self._known.generation
 

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import structlog
 
-from broker_agent.timing import JOIN_SECONDS, PeriodicThread, Timing, Wait
+from broker_agent.timing import JOIN_SECONDS, PeriodicThread, Timing
 from namesrv_common.backoff import Backoff
 from namesrv_common.endpoints import Endpoint, is_ip_address, parse_endpoints, preferred_addresses
 from namesrv_common.files.regular_files import open_regular
@@ -135,9 +135,9 @@ class ListSource(PeriodicThread):
         read: Callable[[], tuple[Endpoint, ...]],
         names: tuple[Endpoint, ...],
         pause_seconds: Callable[[], float],
+        timing: Timing,
         *,
         first_delay: float = 0.0,
-        wait: Wait = threading.Event.wait,
     ) -> None:
         """Creates it; nothing is read before ``start``.
 
@@ -147,7 +147,7 @@ class ListSource(PeriodicThread):
             names: The list in force until another one is read.
             pause_seconds: The time to the next read.
         """
-        super().__init__("broker-agent-namesrv-list", self._read, first_delay=first_delay, wait=wait)
+        super().__init__("broker-agent-namesrv-list", self._read, timing, first_delay)
         self.names = names
         """The last good list."""
         self.on_names: Callable[[tuple[Endpoint, ...]], None] = lambda _names: None
@@ -175,7 +175,7 @@ class ListSource(PeriodicThread):
         return self._pause_seconds()
 
 
-def list_file(path: Path, wait: Wait = threading.Event.wait) -> ListSource:
+def list_file(path: Path, timing: Timing) -> ListSource:
     """A file that holds the list and is watched, also through the links that a mounted ConfigMap consists of.
 
     Raises:
@@ -189,16 +189,14 @@ def list_file(path: Path, wait: Wait = threading.Event.wait) -> ListSource:
             raise ValueError(file.problem)
         return names
 
-    return ListSource(str(path), read, file.value, lambda: CHECK_SECONDS, wait=wait)
+    return ListSource(str(path), read, file.value, lambda: CHECK_SECONDS, timing)
 
 
-def address_server(
-    url: str, names: tuple[Endpoint, ...], timing: Timing, wait: Wait = threading.Event.wait
-) -> ListSource:
+def address_server(url: str, names: tuple[Endpoint, ...], timing: Timing) -> ListSource:
     """An HTTP server whose answer is the list (RocketMQ: fetchNameServerAddr). Raises ValueError for another URL."""
     parts = split_address_server(url)
     pause_seconds = partial(timing.jittered, FETCH_PERIOD_SECONDS)
-    return ListSource(url, lambda: _fetched(parts), names, pause_seconds, first_delay=FIRST_FETCH_SECONDS, wait=wait)
+    return ListSource(url, lambda: _fetched(parts), names, pause_seconds, timing, first_delay=FIRST_FETCH_SECONDS)
 
 
 def _fetched(url: SplitResult) -> tuple[Endpoint, ...]:
@@ -263,23 +261,17 @@ class ResolvedName(PeriodicThread):
     """
 
     def __init__(
-        self,
-        name: Endpoint,
-        on_change: Callable[[], None],
-        timing: Timing,
-        resolve: Resolve = addresses_of,
-        wait: Wait = threading.Event.wait,
+        self, name: Endpoint, on_change: Callable[[], None], timing: Timing, resolve: Resolve = addresses_of
     ) -> None:
         """Creates it; nothing is looked up before ``start``.
 
         ``on_change`` is called after each change of the addresses, in this name's thread.
         """
-        super().__init__(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
+        super().__init__(f"broker-agent-resolve-{name.host}", self._lookup, timing)
         self.addresses: tuple[Endpoint, ...] = ()
         """The addresses in force, sorted; none if none has been found yet."""
         self._name = name
         self._on_change = on_change
-        self._timing = timing
         self._backoff = Backoff(FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, rng=timing.rng)
         self._resolve = resolve
         self._failures = 0
@@ -288,7 +280,7 @@ class ResolvedName(PeriodicThread):
 
     def wait_for_first(self, seconds: float) -> bool:
         """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
-        return self._wait(self._looked_up, max(0.0, seconds))
+        return self._timing.wait(self._looked_up, max(0.0, seconds))
 
     def _lookup(self) -> float:
         """Looks up once. Returns the seconds to the next time."""
@@ -336,7 +328,7 @@ def namesrv_list_of(namesrv: Sequence[str], *, timing: Timing) -> NamesrvList:
     """
     *lists, last = check_namesrv(namesrv)
     if last.startswith(FILE_PREFIX):
-        file = list_file(Path(last.removeprefix(FILE_PREFIX)))
+        file = list_file(Path(last.removeprefix(FILE_PREFIX)), timing)
         return NamesrvList(file.names, file, timing)
     if not _is_url(last):
         return NamesrvList(parse_endpoints([*lists, last]), None, timing)
@@ -357,14 +349,12 @@ class NamesrvList:
         source: ListSource | None,
         timing: Timing,
         resolve: Resolve = addresses_of,
-        wait: Wait = threading.Event.wait,
     ) -> None:
         """Creates it; nothing is looked up before ``start``. Without a source, the names do not change."""
         self._first_names = names
         self._source = source
         self._timing = timing
         self._resolve = resolve
-        self._wait = wait
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change of the list, one call at a time; it must return quickly."""
         self._lock = threading.RLock()  # guards all below; held while the listener is called, to keep the order
@@ -410,7 +400,7 @@ class NamesrvList:
             before = self._resolved
             hosts = [name for name in names if not is_ip_address(name.host)]
             new = {
-                name: ResolvedName(name, self._publish, self._timing, self._resolve, self._wait)
+                name: ResolvedName(name, self._publish, self._timing, self._resolve)
                 for name in hosts
                 if name not in before
             }

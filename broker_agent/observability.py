@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -45,15 +45,15 @@ class AgentObservability(Exports):
         self.observers: tuple[CallObserver, ...] = (CallMetrics(self._registry),) if is_wanted else ()
         """Watch the calls to the agent. These have no spans: there may be a heartbeat of every client among them."""
 
-    def listen(self, collect: Callable[[CollectorRegistry], object], alive: Check, ready: Check) -> None:
-        """Takes the listener's port, and has the agent's own metrics put into the registry.
+    def listen(self, metrics: Collector, alive: Check, ready: Check) -> None:
+        """Takes the listener's port. It serves these metrics besides those of calls and of the process.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
         """
         if self._listen is None:
             return
-        collect(self._registry)
+        self._registry.register(metrics)
         try:
             self.listener = MetricsServer(self._listen, self._registry, alive, ready)
         except OSError as error:
@@ -75,46 +75,31 @@ Family = GaugeMetricFamily | CounterMetricFamily
 _KIND_PREFIX = "REGISTRATION_KIND_"
 
 
+@dataclass(eq=False)
 class AgentMetrics(Collector):
     """Read at each scrape, in the scrape's thread. All series of a name server go when it leaves the list."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        *,
-        outer_api: BrokerOuterAPI,
-        probe: BrokerProbe,
-        topic_configs: TopicConfigManager,
-        clients: ClientManagers,
-        certificates: Callable[[], Mapping[str, Validity]],
-    ) -> None:
-        """Puts itself into the registry."""
-        self._outer_api = outer_api
-        self._probe = probe
-        self._topic_configs = topic_configs
-        self._clients = clients
-        self._certificates = certificates
-        registry.register(self)
+    outer_api: BrokerOuterAPI
+    probe: BrokerProbe
+    topic_configs: TopicConfigManager
+    clients: ClientManagers
+    certificates: Callable[[], Mapping[str, Validity]]
 
     def collect(self) -> Iterator[Family]:
-        yield from _of_targets(self._outer_api.targets)
+        yield from _of_targets(self.outer_api.targets)
         ends = GaugeMetricFamily(
             "broker_agent_certificate_not_after_seconds",
             "Expiry of a certificate, seconds since the Unix epoch.",
             labels=["use"],
         )
-        for use, validity in self._certificates().items():
+        for use, validity in self.certificates().items():
             ends.add_metric([use], validity.not_after.timestamp())
         yield ends
-        clients = self._clients
+        clients, topics = self.clients, self.topic_configs
         for name, text, value in (
-            ("broker_up", "0 if the probe found the broker dead.", self._probe.is_up),
-            ("topics", "Topics to register.", len(self._topic_configs.table.topics)),
-            (
-                "topics_broken",
-                "1 while topics.json is broken or has invalid topics.",
-                self._topic_configs.problem is not None,
-            ),
+            ("broker_up", "0 if the probe found the broker dead.", self.probe.is_up),
+            ("topics", "Topics to register.", len(topics.table.topics)),
+            ("topics_broken", "1 while topics.json is broken or has invalid topics.", topics.problem is not None),
             ("client_channels", "Open client channels.", len(clients.channels)),
             ("producer_groups", "Producer groups.", len(clients.producers.groups())),
             ("producers", "Members of producer groups.", clients.producers.membership_count),

@@ -49,8 +49,8 @@ class BrokerState:
     enable_acting_master: bool | None = None
     """Whether a slave may stand in for a lost master; None if the broker says nothing of it."""
     labels: Labels = ()
-    filter_servers: tuple[str, ...] | None = None
-    """None if the agent does not know them, and leaves them as they are."""
+    filter_servers: tuple[str, ...] = ()
+    """Addresses, sorted."""
     changed_at_millis: int = 0
     """When the permission changed last. The version that is registered is never older: a name server takes topics only
     with a version that it does not hold."""
@@ -144,19 +144,19 @@ class Registration:
 
     def _message(self, topics: Iterable[TopicConfig]) -> pb.RegisterBrokerRequest:
         topic_configs = [self._topic_message(topic) for topic in topics]
-        filter_servers = self.broker.filter_servers
+        broker = self.broker
         message = pb.RegisterBrokerRequest(
-            broker=self.broker.identity(),
-            ha_server_addr=self.broker.ha_server_addr,
+            broker=broker.identity(),
+            ha_server_addr=broker.ha_server_addr,
             data_version=version_message(self.version),
             topic_configs=topic_configs,
-            filter_servers=None if filter_servers is None else pb.FilterServerList(filter_servers=filter_servers),
+            filter_servers=pb.FilterServerList(filter_servers=broker.filter_servers),
             body_crc32=body_crc32(topic_configs),
-            zone_name=self.broker.zone_name,
-            labels=pb.BrokerLabels(labels=dict(self.broker.labels)),
+            zone_name=broker.zone_name,
+            labels=pb.BrokerLabels(labels=dict(broker.labels)),
         )
-        if self.broker.enable_acting_master is not None:
-            message.enable_acting_master = self.broker.enable_acting_master
+        if broker.enable_acting_master is not None:
+            message.enable_acting_master = broker.enable_acting_master
         return message
 
     def _topic_message(self, topic: TopicConfig) -> route_data_pb2.TopicConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -14,8 +14,12 @@ from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.labels import parse_labels, shown_labels
 from namesrv_common.process.logs import LogFormat, LogLevel
-from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
-from namesrv_common.process.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
+from namesrv_common.process.settings_cli import (
+    ClientSecuritySettings,
+    ListenerSecuritySettings,
+    ProgramSettings,
+    advanced,
+)
 from namesrv_common.topic_names import MAX_PERM, check_name
 
 DEFAULT_BROKER_PORT = 10911
@@ -57,14 +61,6 @@ _Name = Annotated[str, AfterValidator(check_name)]
 _Address = Annotated[str, AfterValidator(_address)]
 
 
-SettingT = TypeVar("SettingT")
-
-
-def _advanced(default: SettingT, description: str, **rules: Any) -> SettingT:
-    """A setting that few operators change."""
-    return Field(default, description=description, json_schema_extra=ADVANCED, **rules)  # type: ignore[no-any-return]
-
-
 class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
     """Settings of ``broker-agent serve``: what it registers, where, and how often. Times are in milliseconds."""
 
@@ -75,12 +71,12 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     broker_id: int = Field(ge=0, le=2**63 - 1, description="0 for a master, above 0 for a slave (brokerId).")
     broker_addr: _Address = Field(description="Broker's address for clients, host:port.")
     ha_server_addr: _Address | None = Field(None, description="Broker's address for its slaves, host:port.")
-    broker_permission: int = _advanced(6, "Broker's permission: read 4, write 2.", ge=0, le=MAX_PERM)
-    zone_name: _Name | None = _advanced(None, "Zone of the broker (zoneName).")
-    label: Annotated[list[str], NoDecode, BeforeValidator(_list_of_labels), AfterValidator(_labels)] = _advanced(
+    broker_permission: int = advanced(6, "Broker's permission: read 4, write 2.", ge=0, le=MAX_PERM)
+    zone_name: _Name | None = advanced(None, "Zone of the broker (zoneName).")
+    label: Annotated[list[str], NoDecode, BeforeValidator(_list_of_labels), AfterValidator(_labels)] = advanced(
         [], "Label of the broker, key=value, by the rules of Kubernetes; repeatable, at most 16."
     )
-    enable_acting_master: bool = _advanced(False, "A slave may stand in for a lost master (enableSlaveActingMaster).")
+    enable_acting_master: bool = advanced(False, "A slave may stand in for a lost master (enableSlaveActingMaster).")
     namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(check_namesrv)] = Field(
         description="Name servers: 'host:port;host:port', file:PATH of a watched list, or the URL of an address server."
     )
@@ -89,33 +85,33 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     topics_missing: TopicsMissing = Field(
         "refuse", description="If the file to follow is missing: refuse to start, or wait for it."
     )
-    register_name_server_period_millis: int = _advanced(
+    register_name_server_period_millis: int = advanced(
         30_000, "Milliseconds between two registrations.", ge=1_000, le=60_000
     )
-    force_register: bool = _advanced(
+    force_register: bool = advanced(
         False, "Registrations have the whole table even if it is unchanged (forceRegister)."
     )
-    compressed_register: bool = _advanced(False, "Registrations are compressed with gzip.")
-    keepalive_time_millis: int = _advanced(
+    compressed_register: bool = advanced(False, "Registrations are compressed with gzip.")
+    keepalive_time_millis: int = advanced(
         5_000, "Milliseconds of silence after which a name server is pinged.", ge=1_000
     )
-    master_agent: _Address | None = _advanced(
+    master_agent: _Address | None = advanced(
         None, "Master's agent for a slave, host:port; by default on the master's host, at its default port."
     )
     probe: ProbeKind = Field("tcp", description="tcp: unregister a broker that takes no connections; none: never.")
-    probe_addr: _Address | None = _advanced(None, "Address to probe, host:port; broker_addr by default.")
-    probe_failures: int = _advanced(
+    probe_addr: _Address | None = advanced(None, "Address to probe, host:port; broker_addr by default.")
+    probe_failures: int = advanced(
         FAILURES, "Failed probes in a row, one a second, after which a broker counts as dead.", ge=1, le=100
     )
     on_stop: OnStop = Field("unregister", description="At the end: unregister the broker, or keep it for a new agent.")
-    master_token_file: Path | None = _advanced(
+    master_token_file: Path | None = advanced(
         None, "File with a bearer token for the master's agent. Needs tls_ca and tls_cert."
     )
     permits_file: Path | None = Field(None, description="TOML or JSON file of what each caller may do, watched.")
     listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None, description="Listener for clients, host:port; on loopback, 9 above the broker's port by default."
     )
-    fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = _advanced(
+    fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = advanced(
         None, "Listener for operators and agents, host:port; the port of --listen minus 2 by default."
     )
     metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(

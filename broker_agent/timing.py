@@ -15,10 +15,12 @@ JOIN_SECONDS = 2.0
 JITTER = 0.1
 """Share of a period that may be added to it or taken off, so that a fleet that started at once spreads."""
 
+Wait = Callable[[threading.Event, float], bool]
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The agent's clocks and source of randomness."""
+    """The agent's clocks, waits and source of randomness."""
 
     clock: Callable[[], float] = time.monotonic
     """Monotonic seconds: every deadline and delay goes by it."""
@@ -26,6 +28,8 @@ class Timing:
     """Seconds since the Unix epoch: only ever reported."""
     rng: random.Random = field(default_factory=random.Random)
     """Source of jitter."""
+    wait: Wait = threading.Event.wait
+    """Waits until the event is set or that many seconds have passed, and says whether it is set."""
 
     def wall_millis(self) -> int:
         """Milliseconds since the Unix epoch."""
@@ -149,9 +153,6 @@ class ChangeThread:
             return False
 
 
-Wait = Callable[[threading.Event, float], bool]
-"""Waits until the event is set or that many seconds have passed, and says whether it is set."""
-
 AFTER_BUG_SECONDS = 10.0
 """Pause after the work has raised an unexpected error: too long to fill the log, short enough to recover."""
 
@@ -162,13 +163,11 @@ class PeriodicThread:
     A daemon, so that work that hangs in the operating system (a name lookup) cannot keep the process from ending.
     """
 
-    def __init__(
-        self, name: str, work: Callable[[], float], *, first_delay: float = 0.0, wait: Wait = threading.Event.wait
-    ) -> None:
+    def __init__(self, name: str, work: Callable[[], float], timing: Timing, first_delay: float = 0.0) -> None:
         """Creates it; nothing runs before ``start``. ``work`` returns the seconds until it is due again."""
         self._work = work
+        self._timing = timing
         self._first_delay = first_delay
-        self._wait = wait
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -181,13 +180,13 @@ class PeriodicThread:
         self._stopping.set()
 
     def join(self, seconds: float = JOIN_SECONDS) -> None:
-        """Waits until the thread has ended, at most so long; returns at once in the thread itself."""
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
+        """Waits until the thread has ended, at most so long."""
+        if self._thread.ident is not None:
             self._thread.join(max(0.0, seconds))
 
     def _run(self) -> None:
         delay = self._first_delay
-        while not (self._wait(self._stopping, delay) if delay > 0 else self._stopping.is_set()):
+        while not (self._timing.wait(self._stopping, delay) if delay > 0 else self._stopping.is_set()):
             try:
                 delay = self._work()
             except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error

@@ -102,4 +102,4 @@ add_command(app, "serve", NamesrvSettings, serve)
 
 
 def main() -> None:
-    app()
+    app(prog_name=PROGRAM)

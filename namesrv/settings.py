@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -14,8 +14,7 @@ from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS, MAX_PROXY_NETWORKS
 from namesrv_common.endpoints import Endpoint, parse_endpoints
 from namesrv_common.process.logs import LogFormat, LogLevel
-from namesrv_common.process.settings_cli import ADVANCED, ProgramSettings
-from namesrv_common.process.tls_settings import ListenerSecuritySettings
+from namesrv_common.process.settings_cli import ListenerSecuritySettings, ProgramSettings, advanced
 from namesrv_common.server.shares import ShareRules
 
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - to compare with
@@ -28,14 +27,6 @@ Network = IPv4Network | IPv6Network
 
 REMOTING_GRADES = ("lookups", "registrations", "operators", "settings")
 """Grades of calls of RocketMQ's protocol that can be allowed."""
-
-
-SettingT = TypeVar("SettingT")
-
-
-def _advanced(default: SettingT, description: str, **rules: Any) -> SettingT:
-    """A setting that few operators change."""
-    return Field(default, description=description, json_schema_extra=ADVANCED, **rules)  # type: ignore[no-any-return]
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -81,58 +72,58 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     # Advanced settings. RocketMQ's switches have the names of its NamesrvConfig.
 
-    support_acting_master: bool = _advanced(False, "Slaves stand in for lost masters, for reading.")
-    delete_topic_with_broker_registration: bool = _advanced(
+    support_acting_master: bool = advanced(False, "Slaves stand in for lost masters, for reading.")
+    delete_topic_with_broker_registration: bool = advanced(
         False, "A full registration removes the group's topics that it does not name."
     )
-    notify_min_broker_id_changed: bool = _advanced(False, "Notify channels of the lowest broker id of their group.")
-    order_message_enable: bool = _advanced(False, "Lookup responses have the ordered-topic configuration.")
-    return_order_topic_config_to_broker: bool = _advanced(
+    notify_min_broker_id_changed: bool = advanced(False, "Notify channels of the lowest broker id of their group.")
+    order_message_enable: bool = advanced(False, "Lookup responses have the ordered-topic configuration.")
+    return_order_topic_config_to_broker: bool = advanced(
         True, "Registration responses have the ordered-topic configuration."
     )
-    scan_not_active_broker_interval_millis: int = _advanced(
+    scan_not_active_broker_interval_millis: int = advanced(
         10_000, "Time between scans for silent brokers, as in RocketMQ 4; 0: no scans.", ge=0, le=3_600_000
     )
-    product_env_namesrv: str = _advanced(
+    product_env_namesrv: str = advanced(
         "", "Name servers to ask, without TLS, for unknown topics, HOST:PORT;HOST:PORT (clusterTest)."
     )
-    warm_up_millis: int = _advanced(
+    warm_up_millis: int = advanced(
         45_000,
         "Time after a cold start in which unknown topics are UNAVAILABLE: more than a period of 30 s.",
         ge=0,
         le=3_600_000,
     )
-    snapshot_interval_millis: int = _advanced(
+    snapshot_interval_millis: int = advanced(
         30_000,
         "Time between snapshot files, if routes changed: a period of registrations. 0: at shutdown only.",
         ge=0,
         le=3_600_000,
     )
-    journal_max_bytes: int = _advanced(
+    journal_max_bytes: int = advanced(
         64 * 1024 * 1024,
         "Text that the journal in the data directory holds; the oldest entries go first. 0: in memory.",
         ge=0,
         le=10_000_000_000,
     )
-    channel_grace_millis: int = _advanced(
+    channel_grace_millis: int = advanced(
         30_000, "Time for the next agent after a handover: an agent restarts in a few seconds.", ge=0, le=600_000
     )
-    shutdown_grace_millis: int = _advanced(
+    shutdown_grace_millis: int = advanced(
         5_000, "Time for open calls at shutdown: container engines kill after 10 s.", ge=0, le=300_000
     )
-    remoting_tls: RemotingTlsMode | None = _advanced(
+    remoting_tls: RemotingTlsMode | None = advanced(
         None, "TLS of RocketMQ's protocol: disabled, permissive or enforcing. Default: enforcing with tls_cert."
     )
-    remoting_proxies: str = _advanced(
+    remoting_proxies: str = advanced(
         "", "Networks of load balancers that send the PROXY protocol to remoting_listen: 10.0.0.0/8,..."
     )
-    cache_bytes: int = _advanced(
+    cache_bytes: int = advanced(
         256 << 20, "Memory of the native engine for cached answers. 0: no cache.", ge=0, le=1 << 40
     )
-    keepalive_time_millis: int = _advanced(
+    keepalive_time_millis: int = advanced(
         5_000, "Silence after which a connection is pinged: a dead peer is noticed within 10 s.", ge=100, le=3_600_000
     )
-    slow_reader_timeout_millis: int = _advanced(
+    slow_reader_timeout_millis: int = advanced(
         30_000,
         "Time after which a stream ends if its reader takes nothing: messages pile up until then.",
         ge=100,

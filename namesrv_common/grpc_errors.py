@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import FieldViolation
@@ -45,14 +44,6 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 """Trailing metadata key of the time after which gRPC's own retries try again, in milliseconds."""
 
 
-class FailedCall(Protocol):
-    """The parts of a failed call that a client gets: ``grpc.RpcError`` of either API has them."""
-
-    def code(self) -> grpc.StatusCode: ...
-    def details(self) -> str | None: ...
-    def trailing_metadata(self) -> Iterable[Any] | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RichError:
     """An error as it travels: a canonical code, a message for people, details for programs."""
@@ -72,8 +63,8 @@ class RichError:
         """The same in milliseconds, as the trailer for retries of gRPC libraries has it."""
         return None if self.retry_after_seconds is None else round(self.retry_after_seconds * 1000)
 
-    def status(self) -> grpc.Status:
-        """The error as ``abort_with_status`` of a server takes it: with details and pushback in the trailers."""
+    def trailers(self) -> tuple[tuple[str, str | bytes], ...]:
+        """The details and the pushback as ``abort`` of a server takes them: as trailing metadata."""
         status = status_pb2.Status(code=self.code.value[0], message=self.message)
         info = error_details_pb2.ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
         status.details.add().Pack(info)
@@ -86,15 +77,12 @@ class RichError:
             retry = error_details_pb2.RetryInfo()
             retry.retry_delay.FromNanoseconds(int(self.retry_after_seconds * 1e9))
             status.details.add().Pack(retry)
-        answer: Any = rpc_status.to_status(status)
-        if self.pushback_millis is None:
-            return cast("grpc.Status", answer)
-        pushback = (PUSHBACK_KEY, str(self.pushback_millis))
-        return cast("grpc.Status", answer._replace(trailing_metadata=(*answer.trailing_metadata, pushback)))
+        details = (DETAILS_KEY, status.SerializeToString())
+        return (details,) if self.pushback_millis is None else (details, (PUSHBACK_KEY, str(self.pushback_millis)))
 
     @classmethod
-    def of(cls, call: FailedCall) -> Self:
-        """Reads the error of a failed call.
+    def of(cls, call: grpc.RpcError) -> Self:
+        """Reads the error of a failed call of either API.
 
         Details that are missing or not readable are left empty. ``rpc_status.from_call`` gives up all details if one is
         broken, or if a proxy changed the text. Without a connection, the message names likely causes.
@@ -103,7 +91,8 @@ class RichError:
         if code is grpc.StatusCode.UNAVAILABLE and _CONNECTING in message:
             message += next((f"; {hint}" for words, hint in _HINTS.items() if words in message), "")
         status = status_pb2.Status()
-        for key, value in call.trailing_metadata() or ():
+        trailers: Any = call.trailing_metadata() or ()
+        for key, value in trailers:
             if key == DETAILS_KEY and isinstance(value, bytes):
                 try:
                     status.ParseFromString(value)
@@ -153,10 +142,9 @@ class CallError(Exception):
     """A name server answered with an error, or did not answer."""
 
     def __init__(self, endpoint: Endpoint, error: RichError) -> None:
-        reason = error.reason or error.code.name
-        super().__init__(f"{endpoint}: {reason}: {error.message}")
         self.endpoint = endpoint
         self.error = error
+        super().__init__(f"{endpoint}: {self.reason}: {error.message}")
 
     @property
     def reason(self) -> str:

@@ -143,15 +143,14 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
         check_count(server.endpoint, "live brokers", len(lives), MAX_BROKERS)
         check_count(server.endpoint, "broker groups", len(groups), MAX_BROKERS)
     by_key = {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
-    routes = {one.topic: _route(one, groups) for one in topics}
+    routes = {
+        one.topic: route_data_pb2.TopicRouteData(
+            queue_datas=one.queue_datas,
+            broker_datas=[groups[key] for key in map(group_of, one.queue_datas) if key in groups],
+        )
+        for one in topics
+    }
     return Tables(Clock(began, theirs, ended), dict(sorted(by_key.items())), groups, routes)
-
-
-def _route(
-    topic: pb.TopicQueues, groups: Mapping[GroupKey, route_data_pb2.BrokerData]
-) -> route_data_pb2.TopicRouteData:
-    of_topic = [groups[key] for key in map(group_of, topic.queue_datas) if key in groups]
-    return route_data_pb2.TopicRouteData(queue_datas=topic.queue_datas, broker_datas=of_topic)
 
 
 def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
@@ -213,12 +212,6 @@ def kv_config(server: NamesrvClient) -> dict[KvKey, str]:
     return {KvKey(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
 
 
-def changeable_settings(server: NamesrvClient) -> dict[SettingKey, str]:
-    """Reads the settings of a name server that can be changed over the wire."""
-    told = server.admin.GetNamesrvConfig(admin_service_pb2.GetNamesrvConfigRequest())
-    return {SettingKey(entry.key): entry.value for entry in told.entries if entry.updatable}
-
-
 def entries(
     server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
 ) -> Iterator[admin_service_pb2.AuditEntry]:
@@ -253,7 +246,7 @@ class Held:
         """What must be the same at all name servers of a fleet, by kind."""
         return {
             "broker": self.digests,
-            "intent": None if self.intents is None else in_force(self.intents),
+            "intent": None if self.intents is None else {intent_key(one): _until(one) for one in self.intents},
             "kv": None if self.kv is None else {key: shown_value(value) for key, value in self.kv.items()},
             "setting": self.settings,
         }
@@ -297,6 +290,8 @@ def read(
     from_millis = None if journal_seconds is None else int((found.clock.theirs - journal_seconds) * 1000)
     request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
     journal = entries(server, request) if most_entries else iter(())
+    about_settings = admin_service_pb2.GetNamesrvConfigRequest()
+    settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)
     return Held(
         status,
         found,
@@ -304,7 +299,7 @@ def read(
         digests(server),
         unless_refused(lambda: all_intents(server)),
         unless_refused(lambda: kv_config(server)),
-        unless_refused(lambda: changeable_settings(server)),
+        None if settings is None else {SettingKey(one.key): one.value for one in settings if one.updatable},
         unless_refused(lambda: list(islice(journal, most_entries))),
         refusals[0] if refusals else "",
     )
@@ -323,12 +318,8 @@ def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
     return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
 
 
-def in_force(intents: Iterable[admin_service_pb2.Intent]) -> dict[IntentKey, str]:
-    """Intents in force, with their ends."""
-    return {
-        intent_key(one): f"until {iso(one.ends_at_millis)}" if one.HasField("ends_at_millis") else "in force"
-        for one in intents
-    }
+def _until(intent: admin_service_pb2.Intent) -> str:
+    return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else "in force"
 
 
 def shown_value(value: str) -> str:

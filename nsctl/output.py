@@ -45,12 +45,6 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def console() -> TableConsole:
-    """Where tables go: as wide as the terminal, or as wide as their rows where there is none."""
-    out = TableConsole()
-    return out if out.is_terminal else TableConsole(width=WIDTH_WITHOUT_TERMINAL)
-
-
 def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str = "") -> None:
     """Shows rows.
 
@@ -59,12 +53,15 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str =
         columns: Names of the values that people see, in this order; or ``title=path`` of a value within others.
         title: A line above a table.
     """
+    out = TableConsole()
+    if not out.is_terminal:
+        out = TableConsole(width=WIDTH_WITHOUT_TERMINAL)
     if form is Format.JSON:
         text = Text(printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False)))
         JSONHighlighter().highlight(text)
-        console().print(text, soft_wrap=True)
+        out.print(text, soft_wrap=True)
     else:
-        console().print(table(rows, columns, title))
+        out.print(table(rows, columns, title))
 
 
 def table(rows: Iterable[Row], columns: Sequence[str], title: str = "") -> Table:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import typer
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
@@ -93,7 +93,7 @@ class Fleet(Generic[ClientT]):
             except CallError as error:
                 return server.endpoint, error
 
-        with ThreadPoolExecutor(len(self.all)) as pool:
+        with ThreadPoolExecutor(len(self.all) or 1) as pool:
             return list(pool.map(answer, self.all))
 
     def __enter__(self) -> Self:
@@ -134,13 +134,6 @@ RocketmqTlsCa = Annotated[
 ]
 
 
-class Called(NamedTuple):
-    """Which name servers the options before the command name; those after it win."""
-
-    namesrv: str | None = None
-    context: str | None = None
-
-
 class Session(typer.Context):
     """One run of a command, and its context for typer: the options, connections and output."""
 
@@ -163,13 +156,14 @@ class Session(typer.Context):
         **tls: str | None,
     ) -> None:
         """Takes the values of the shared options. Makes clients of name servers, which are closed with this context."""
-        before: Called = self.find_root().obj or Called()
+        # The options before the command, which set ``obj``. Those after it win.
+        namesrv_before, context_before = self.find_root().obj or (None, None)
         self.timeout_seconds, self.form, self.watch = timeout, output, watch
         asks_agents = isinstance(self.command, AgentAct)
-        if asks_agents and before.namesrv is not None:
+        if asks_agents and namesrv_before is not None:
             self.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
             raise typer.Exit(USAGE)
-        namesrv, context = namesrv or before.namesrv, context or before.context
+        namesrv, context = namesrv or namesrv_before, context or context_before
         with _usage_errors():
             files = client_files(tls, namesrv, context, os.environ)
             if asks_agents and files is not None:

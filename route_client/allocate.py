@@ -8,7 +8,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import logging
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -16,31 +15,20 @@ from typing import Protocol, TypeVar
 from route_client.errors import AllocationError
 from route_client.route import MessageQueue
 
-__all__ = [
-    "AllocateAveragely",
-    "AllocateAveragelyByCircle",
-    "AllocateByConfig",
-    "AllocateByConsistentHash",
-    "AllocateByMachineRoom",
-    "AllocateByMachineRoomNearby",
-    "AllocateStrategy",
-    "MachineRoomResolver",
-]
-
 # The base of all allocation strategies (RocketMQ: AbstractAllocateMessageQueueStrategy).
 
 _log = logging.getLogger(__name__)
 
 
-class AllocateStrategy(Protocol):
+class AllocateStrategy:
     """Shares the queues of a topic among the clients of a consumer group.
 
     Every client computes its own part; the parts fit together if all of them see the same queues and clients, sorted.
+    A strategy of your own has its own ``allocate``.
     """
 
-    @property
-    def name(self) -> str:
-        """RocketMQ's name of the strategy."""
+    name: str
+    """RocketMQ's name of the strategy."""
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -59,14 +47,16 @@ class AllocateStrategy(Protocol):
         Raises:
             AllocationError: The client id is empty, or there are no queues or no clients.
         """
+        is_one = is_member(group, client_id, queues, client_ids)
+        return self._share(client_id, queues, client_ids) if is_one else []
+
+    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """Returns the queues of a member of the group."""
+        raise NotImplementedError
 
 
 def is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> bool:
-    """The check that comes first: whether the client is one of the group's.
-
-    Raises:
-        AllocationError: As in ``AllocateStrategy.allocate``.
-    """
+    """Whether the client is one of the group's. Raises AllocationError as in ``AllocateStrategy.allocate``."""
     for what, value in (("client_id", client_id), ("queues", queues), ("client_ids", client_ids)):
         if not value:
             raise AllocationError(f"{what} is empty")
@@ -76,26 +66,10 @@ def is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client
     return False
 
 
-class _Shares:
-    """A strategy that checks its arguments first, as upstream's do."""
-
-    def allocate(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> list[MessageQueue]:
-        """Returns the client's queues. Errors are those of AllocateStrategy."""
-        if not is_member(group, client_id, queues, client_ids):
-            return []
-        return self._share(client_id, queues, client_ids)
-
-    @abstractmethod
-    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """Returns the queues of a member of the group."""
-
-
 # Even shares: neighbouring queues (AVG, the default) or round robin (AVG_BY_CIRCLE).
 
 
-class AllocateAveragely(_Shares):
+class AllocateAveragely(AllocateStrategy):
     """Each client gets neighbouring queues; if they do not divide evenly, the first clients get one more."""
 
     name = "AVG"
@@ -107,7 +81,7 @@ class AllocateAveragely(_Shares):
         return list(queues[start : start + share + (1 if index < more else 0)])
 
 
-class AllocateAveragelyByCircle(_Shares):
+class AllocateAveragelyByCircle(AllocateStrategy):
     """The queues are dealt out one by one."""
 
     name = "AVG_BY_CIRCLE"
@@ -119,7 +93,7 @@ class AllocateAveragelyByCircle(_Shares):
 # A fixed list of queues (CONFIG).
 
 
-class AllocateByConfig:
+class AllocateByConfig(AllocateStrategy):
     """The queues that the client was configured with, whatever other clients there are."""
 
     name = "CONFIG"
@@ -128,13 +102,7 @@ class AllocateByConfig:
         """Takes the client's queues."""
         self._queues = tuple(queues)
 
-    def allocate(
-        self,
-        group: str,  # noqa: ARG002 - the strategies are called alike
-        client_id: str,  # noqa: ARG002
-        queues: Sequence[MessageQueue],  # noqa: ARG002
-        client_ids: Sequence[str],  # noqa: ARG002
-    ) -> list[MessageQueue]:
+    def allocate(self, *_: object, **__: object) -> list[MessageQueue]:
         """The fixed list; nothing is checked, as in RocketMQ."""
         return list(self._queues)
 
@@ -145,7 +113,7 @@ VIRTUAL_NODES = 10
 """Points of each client on the ring (RocketMQ: virtualNodeCnt)."""
 
 
-class AllocateByConsistentHash(_Shares):
+class AllocateByConsistentHash(AllocateStrategy):
     """Each queue belongs to the first client at or after its point on a ring."""
 
     name = "CONSISTENT_HASH"
@@ -183,7 +151,7 @@ def _first_from(places: Sequence[int], wanted: int) -> int:
 ItemT = TypeVar("ItemT", bound=Hashable)
 
 
-class AllocateByMachineRoom(_Shares):
+class AllocateByMachineRoom(AllocateStrategy):
     """Only queues of brokers named ``room@name`` in the configured machine rooms, in blocks, the rest one each."""
 
     name = "MACHINE_ROOM"
@@ -210,18 +178,14 @@ class MachineRoomResolver(Protocol):
         """Machine room of a client; never empty."""
 
 
-class AllocateByMachineRoomNearby:
+class AllocateByMachineRoomNearby(AllocateStrategy):
     """Queues of each machine room to its own clients; queues of machine rooms without clients to everybody."""
 
     def __init__(self, inner: AllocateStrategy, resolver: MachineRoomResolver) -> None:
         """Takes the strategy within a machine room, and the resolver of machine rooms."""
         self._inner = inner
         self._resolver = resolver
-
-    @property
-    def name(self) -> str:
-        """RocketMQ's name with the inner strategy's."""
-        return f"MACHINE_ROOM_NEARBY-{self._inner.name}"
+        self.name = f"MACHINE_ROOM_NEARBY-{inner.name}"
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]

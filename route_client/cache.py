@@ -62,13 +62,10 @@ class Removal:
 def all_really_went(old: TopicRoute, removals: Iterable[Removal]) -> bool:
     """Whether each broker of the old route is named with a reason that is a decision or an observation."""
     real = [removal for removal in removals if removal.reason in REALLY_WENT]
-    return all(any(_covers(removal, key, id_) for removal in real) for key, id_, _ in old.brokers)
-
-
-def _covers(removal: Removal, key: GroupKey, broker_id: int) -> bool:
-    if not removal.key.broker_name:
+    if any(not removal.key.broker_name for removal in real):
         return True
-    return removal.key == key and removal.broker_id in {None, broker_id}
+    gone = {(removal.key, removal.broker_id) for removal in real}
+    return all((key, id_) in gone or (key, None) in gone for key, id_, _ in old.brokers)
 
 
 # Addresses of the kept routes' brokers (RocketMQ: brokerAddrTable, findBrokerAddressInPublish, ...InSubscribe).

@@ -90,15 +90,17 @@ class BaseRouteClient:
             self._routes.topics.add(_checked(topic))
         self._namesrvs = Namesrvs(self.settings)
         self._lookups = Lookups(self._namesrvs, self._chooser, self._routes)
-        self._keeper = RouteKeeper(
-            self.settings, self._namesrvs, self._chooser, self._routes, self._lookups, rng=self._rng
-        )
+        self._keeper = RouteKeeper(self.settings, self._namesrvs, self._chooser, self._routes, self._lookups, self._rng)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
         self._pid = os.getpid()
         self.faults = LatencyFaults(time.monotonic, self._rng)
         """Brokers that were slow or failed. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
         self._selector = QueueSelector(self._rng, self.faults if self.settings.send_latency_fault_enable else None)
+        self._made()
+
+    def _made(self) -> None:
+        """Called by ``__init__`` at its end."""
 
     def cached(self, topic: str) -> KnownRoute | None:
         """The known route of a topic, without asking anybody; None if nothing is known."""
@@ -152,7 +154,6 @@ class BaseRouteClient:
         if self._listed.dns_names:
             await resolve(*dns)
         works = [self._keeper.run()]
-        works += [] if self._routes.disk is None else [self._routes.disk.run()]
         works += [keep_resolved(*dns)] if self._listed.dns_names else []
         self._tasks = [asyncio.create_task(work, name="route-client") for work in works]
         for task in self._tasks:
@@ -191,7 +192,7 @@ class BaseRouteClient:
         if known is not None:
             return known
         if self._routes.topics.add(_checked(topic)):
-            self._keeper.topics_changed()
+            self._keeper.topics_changed.set()
         error = await self._lookup([topic])
         if error is not None:
             await self._routes.restore(topic)
@@ -216,7 +217,7 @@ class BaseRouteClient:
 
     def _forget(self, topic: str) -> None:
         self._routes.forget(topic)
-        self._keeper.topics_changed()
+        self._keeper.topics_changed.set()
 
     def _publish_info(self, topic: str, known: KnownRoute) -> PublishInfo:
         """The queues of a topic by its own route, or by that of the default topic."""
@@ -333,23 +334,13 @@ class AioRouteClient(BaseRouteClient):
 class RouteClient(BaseRouteClient):
     """Routes by topic, kept up to date by whichever name server answers. May be used from any thread.
 
-    Use it in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. Create the
-    client after a fork: in a process that was forked from its own, asking for a route raises ForkedProcessError.
-    Methods have the errors of AioRouteClient's.
+    It starts when it is made, and asks for its topics if there are any, which succeeds even if nobody answers. Use it
+    in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. Create the client
+    after a fork: in a process that was forked from its own, asking for a route raises ForkedProcessError. Methods have
+    the errors of AioRouteClient's.
     """
 
-    def __init__(
-        self,
-        endpoints: str | Iterable[str] | None = None,
-        settings: ClientSettings | None = None,
-        topics: Iterable[str] = (),
-        rng: random.Random | None = None,
-    ) -> None:
-        """Starts, and asks for the topics if there are any. It succeeds even if nobody answers.
-
-        Arguments and errors are those of AioRouteClient.
-        """
-        super().__init__(endpoints, settings, topics, rng)
+    def _made(self) -> None:
         self._closing = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="route-client-loop", daemon=True)

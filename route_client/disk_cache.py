@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv_common.files import disk
-from namesrv_common.files.regular_files import open_regular
+from namesrv_common.files.regular_files import read_at_most
 from route_client.route import TopicRoute, from_wire
 
 # Routes on disk, for a start while no name server answers. One small file a topic. Blocking: not for an event loop.
@@ -57,9 +57,7 @@ class DiskCache:
         """The route that was saved last; None if there is none, or if its file cannot be trusted."""
         path = self._path(topic)
         try:
-            with open_regular(path) as file:
-                content = file.read(MAX_FILE_BYTES + 1)
-            return self._read(topic, content)
+            return self._read(topic, read_at_most(path, MAX_FILE_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, DecodeError) as error:
@@ -92,8 +90,6 @@ class DiskCache:
         return json.dumps({"format": FORMAT, "fleet": self._fleet, "topic": topic, "sha256": checksum}).encode()
 
     def _read(self, topic: str, content: bytes) -> TopicRoute:
-        if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
         head, _, body = content.partition(b"\n")
         if head != self._head(topic, body):
             raise ValueError("its first line is not the one that its content, topic and fleet would have")
@@ -110,48 +106,36 @@ class DiskCache:
             raise
 
 
-# The thread that writes routes to disk and reads them, so that the event loop never waits for the disk.
-
-
 class DiskWriter:
-    """Saves each topic's latest route. Several changes while the disk is busy are saved once."""
+    """Reads and saves routes on a thread, so that the event loop never waits for the disk."""
 
     def __init__(self, cache: DiskCache) -> None:
         self.cache = cache
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-disk")
         self._waiting: dict[str, bytes | None] = {}
-        self._wake = asyncio.Event()
 
     def save(self, topic: str, body: bytes | None) -> None:
-        """Has an encoded route saved soon, or its file removed if there is none now."""
+        """Has an encoded route saved soon, or its file removed if there is none now.
+
+        Several changes of a topic while the disk is busy are saved once.
+        """
         self._waiting[topic] = body
-        self._wake.set()
+        if len(self._waiting) == 1:  # otherwise, the thread has not taken the others yet, and takes this one with them
+            self._thread.submit(self._save_waiting)
 
     async def load(self, topic: str) -> TopicRoute | None:
         """The route that was saved last, if its file can be trusted."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.cache.load, topic)
 
-    async def run(self) -> None:
-        """Saves until cancelled."""
-        while True:
-            await self._wake.wait()
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Saves what waits."""
-        self._wake.clear()
-        waiting, self._waiting = self._waiting, {}
+    async def close(self, seconds: float) -> None:
+        """Saves what waits, for so long at most, and ends the thread after what it is at."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all, waiting)
-        except asyncio.CancelledError:
-            # It may not have begun, behind a load of a slow disk. The flush of a client that closes saves it.
-            self._waiting = waiting | self._waiting
-            raise
-
-    def close(self) -> None:
-        """Ends the thread after what it is at."""
+            async with asyncio.timeout(seconds):
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._save_waiting)
+        except TimeoutError:
+            _log.warning("the disk cache did not take all routes in time")
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _save_all(self, routes: dict[str, bytes | None]) -> None:
-        for topic, body in routes.items():
-            self.cache.save(topic, body)
+    def _save_waiting(self) -> None:
+        while self._waiting:
+            self.cache.save(*self._waiting.popitem())

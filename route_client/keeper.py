@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
+from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
@@ -50,42 +52,28 @@ class SessionStatus:
     """The name server of the session, if there is one."""
     last_error: str = ""
     """How the last session that failed did."""
-    sessions: int = 0
-    """Sessions begun so far."""
 
 
+@dataclass(eq=False)
 class RouteKeeper:
     """Watches or polls all kept topics at the current name server, and goes to the next one when that fails."""
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        namesrvs: Namesrvs,
-        chooser: EndpointChooser,
-        routes: KeptRoutes,
-        lookups: Lookups,
-        *,
-        rng: random.Random,
-    ) -> None:
-        """Asks nobody yet. The routes get all answers."""
-        self._settings = settings
-        self._namesrvs = namesrvs
-        self._chooser = chooser
-        self._routes = routes
-        self._lookups = lookups
-        self._rng = rng
-        self._topics_changed = asyncio.Event()
-        self.status = SessionStatus()
-
-    def topics_changed(self) -> None:
-        """Sends topics that were added or dropped to the name server."""
-        self._topics_changed.set()
+    settings: ClientSettings
+    namesrvs: Namesrvs
+    chooser: EndpointChooser
+    routes: KeptRoutes
+    """Get all answers."""
+    lookups: Lookups
+    rng: random.Random
+    status: SessionStatus = field(default_factory=SessionStatus)
+    topics_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when topics were added or dropped: the name server is sent them."""
 
     async def run(self) -> None:
         """Keeps the routes up to date until cancelled."""
         while True:
-            await asyncio.sleep(self._chooser.delay_seconds())
-            endpoint = self._chooser.current
+            await asyncio.sleep(self.chooser.delay_seconds())
+            endpoint = self.chooser.current
             try:
                 await self._session(endpoint)
             except (CallError, WatchBroken) as failed:
@@ -102,29 +90,28 @@ class RouteKeeper:
 
     def _leave(self, endpoint: Endpoint, error: str, retry_after: float | None = None) -> None:
         self.status = replace(self.status, last_error=error)
-        self._chooser.failed(endpoint, retry_after)
-        if self._chooser.all_failed:
-            self._routes.set_cut_off(True)
-        self._namesrvs.drop(endpoint)
+        self.chooser.failed(endpoint, retry_after)
+        if self.chooser.all_failed:
+            self.routes.set_cut_off(True)
+        self.namesrvs.drop(endpoint)
 
     async def _session(self, endpoint: Endpoint) -> None:
         """Ends without an error when it is time to look for a better name server, or to try the watch again."""
-        namesrv = self._namesrvs.at(endpoint)
+        namesrv = self.namesrvs.at(endpoint)
         ready = await namesrv.is_serving()
-        if not ready and not self._chooser.all_failed:
+        if not ready and not self.chooser.all_failed:
             raise _not_ready(endpoint)
-        self.status = replace(self.status, sessions=self.status.sessions + 1)
         loop = asyncio.get_running_loop()
-        steady = loop.call_later(STEADY_SECONDS, self._chooser.succeeded, endpoint) if ready else None
+        steady = loop.call_later(STEADY_SECONDS, self.chooser.succeeded, endpoint) if ready else None
         steady_at = loop.time() + STEADY_SECONDS
         try:
             async with asyncio.timeout(None if ready else UNREADY_SECONDS):
                 await _first_end(self._watch(namesrv), self._resync(namesrv, while_ready=ready))
         except TimeoutError:
-            self._chooser.choose_anew()
+            self.chooser.choose_anew()
         except CallError as failed:
             if failed.error.reason == "WATCH_EXPIRED" and loop.time() >= steady_at:
-                self._chooser.choose_anew()
+                self.chooser.choose_anew()
             elif failed.error.code == grpc.StatusCode.UNIMPLEMENTED or failed.error.reason == "LIMIT_EXCEEDED":
                 _log.warning("routes are polled: %s", _text(failed))
                 self.status = replace(self.status, last_error=_text(failed))
@@ -137,7 +124,7 @@ class RouteKeeper:
 
     async def _watch(self, namesrv: Namesrv) -> None:
         """Watches until an error is raised; once more, from the beginning, if the watch cannot be resumed."""
-        topics = self._routes.topics
+        topics = self.routes.topics
         try:
             await self._watch_once(namesrv)
         except CallError as failed:
@@ -147,14 +134,14 @@ class RouteKeeper:
             await self._watch_once(namesrv)
 
     async def _watch_once(self, namesrv: Namesrv) -> None:
-        topics = self._routes.topics
+        topics = self.routes.topics
         if not topics.additions:
             self._connected("watch", namesrv)
         while not topics.additions:
-            self._topics_changed.clear()
-            await self._topics_changed.wait()
-        await self._lookups.wait()  # the watch resumes after them
-        session = WatchSession(namesrv, self._routes, self._topics_changed, self._settings.timeout_seconds)
+            self.topics_changed.clear()
+            await self.topics_changed.wait()
+        await self.lookups.wait()  # the watch resumes after them
+        session = WatchSession(namesrv, self.routes, self.topics_changed, self.settings.timeout_seconds)
         try:
             await _first_end(session.read(lambda: self._connected("watch", namesrv)), session.send_updates())
         finally:
@@ -162,7 +149,7 @@ class RouteKeeper:
 
     async def _resync(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         while True:
-            await asyncio.sleep(RESYNC_SECONDS * self._rng.uniform(0.9, 1.1))
+            await asyncio.sleep(RESYNC_SECONDS * self.rng.uniform(0.9, 1.1))
             await self._poll_once(namesrv, while_ready=while_ready)
 
     async def _poll(self, namesrv: Namesrv, *, ready: bool) -> None:
@@ -171,7 +158,7 @@ class RouteKeeper:
         while True:
             await self._poll_once(namesrv, while_ready=ready)
             self._connected("poll", namesrv)
-            pause = self._settings.poll_seconds * self._rng.uniform(0.9, 1.1)
+            pause = self.settings.poll_seconds * self.rng.uniform(0.9, 1.1)
             await asyncio.sleep(min(pause, until - loop.time()))
             if loop.time() >= until:
                 return
@@ -179,13 +166,13 @@ class RouteKeeper:
     async def _poll_once(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         if while_ready and not await namesrv.is_serving():
             raise _not_ready(namesrv.endpoint)
-        topics = list(self._routes.topics)
+        topics = list(self.routes.topics)
         for start in range(0, len(topics), BATCH_TOPICS):
             for answer in await namesrv.lookup(topics[start : start + BATCH_TOPICS]):
-                self._routes.take(answer)
+                self.routes.take(answer)
 
     def _connected(self, mode: str, namesrv: Namesrv) -> None:
-        self._routes.set_cut_off(False)
+        self.routes.set_cut_off(False)
         self.status = replace(self.status, mode=mode, endpoint=namesrv.endpoint)
 
 
@@ -206,7 +193,8 @@ class WatchSession:
         resume = self._topics.resume_at(namesrv.endpoint)
         self._stream = WatchStream(resume.topics, resume.point) if resume else WatchStream(self._topics.additions)
         self._topics.stream = self._stream
-        self._watch = namesrv.watch(self._stream.opening())
+        self._requests: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue()
+        self._requests.put_nowait(self._stream.opening())
         self._asked_at = self._heard_at = self._clock()
 
     async def read(self, on_message: Callable[[], None]) -> None:
@@ -217,23 +205,27 @@ class WatchSession:
         """
         stream = self._stream
         try:
-            while True:
-                response = await self._watch.next()
-                self._heard_at = self._clock()
-                was_waiting = stream.is_waiting
-                try:
-                    answers = stream.take(response)
-                finally:
-                    point, here = stream.resume_point, self._namesrv.endpoint
-                    self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
-                for answer in answers:
-                    self._routes.take(answer)
-                if stream.stands:
-                    on_message()
-                if was_waiting and not stream.is_waiting:
-                    self._wake.set()  # the next request can be sent
+            async with aclosing(self._namesrv.watch(self._sent())) as messages:
+                async for response in messages:
+                    self._heard_at = self._clock()
+                    was_waiting = stream.is_waiting
+                    try:
+                        answers = stream.take(response)
+                    finally:
+                        point, here = stream.resume_point, self._namesrv.endpoint
+                        self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
+                    for answer in answers:
+                        self._routes.take(answer)
+                    if stream.stands:
+                        on_message()
+                    if was_waiting and not stream.is_waiting:
+                        self._wake.set()  # the next request can be sent
         finally:
-            self._watch.close()
+            self._requests.put_nowait(None)  # gRPC waits for the next one even after the call
+
+    async def _sent(self) -> AsyncGenerator[pb.WatchTopicRoutesRequest, None]:
+        while (request := await self._requests.get()) is not None:
+            yield request
 
     async def send_updates(self) -> None:
         """Asks for the topics that were added and dropped. Raises CallError if a request has no answer in time."""
@@ -259,7 +251,7 @@ class WatchSession:
         request = self._stream.update(self._topics.additions)
         if request is None:
             return None
-        self._watch.send(request)
+        self._requests.put_nowait(request)
         self._asked_at = self._heard_at = now
         return self._timeout_seconds
 

@@ -71,12 +71,7 @@ class KeptRoutes:
         if self._hold_timer is not None:
             self._hold_timer.cancel()
         if self.disk is not None:
-            try:
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await self.disk.flush()
-            except TimeoutError:
-                _log.warning("the disk cache did not take all routes in time")
-            self.disk.close()
+            await self.disk.close(CLOSE_SECONDS)
         blocked = await asyncio.to_thread(self.listeners.close, CLOSE_SECONDS, caller)
         if blocked:
             _log.warning("%d callbacks still block; their threads end with them", blocked)

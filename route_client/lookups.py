@@ -76,10 +76,10 @@ class Lookups:
             for start in range(0, len(topics), BATCH_TOPICS):
                 await self._ask_in_turn(topics[start : start + BATCH_TOPICS])
         except asyncio.CancelledError:
-            self._settle_all(topics, ClientClosedError("the client was closed meanwhile"))
+            self._settle(topics, ClientClosedError("the client was closed meanwhile"))
             raise
         except Exception as defect:
-            self._settle_all(topics, RouteClientError(f"a defect of the client: {defect!r}"))
+            self._settle(topics, RouteClientError(f"a defect of the client: {defect!r}"))
             raise
 
     async def _ask_in_turn(self, topics: list[str]) -> None:
@@ -102,7 +102,7 @@ class Lookups:
                         errors[endpoint] = self._take(endpoint, await call)
                     except CallError as failed:
                         if failed.error.code not in ASK_ELSEWHERE:
-                            self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
+                            self._settle(topics, RequestRefusedError(endpoint, failed.error))
                             return
                         errors[endpoint] = failed.error
                         self._chooser.doubt(endpoint)
@@ -114,7 +114,7 @@ class Lookups:
                 call.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
         for topic in topics:
-            self._settle(topic, NoNamesrvAnsweredError(f"topic {topic!r}", errors))
+            self._settle([topic], NoNamesrvAnsweredError(f"topic {topic!r}", errors))
 
     def _take(self, endpoint: Endpoint, answers: list[Answer | ValueError]) -> RichError:
         """Hands the answers on. Returns why the other topics of the batch have none."""
@@ -128,22 +128,18 @@ class Lookups:
         if taken:  # the first one has the lowest revision
             point = ResumePoint(taken[0].origin.epoch, taken[0].revision)
             self._routes.topics.looked_up(endpoint, point, [answer.topic for answer in taken])
-        for answer in taken:
-            self._settle(answer.topic)
+        self._settle(answer.topic for answer in taken)
         if problems:
             return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {problems[0]}")
         return RichError(grpc.StatusCode.UNAVAILABLE, "does not know the topic yet", reason="REGISTRY_WARMING")
 
-    def _settle_all(self, topics: list[str], error: RouteClientError) -> None:
+    def _settle(self, topics: Iterable[str], error: RouteClientError | None = None) -> None:
         for topic in topics:
-            self._settle(topic, error)
-
-    def _settle(self, topic: str, error: RouteClientError | None = None) -> None:
-        future = self._under_way.pop(topic, None)
-        if future is None or future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-            future.exception()  # the callers may have been cancelled; asyncio would log that nobody retrieved the error
+            future = self._under_way.pop(topic, None)
+            if future is None or future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+                future.exception()  # the callers may have been cancelled; asyncio would log that nobody retrieved it

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -14,12 +14,9 @@ from namesrv_api.v1 import route_service_pb2_grpc
 
 from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_aio_channel
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, FailedCall, RichError
+from namesrv_common.grpc_errors import CallError, RichError
 from route_client.cache import Answer, Origin
 from route_client.settings import ClientSettings
-
-if TYPE_CHECKING:
-    from namesrv_api.v1.route_service_pb2_grpc import RouteServiceAsyncStub
 
 AnswerT = TypeVar("AnswerT")
 
@@ -30,39 +27,6 @@ Name servers permit a ping every second."""
 BATCH_TOPICS = 500
 """Most topics of one lookup; a name server takes 1,000."""
 _HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
-
-
-class Watch:
-    """An open watch of topics: requests out, messages in. Pings of the connection notice a dead name server."""
-
-    def __init__(self, endpoint: Endpoint, stub: RouteServiceAsyncStub, opening: pb.WatchTopicRoutesRequest) -> None:
-        """Begins with the request that opens the watch."""
-        self._endpoint = endpoint
-        self._requests: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue()
-        self._requests.put_nowait(opening)
-        self._call = stub.WatchTopicRoutes(self._sent())
-        self._messages = aiter(self._call)
-
-    def send(self, request: pb.WatchTopicRoutesRequest) -> None:
-        """Sends a request. The one before it must have been answered."""
-        self._requests.put_nowait(request)
-
-    async def next(self) -> pb.WatchTopicRoutesResponse:
-        """Returns the next message. Raises CallError if there is none."""
-        with _failures(self._endpoint):
-            try:
-                return _readable(await anext(self._messages), self._endpoint)
-            except StopAsyncIteration:
-                raise CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch")) from None
-
-    def close(self) -> None:
-        """Ends the call, and the requests: gRPC waits for the next one even after the call."""
-        self._requests.put_nowait(None)
-        self._call.cancel()
-
-    async def _sent(self) -> AsyncGenerator[pb.WatchTopicRoutesRequest, None]:
-        while (request := await self._requests.get()) is not None:
-            yield request
 
 
 class Namesrv:
@@ -129,9 +93,22 @@ class Namesrv:
             pending = response.topics_left_out
         return answers
 
-    def watch(self, opening: pb.WatchTopicRoutesRequest) -> Watch:
-        """Opens a watch; to be closed."""
-        return Watch(self.endpoint, self._routes, opening)
+    async def watch(
+        self, requests: AsyncIterator[pb.WatchTopicRoutesRequest]
+    ) -> AsyncGenerator[pb.WatchTopicRoutesResponse, None]:
+        """Sends the requests of a watch and yields its messages, until it is closed or cancelled.
+
+        Raises:
+            CallError: There is no next message. Pings of the connection notice a dead name server.
+        """
+        call = self._routes.WatchTopicRoutes(requests)
+        try:
+            with _failures(self.endpoint):
+                async for message in call:
+                    yield _readable(message, self.endpoint)
+            raise CallError(self.endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch"))
+        finally:
+            call.cancel()
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Ends the connection, after its calls or after a time at most."""
@@ -180,7 +157,7 @@ def _failures(endpoint: Endpoint) -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        raise CallError(endpoint, RichError.of(cast("FailedCall", error))) from error
+        raise CallError(endpoint, RichError.of(error)) from error
     except asyncio.CancelledError:
         # gRPC reports a call that ended as CANCELLED as if the task were cancelled. Taken for that, it would end the
         # caller silently.

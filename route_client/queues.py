@@ -187,11 +187,6 @@ class PublishInfo:
     outside_labels: bool = False
     """Whether labels were asked for and no broker with them has any of the queues, so that they are all used."""
 
-    @property
-    def usable(self) -> bool:
-        """Whether there is a queue at all."""
-        return bool(self.queues)
-
 
 def publish_info(
     topic: str, route: TopicRoute, zone_name: str | None = None, prefer_labels: Mapping[str, str] = {}
@@ -224,10 +219,9 @@ def publish_info(
         if data.writable and data.key in with_master
         for queue_id in range(data.write_queue_nums)
     )
-    of_zone, outside_zone = own_zone_first(route, queues, zone_name)
-    if not prefer_labels:
-        return PublishInfo(topic, of_zone, outside_zone=outside_zone)
-    chosen, outside_labels = _preferred(route, of_zone, lambda group: group.is_labelled(prefer_labels))
+    of_zone, outside_zone = _preferred(route, queues, zone_name is not None, lambda one: one.zone_name == zone_name)
+    labelled = bool(prefer_labels)
+    chosen, outside_labels = _preferred(route, of_zone, labelled, lambda one: one.is_labelled(prefer_labels))
     return PublishInfo(topic, chosen, outside_zone=outside_zone, outside_labels=outside_labels)
 
 
@@ -262,22 +256,15 @@ def subscribe_info(topic: str, route: TopicRoute, zone_name: str | None = None) 
         if data.readable
         for queue_id in range(data.read_queue_nums)
     )
-    return own_zone_first(route, tuple(queues), zone_name)[0]
-
-
-def own_zone_first(
-    route: TopicRoute, queues: tuple[MessageQueue, ...], zone_name: str | None
-) -> tuple[tuple[MessageQueue, ...], bool]:
-    """The queues of groups in a zone; all of them, and True, if the zone has none."""
-    if zone_name is None:
-        return queues, False
-    return _preferred(route, queues, lambda group: group.zone_name == zone_name)
+    return _preferred(route, tuple(queues), zone_name is not None, lambda one: one.zone_name == zone_name)[0]
 
 
 def _preferred(
-    route: TopicRoute, queues: tuple[MessageQueue, ...], is_preferred: Callable[[BrokerData], bool]
+    route: TopicRoute, queues: tuple[MessageQueue, ...], wanted: bool, is_preferred: Callable[[BrokerData], bool]
 ) -> tuple[tuple[MessageQueue, ...], bool]:
-    """The queues of preferred groups; all of them, and True, if there are none."""
+    """The queues of preferred groups, if that is wanted; all of them, and True, if there are none."""
+    if not wanted:
+        return queues, False
     preferred = {group.key for group in route.broker_datas if is_preferred(group)}
     own = tuple(queue for queue in queues if (queue.cluster_name, queue.broker_name) in preferred)
     return (own, False) if own else (queues, True)
@@ -369,7 +356,7 @@ class QueueSelector:
         Raises:
             NoWritableQueueError: There is no queue.
         """
-        if not info.usable:
+        if not info.queues:
             raise NoWritableQueueError(f"topic {info.topic!r} has no writable queue on a group with a master")
         if self._faults is not None:
             return self._avoid_faults(info, self._faults)

@@ -134,14 +134,9 @@ class TopicRoute:
         return any(group.broker_addrs for group in self.broker_datas)
 
     @property
-    def groups(self) -> dict[GroupKey, BrokerData]:
-        """The groups by key."""
-        return {group.key: group for group in self.broker_datas}
-
-    @property
     def groups_without_addresses(self) -> tuple[GroupKey, ...]:
         """Groups that queues name and no BrokerData does: producers cannot use those queues."""
-        known = self.groups
+        known = {group.key for group in self.broker_datas}
         return tuple(queues.key for queues in self.queue_datas if queues.key not in known)
 
 

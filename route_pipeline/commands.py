@@ -116,11 +116,7 @@ def _program(*, version: Annotated[bool, version_option("route-pipeline")] = Fal
     pass
 
 
-class _Unattended(LoggingCommand):
-    variable = LOG_FORMAT_VARIABLE
-
-
-@app.command("ingest", cls=_Unattended)
+@app.command("ingest", cls=LoggingCommand)
 def ingest_command(
     namesrv: Namesrv,
     out: Out,
@@ -139,7 +135,7 @@ def ingest_command(
     _say(f"{rows:,} rows appended to {log.place.url}, {aside:,} put aside")
 
 
-@app.command("follow", cls=_Unattended)
+@app.command("follow", cls=LoggingCommand)
 def follow_command(
     namesrv: Namesrv,
     out: Out,
@@ -216,7 +212,7 @@ def divergence_command(
     tables.print_divergence(_console(), found, limit, min_seconds)
 
 
-@app.command("maintain", cls=_Unattended)
+@app.command("maintain", cls=LoggingCommand)
 def maintain_command(
     log_url: Log,
     keep_days: Annotated[

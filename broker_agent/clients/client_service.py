@@ -175,7 +175,7 @@ class ClientServicer:
         self._managers = managers
         self._broker = broker
         queries = ClientQueries(managers)
-        for method in methods_of(SERVICE, (queries,)):
+        for method in methods_of(SERVICE, queries):
             setattr(self, method.name, _awaitable(getattr(queries, method.name)))
 
     async def OpenClientChannel(

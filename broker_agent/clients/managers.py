@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -27,6 +26,8 @@ class FilterServerManager:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._servers: dict[ClientChannel, tuple[str, float]] = {}  # to the address, and when it was last heard
+        self.on_change: Callable[[tuple[str, ...]], None] = lambda _addresses: None
+        """Called with the addresses, also with equal ones, under the lock of ``ClientManagers``."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -40,6 +41,7 @@ class FilterServerManager:
                 raise limit_exceeded("filter servers", len(self._servers) + 1, limits.MAX_FILTER_SERVERS)
             _log.info("filter_server_registered", addr=addr, remote_addr=channel.remote_addr)
         self._servers[channel] = addr, self._clock()
+        self.on_change(self.addresses)
 
     def do_channel_close_event(self, channel: ClientChannel) -> int:
         return self._remove([channel] if channel in self._servers else [], "channel_closed")
@@ -52,6 +54,7 @@ class FilterServerManager:
     def _remove(self, channels: list[ClientChannel], why: str) -> int:
         for channel in channels:
             _log.info("filter_server_left", addr=self._servers.pop(channel)[0], why=why)
+            self.on_change(self.addresses)
         return len(channels)
 
 
@@ -69,26 +72,15 @@ class ClientManagers:
         self.filters = ConsumerFilterManager(self.timing)
         self.consumers = ConsumerManager(self.timing.clock, self.filters)
         self.filter_servers = FilterServerManager(self.timing.clock)
-        self.on_filter_servers_change: Callable[[], None] = lambda: None  # called without the lock
         self._scan_due = self.timing.clock() + limits.SCAN_SECONDS
         self._nobody_goes_before = self.timing.clock()
-
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        """A context that changes tables under the lock."""
-        with self.lock:
-            before = self.filter_servers.addresses
-            yield
-            changed = self.filter_servers.addresses != before
-        if changed:
-            self.on_filter_servers_change()
 
     def heart_beat(self, request: pb.HeartbeatRequest, remote_addr: str, sharer: Sharer = MACHINE) -> list[str]:
         """Registers or renews a client in all groups of a checked heartbeat. Returns the consumer groups that changed.
 
         Raises CHANNEL_GONE or LIMIT_EXCEEDED. Nothing has changed then.
         """
-        with self.step():
+        with self.lock:
             channel = self._channel(request.channel_id, request.client_id, remote_addr)
             producer_groups = [data.group_name for data in request.producer_groups]
             self.producers.check_can_join(channel, producer_groups, sharer)
@@ -102,7 +94,7 @@ class ClientManagers:
 
     def unregister_client(self, request: pb.UnregisterClientRequest) -> bool:
         """Takes a client out of the groups that are named, or of all if none is. Reports whether it was in one."""
-        with self.step():
+        with self.lock:
             if request.channel_id and not self.channels.is_open(request.channel_id):
                 return False  # the end of the channel has removed everything
             channel = self._channel(request.channel_id, request.client_id)
@@ -115,13 +107,13 @@ class ClientManagers:
     def register_filter_server(self, request: pb.RegisterFilterServerRequest, remote_addr: str) -> None:
         """Registers or renews a filter server. Raises CHANNEL_GONE or LIMIT_EXCEEDED."""
         addr = request.filter_server_addr
-        with self.step():
+        with self.lock:
             channel = self._channel(request.channel_id, f"filter server {addr}", remote_addr)
             self.filter_servers.register_filter_server(channel, addr)
 
     def on_channel_close(self, channel: StreamChannel, why: str = "closed") -> None:
         """The stream has ended: by the client, with its connection, or because it failed."""
-        with self.step():
+        with self.lock:
             if self.channels.end(channel):
                 tables = (self.producers, self.consumers, self.filter_servers)
                 left = sum(table.do_channel_close_event(channel) for table in tables)
@@ -151,7 +143,7 @@ class ClientManagers:
         for channel in self.channels.idle():
             channel.close(pb.ClientChannelClosing.REASON_IDLE)
             self.on_channel_close(channel, "idle")
-        with self.step():
+        with self.lock:
             producers = self.producers.scan_not_active_channel()
             consumers = self.consumers.scan_not_active_channel()
             self.filter_servers.scan_not_active_channel()

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from broker_agent.errors import Reason, StartError
-from broker_agent.timing import PeriodicThread, Timing, Wait
+from broker_agent.timing import PeriodicThread, Timing
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_json import (
     BrokenTopics,
@@ -148,13 +148,12 @@ class FollowedTopics(PeriodicThread):
     The last good content stays in force while a file is broken.
     """
 
-    def __init__(self, path: Path, timing: Timing, wait: Wait = threading.Event.wait) -> None:
+    def __init__(self, path: Path, timing: Timing) -> None:
         """Touches nothing yet."""
-        super().__init__("broker-agent-topics", self._look_and_tell, wait=wait)
+        super().__init__("broker-agent-topics", self._look_and_tell, timing)
         self.on_table: Callable[[TopicConfigTable], None] = lambda _table: None
         """Called in the thread with each new table."""
         self._path = path
-        self._timing = timing
         self._generations = (1, 1)
         self._skipped: frozenset[str] = frozenset()
         self._skipped_mappings: frozenset[str] = frozenset()
@@ -221,7 +220,7 @@ class FollowedTopics(PeriodicThread):
                 problem = error
             if _is_missing(path) or self._timing.clock() >= deadline:
                 break
-            self._wait(threading.Event(), _RETRY_SECONDS)
+            self._timing.wait(threading.Event(), _RETRY_SECONDS)
         copy = copy_of(path)
         if signature_of(copy) is None:
             raise StartError(str(problem)) from problem

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
 from itertools import chain
-from typing import cast
 
 import grpc
 import structlog
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 
-from broker_agent.errors import AgentError
-from broker_agent.timing import PeriodicThread, Timing, Wait
+from broker_agent.timing import PeriodicThread, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
 from broker_agent.topics.topic_service import copied_topic, version_message, version_of
@@ -23,7 +20,7 @@ from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, o
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
-from namesrv_common.grpc_errors import FailedCall, RichError
+from namesrv_common.grpc_errors import RichError
 
 FIRST_DELAY_SECONDS, PERIOD_SECONDS = 3.0, 10.0
 """When the first copy is made, and the time from one to the next (BrokerController.handleSlaveSynchronize)."""
@@ -40,7 +37,7 @@ _CONNECTION = ConnectionSettings(first_backoff_seconds=0.1, longest_backoff_seco
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class CopyFailed(AgentError):
+class CopyFailed(Exception):
     """The master's topics could not be read; the text says why."""
 
 
@@ -60,7 +57,7 @@ class MasterAgent:
         try:
             yield from answers
         except grpc.RpcError as error:
-            raise CopyFailed(str(RichError.of(cast("FailedCall", error)))) from error
+            raise CopyFailed(str(RichError.of(error))) from error
         finally:
             answers.cancel()  # type: ignore[no-untyped-call]
 
@@ -76,15 +73,13 @@ class SlaveSynchronize(PeriodicThread):
         manager: TopicConfigManager,
         master: Callable[[], Endpoint | None],
         connect: Callable[[Endpoint], MasterAgent],
-        timing: Timing | None = None,
-        wait: Wait = threading.Event.wait,
+        timing: Timing,
     ) -> None:
         """Creates it; nothing runs before ``start``. ``master`` is None if none is known, or the broker is no slave."""
-        super().__init__("broker-agent-slave-sync", self._copy, first_delay=FIRST_DELAY_SECONDS, wait=wait)
+        super().__init__("broker-agent-slave-sync", self._copy, timing, FIRST_DELAY_SECONDS)
         self._manager = manager
         self._master = master
         self._connect = connect
-        self._timing = timing = timing or Timing()
         self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=timing.rng)
         self._connected_to: Endpoint | None = None
         self._connection: MasterAgent | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any, NoReturn, TypeVar
 
 import structlog
 
-from broker_agent.errors import AgentError
 from broker_agent.topics.table import (
     MAX_STATE_VERSION,
     DataVersion,
@@ -35,7 +35,7 @@ ContentT = TypeVar("ContentT")
 _MISSING = object()
 
 
-class BrokenTopics(AgentError, ValueError):
+class BrokenTopics(ValueError):
     """A text is not a topics.json. The error names topic, field, value and rule in one line."""
 
 
@@ -119,8 +119,7 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuses a key that is given twice: JSON does not define what it means."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice[:MAX_NAME_LENGTH]!r} is there twice in one JSON object")
     return members
 
@@ -132,6 +131,20 @@ def _finite(text: str) -> float:
 
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text[:40]} is no number that JSON has room for")
+
+
+def _without_bad(
+    what: str, values: Mapping[str, Any], read: Callable[[str, object], ContentT]
+) -> tuple[dict[str, ContentT], dict[str, Any], str | None]:
+    """Reads the members of an object, by their names. Returns also those that break a rule, and the first problem."""
+    good, bad, problem = dict[str, ContentT](), dict[str, Any](), None
+    for name, value in values.items():
+        try:
+            good[name] = read(name, value)
+        except ValueError as error:
+            problem = problem or f"{what} {name[:MAX_NAME_LENGTH]!r}: {error}"
+            bad[name] = value
+    return good, bad, problem
 
 
 def version_of(version: Mapping[str, Any]) -> DataVersion:
@@ -192,18 +205,10 @@ def _table(document: object) -> TopicConfigTable:
     root = object_of("the file", document)
     version = object_of("dataVersion", root.get("dataVersion"))
     values = object_of("topicConfigTable", root.get("topicConfigTable"))
-    topics: list[TopicConfig] = []
-    skipped: dict[str, Any] = {}
-    problem: str | None = None
-    for name, value in values.items():
-        try:
-            topics.append(_checked_topic(name, value))
-        except ValueError as error:
-            problem = problem or f"topic {name[:MAX_NAME_LENGTH]!r}: {error}"
-            skipped[name] = value
+    topics, skipped, problem = _without_bad("topic", values, _checked_topic)
     return TopicConfigTable(
         version_of(version),
-        tuple(topics),
+        tuple(topics.values()),
         UnknownParts(_unknown(root, _ROOT_FIELDS), _unknown(version, _VERSION_FIELDS), skipped or None, problem),
     )
 
@@ -350,15 +355,8 @@ def _with_quoted_key(match: re.Match[str]) -> str:
 
 def _mappings(document: object) -> TopicQueueMappings:
     root = object_of("the file", document)
-    mappings: dict[str, TopicQueueMapping] = {}
-    skipped: set[str] = set()
-    problem: str | None = None
-    for name, value in object_of("topicQueueMappingInfoMap", root.get("topicQueueMappingInfoMap")).items():
-        try:
-            mappings[name] = _mapping(name, value)
-        except ValueError as error:
-            problem = problem or f"mapping of {name[:MAX_NAME_LENGTH]!r}: {error}"
-            skipped.add(name)
+    values = object_of("topicQueueMappingInfoMap", root.get("topicQueueMappingInfoMap"))
+    mappings, skipped, problem = _without_bad("mapping of", values, _mapping)
     version = version_of(object_of("dataVersion", root.get("dataVersion")))
     return TopicQueueMappings(version, mappings, frozenset(skipped), problem)
 

@@ -45,9 +45,7 @@ def families() -> Iterator[Metric]:
     (change,) = sources.state.change_log.listen.call_args.args
     change(MagicMock())
     stand_in = MagicMock()
-    AgentMetrics(
-        registry, outer_api=stand_in, probe=stand_in, topic_configs=stand_in, clients=stand_in, certificates=stand_in
-    )
+    registry.register(AgentMetrics(stand_in, stand_in, stand_in, stand_in, stand_in))
     yield from registry.collect()
 
 

@@ -25,10 +25,8 @@ from namesrv_common.server.permits import (
     Permission,
     Permits,
     Principal,
-    RefusalLog,
-    of_certificate,
-    of_token,
-    shown_names,
+    log_of_refusals,
+    principal_of,
 )
 from namesrv_common.server.rpc_handlers import NO_LIMIT, Context, Gate, RequestT
 from namesrv_common.server.shares import Sharer, Shares, sharer_at
@@ -80,15 +78,6 @@ def need(check: Need) -> None:
         entered.needs.append(check)
 
 
-def principal_of(context: Context, permits: Permits) -> Principal:
-    """The principal that calls. If there is a token, it decides and not the certificate.
-
-    Raises:
-        NOT_AUTHENTICATED: The call shows neither, or a token that the permits do not know.
-    """
-    return of_token(context, permits) or of_certificate(list(shown_names(context)), permits)
-
-
 def call_of(principal: Principal) -> Entered:
     """Begins the call of a principal, whom ``caller_of``, ``sharer_of`` and ``principal_name`` return from now on."""
     entered = Entered(principal, Sharer(principal.name, principal.administer))
@@ -120,7 +109,7 @@ class Authorizer:
         self.brokers = brokers
         self.open_calls = open_calls or OpenCalls()
         """Calls that end when their callers lose the right to them."""
-        self.refused = RefusalLog(monotonic).refused
+        self.refused = log_of_refusals(monotonic)
 
 
 class Admission(Gate):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from namesrv import limits
 from namesrv.app.access import principal_name
+from namesrv.app.counters import Kind, RegistrationCounter
 from namesrv.app.event_log import RegistrationLog, log_removed, log_topic_registered
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.errors import limit_exceeded
+from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerKey,
+    BrokerLiveInfo,
     LiveKey,
     QueueNumbers,
     RegisterBrokerResult,
@@ -22,15 +25,18 @@ from namesrv.core.model import (
 from namesrv.core.registrations import BrokerRegistration, TopicRegistration, UnreadTopics
 from namesrv.core.removals import unregister_broker
 from namesrv.core.state import RouteState
+from namesrv.engines.api import Again
 
 
 class BrokerCalls:
     """Has the tables changed, and logs it. Callers are named as in the journal, and own their work."""
 
-    def __init__(self, state: RouteState, writer: TableWriter) -> None:
+    def __init__(self, state: RouteState, writer: TableWriter, tally: RegistrationCounter) -> None:
         self.log = RegistrationLog()
+        self.heartbeats = Heartbeats(state)
         self._state = state
         self._writer = writer
+        self._tally = tally
 
     def check_room(self, key: LiveKey) -> None:
         """Raises LIMIT_EXCEEDED if a broker at a new address would be one too many."""
@@ -47,6 +53,19 @@ class BrokerCalls:
         """The ordered-topic configuration, if brokers get it."""
         wanted = self._state.behaviour.return_order_topic_config_to_broker
         return self._state.kv_config.entries(ORDER_TOPIC_CONFIG) if wanted else {}
+
+    def again(
+        self, live: BrokerLiveInfo, kind: Kind, answer: Callable[[], bytes], is_same: Callable[[], bool] = lambda: True
+    ) -> Again:
+        """What answers a call that comes again. It is a heartbeat while the broker's row and all else are the same."""
+
+        def again() -> bytes | None:
+            if not is_same() or not self.heartbeats.renew_unchanged(live):
+                return None
+            self._tally.count(kind, "unchanged")
+            return answer()
+
+        return again
 
     async def register(
         self, registration: Registration, unread: UnreadTopics, caller: str, owner: str

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -122,17 +121,12 @@ class RegistrationLog:
             revision=revision,
         )
 
-    @contextmanager
-    def refusals(self, cluster_name: str, broker_name: str, broker_addr: str, peer: str) -> Iterator[None]:
-        """Logs the refusal of a registration that is made in the context. The names may break their rules."""
-        try:
-            yield
-        except Refused as error:
-            if error.reason not in ROUTINE:
-                names = {"cluster": cluster_name, "broker": broker_name, "addr": broker_addr}
-                shown = {name: text[:SHOWN_CHARACTERS] for name, text in names.items()}
-                self._refused.log(**shown, peer=peer, reason=str(error.reason), problem=error.text)
-            raise
+    def refused(self, cluster_name: str, broker_name: str, broker_addr: str, peer: str, error: Refused) -> None:
+        """Logs that a registration was refused. The names may break their rules."""
+        if error.reason not in ROUTINE:
+            names = {"cluster": cluster_name, "broker": broker_name, "addr": broker_addr}
+            shown = {name: text[:SHOWN_CHARACTERS] for name, text in names.items()}
+            self._refused.log(**shown, peer=peer, reason=str(error.reason), problem=error.text)
 
     def topics_skipped(self, registration: Registration, skipped: int, problems: Mapping[str, str]) -> None:
         """Logs that topics break a rule and were passed over; ``problems`` has those of the first."""

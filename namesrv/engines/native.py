@@ -791,7 +791,7 @@ def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[li
 def _refusal(error: Refused) -> _Refusal:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
     rich = FAILURES.rich(error)
-    details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
+    details = dict(fields_of(rich.trailers()))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis
 
 

@@ -1,21 +1,26 @@
-"""AdminService: operators' calls as messages."""
+"""AdminService and DiagnosticsService: operators' calls as messages."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
-from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
+from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics_pb
 
 from namesrv import limits
 from namesrv.app.access import caller_of, sharer_of
 from namesrv.app.administration import Administration, Expected, Operation
+from namesrv.app.counters import RegistrationCounter
 from namesrv.app.field_rules import KV_NAME, NAME, NOT_NEGATIVE, PROBLEM, TOPIC, check, given
 from namesrv.app.history import History
+from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
@@ -31,41 +36,9 @@ from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.runtime_settings import CHANGEABLE
 
-# The calls of AdminService that page through the journal, and that say why a topic's route is as it is.
+# Requests and answers of the calls that page through the journal, and that say why a topic's route is as it is.
 
 _FRONT = JournalPosition("", -1)
-
-
-class HistoryCalls:
-    """Requests are checked here; the history has the answers."""
-
-    def __init__(self, state: RouteState, history: History, reader: Worker) -> None:
-        self._state = state
-        self._history = history
-        self._reader = reader
-
-    async def ListAuditEntries(
-        self, request: pb.ListAuditEntriesRequest, context: Context
-    ) -> pb.ListAuditEntriesResponse:
-        """The journal, newest first; RocketMQ has none."""
-        asked = paged(request, _FRONT, most=limits.MAX_AUDIT_PAGE_SIZE, default=limits.DEFAULT_AUDIT_PAGE_SIZE)
-        before = asked.after if request.page_token else None  # the newest are first
-        found = await self._history.entries(_query(request, asked.limit, before), sharer_of(context).name)
-        entries, token = asked.cut(found, attrgetter("position"))
-        rows = [pb.AuditEntry(**entry._asdict()) for entry in entries]
-        return pb.ListAuditEntriesResponse(header=self._state.header(), entries=rows, next_page_token=token)
-
-    async def ExplainTopicRoute(
-        self, request: pb.ExplainTopicRouteRequest, context: Context
-    ) -> pb.ExplainTopicRouteResponse:
-        """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
-        owner = sharer_of(context).name
-        header, explanations = await self._history.explained(_question(request), owner)
-        if len(explanations) > limits.MAX_EXPLANATIONS:
-            what = "groups to explain in one answer (broker_name asks for one)"
-            raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
-        messages = await self._reader.run(partial(_messages, explanations), owner)
-        return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
 
 
 def _query(request: pb.ListAuditEntriesRequest, limit: int, before: JournalPosition | None) -> JournalQuery:
@@ -123,7 +96,7 @@ def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
     ]
 
 
-# The call of AdminService that lists intents, in pages.
+# The order in which intents are listed.
 
 
 class Position(NamedTuple):
@@ -151,160 +124,14 @@ def _position_of(intent: Intent) -> Position:
     return Position(intent.since_millis, "\n".join((intent.kind.name, *names)))
 
 
-# The calls of AdminService by which operators read and change intents, KV configuration and settings.
+# Changes, and what they are answered with.
 
 
-class OperatorCalls:
-    """Requests become calls of Administration, and outcomes messages."""
-
-    def __init__(self, state: RouteState, administration: Administration, reader: Worker) -> None:
-        self._state = state
-        self._administration = administration
-        self._reader = reader
-
-    async def ListIntents(self, request: pb.ListIntentsRequest, context: Context) -> pb.ListIntentsResponse:
-        """What is in force, oldest first."""
-        asked = paged(request, _BEGINNING, most=limits.MAX_INTENT_PAGE_SIZE, default=limits.DEFAULT_INTENT_PAGE_SIZE)
-        work = partial(intents_after, self._state.intents, asked.after, asked.limit)
-        intents, token = asked.cut(await self._reader.run(work, sharer_of(context).name), _position_of)
-        return pb.ListIntentsResponse(
-            header=self._state.header(), intents=map(self._listed, intents), next_page_token=token
-        )
-
-    def _listed(self, intent: Intent) -> pb.Intent:
-        message = intent_message(intent)
-        message.awaits_registration = not self._administration.is_reported(intent.key)
-        return message
-
-    async def WipeWritePermOfBroker(
-        self, request: pb.WipeWritePermOfBrokerRequest, context: Context
-    ) -> pb.WipeWritePermOfBrokerResponse:
-        """WIPE_WRITE_PERM_OF_BROKER, 205."""
-        cluster_name, ends_at = given(request, "cluster_name"), given(request, "ends_at_millis")
-        operation = _operation(request, context)
-        wiped = await self._administration.wipe_write_perm(request.broker_name, cluster_name, operation, ends_at)
-        return pb.WipeWritePermOfBrokerResponse(
-            header=self._state.header(),
-            wipe_topic_count=wiped.topic_count,
-            blast_radius=_blast_radius(wiped.outcome.blast_radius),
-            group_registered=wiped.is_registered,
-            in_use=_topics_in_use(wiped.outcome.in_use),
-        )
-
-    async def AddWritePermOfBroker(
-        self, request: pb.AddWritePermOfBrokerRequest, context: Context
-    ) -> pb.AddWritePermOfBrokerResponse:
-        """ADD_WRITE_PERM_OF_BROKER, 327. RocketMQ sets the permission to 6, whatever it was."""
-        cluster_name, operation = given(request, "cluster_name"), _operation(request, context)
-        restored = await self._administration.add_write_perm(request.broker_name, cluster_name, operation)
-        return pb.AddWritePermOfBrokerResponse(
-            header=self._state.header(),
-            add_topic_count=restored.topic_count,
-            blast_radius=_blast_radius(restored.outcome.blast_radius),
-            group_registered=restored.is_registered,
-        )
-
-    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
-        """DELETE_TOPIC_IN_NAMESRV, 216."""
-        key, operation = HoldKey(request.topic, given(request, "cluster_name")), _operation(request, context)
-        ends_at = given(request, "ends_at_millis")
-        if request.hold:
-            outcome = await self._administration.hold_topic(key, operation, ends_at)
-        elif ends_at is not None:
-            raise invalid_field("ends_at_millis", "is set without hold: only a hold ends")
-        else:
-            outcome = await self._administration.delete_topic(key, operation)
-        return pb.DeleteTopicResponse(
-            header=self._state.header(),
-            removed_queue_data_count=outcome.queue_data_count,
-            blast_radius=_blast_radius(outcome.blast_radius),
-            topic_reported=not request.hold or self._administration.is_reported(key),
-            in_use=_topics_in_use(outcome.in_use),
-        )
-
-    async def ReleaseTopicHold(
-        self, request: pb.ReleaseTopicHoldRequest, context: Context
-    ) -> pb.ReleaseTopicHoldResponse:
-        """Lifts a hold; RocketMQ has no holds."""
-        key = HoldKey(request.topic, given(request, "cluster_name"))
-        outcome = await self._administration.release_hold(key, _operation(request, context))
-        return pb.ReleaseTopicHoldResponse(
-            header=self._state.header(), restored_queue_data_count=outcome.queue_data_count
-        )
-
-    async def ConfirmBrokerLoss(
-        self, request: pb.ConfirmBrokerLossRequest, context: Context
-    ) -> pb.ConfirmBrokerLossResponse:
-        """Removes brokers that only a snapshot file or the mass-loss guard keeps; RocketMQ has neither."""
-        broker_name, cluster_name = given(request, "broker_name"), given(request, "cluster_name")
-        operation = _operation(request, context)
-        count, radius = await self._administration.confirm_loss(broker_name, cluster_name, operation)
-        return pb.ConfirmBrokerLossResponse(
-            header=self._state.header(), removed_broker_count=count, blast_radius=_blast_radius(radius)
-        )
-
-    async def GetKvConfig(self, request: pb.GetKvConfigRequest, _context: Context) -> pb.GetKvConfigResponse:
-        """GET_KV_CONFIG, 101."""
-        value = self._administration.kv_value(request.namespace, request.key)
-        return pb.GetKvConfigResponse(header=self._state.header(), value=value)
-
-    async def ListKvConfigs(self, request: pb.ListKvConfigsRequest, _context: Context) -> pb.ListKvConfigsResponse:
-        """GET_KVLIST_BY_NAMESPACE, 219."""
-        namespace, asked = request.namespace, paged(request, Name(""), most=limits.MAX_KV_PAGE_SIZE)
-        check(("namespace", namespace or None, KV_NAME))
-        entries = self._administration.kv_entries(namespace) if namespace else None
-        found = names_after(
-            self._state.kv_config.namespaces if entries is None else entries, asked.after.name, asked.limit
-        )
-        names, token = asked.cut(found, Name)
-        if entries is None:
-            rows = [pb.KvConfig(namespace=name) for name in names]
-        else:
-            rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names]
-        return pb.ListKvConfigsResponse(header=self._state.header(), kv_configs=rows, next_page_token=token)
-
-    async def PutKvConfig(self, request: pb.PutKvConfigRequest, context: Context) -> pb.PutKvConfigResponse:
-        """PUT_KV_CONFIG, 100."""
-        operation, value = _operation(request, context), given(request, "value")
-        former = await self._administration.put_kv(request.namespace, request.key, value, operation, _expected(request))
-        return pb.PutKvConfigResponse(header=self._state.header(), previous_value=former)
-
-    async def DeleteKvConfig(self, request: pb.DeleteKvConfigRequest, context: Context) -> pb.DeleteKvConfigResponse:
-        """DELETE_KV_CONFIG, 102."""
-        operation = _operation(request, context)
-        removed = await self._administration.delete_kv(request.namespace, request.key, operation, _expected(request))
-        return pb.DeleteKvConfigResponse(header=self._state.header(), removed=removed)
-
-    async def GetNamesrvConfig(
-        self, _request: pb.GetNamesrvConfigRequest, _context: Context
-    ) -> pb.GetNamesrvConfigResponse:
-        """GET_NAMESRV_CONFIG, 319."""
-        texts = self._administration.settings().items()
-        entries = [pb.ConfigEntry(key=key, value=text, updatable=key in CHANGEABLE) for key, text in texts]
-        return pb.GetNamesrvConfigResponse(header=self._state.header(), entries=entries)
-
-    async def UpdateNamesrvConfig(
-        self, request: pb.UpdateNamesrvConfigRequest, context: Context
-    ) -> pb.UpdateNamesrvConfigResponse:
-        """UPDATE_NAMESRV_CONFIG, 318."""
-        rows = await self._administration.change_settings(dict(request.values), _operation(request, context))
-        entries = [pb.ConfigEntry(key=row.key, value=row.after, updatable=True) for row in rows]
-        return pb.UpdateNamesrvConfigResponse(header=self._state.header(), entries=entries)
-
-
-class _Change(Protocol):
-    """A request for a change."""
-
-    validate_only: bool
-
-
-def _operation(request: _Change, context: Context) -> Operation:
-    cause = Cause(
-        cast("Message", request).DESCRIPTOR.name.removesuffix("Request"),
-        caller_of(context),
-        getattr(request, "comment", ""),
-    )
+def _operation(request: Any, context: Context) -> Operation:
+    """How a change that is asked for is to be made."""
+    call, comment = request.DESCRIPTOR.name.removesuffix("Request"), getattr(request, "comment", "")
     force = getattr(request, "force", True)  # requests without the field take nothing from producers
+    cause = Cause(call, caller_of(context), comment)
     return Operation(cause, sharer_of(context).name, force, request.validate_only)
 
 
@@ -325,28 +152,183 @@ def _topics_in_use(topics: TopicsInUse) -> pb.TopicsInUse | None:
     return pb.TopicsInUse(topic_count=topics.topic_count, topics=topics.names) if topics.topic_count else None
 
 
-# The call of AdminService that lists the open streams of changes.
-
-
 class _Number(NamedTuple):
     """The position in the list of watchers."""
 
     number: int
 
 
-class WatcherListCalls:
-    """Watchers are listed in the order in which they connected."""
+# AdminService.
 
-    def __init__(self, state: RouteState, watchers: WatchStreams) -> None:
-        self._state = state
-        self._watch_streams = watchers
+
+@dataclass
+class AdminServicer:
+    """Requests become calls of Administration and History, and outcomes messages."""
+
+    state: RouteState
+    administration: Administration
+    history: History
+    watchers: WatchStreams
+    reader: Worker
+
+    async def ListIntents(self, request: pb.ListIntentsRequest, context: Context) -> pb.ListIntentsResponse:
+        """What is in force, oldest first."""
+        asked = paged(request, _BEGINNING, most=limits.MAX_INTENT_PAGE_SIZE, default=limits.DEFAULT_INTENT_PAGE_SIZE)
+        work = partial(intents_after, self.state.intents, asked.after, asked.limit)
+        intents, token = asked.cut(await self.reader.run(work, sharer_of(context).name), _position_of)
+        return pb.ListIntentsResponse(
+            header=self.state.header(), intents=map(self._listed, intents), next_page_token=token
+        )
+
+    def _listed(self, intent: Intent) -> pb.Intent:
+        message = intent_message(intent)
+        message.awaits_registration = not self.administration.is_reported(intent.key)
+        return message
+
+    async def WipeWritePermOfBroker(
+        self, request: pb.WipeWritePermOfBrokerRequest, context: Context
+    ) -> pb.WipeWritePermOfBrokerResponse:
+        """WIPE_WRITE_PERM_OF_BROKER, 205."""
+        cluster_name, ends_at = given(request, "cluster_name"), given(request, "ends_at_millis")
+        operation = _operation(request, context)
+        wiped = await self.administration.wipe_write_perm(request.broker_name, cluster_name, operation, ends_at)
+        return pb.WipeWritePermOfBrokerResponse(
+            header=self.state.header(),
+            wipe_topic_count=wiped.topic_count,
+            blast_radius=_blast_radius(wiped.outcome.blast_radius),
+            group_registered=wiped.is_registered,
+            in_use=_topics_in_use(wiped.outcome.in_use),
+        )
+
+    async def AddWritePermOfBroker(
+        self, request: pb.AddWritePermOfBrokerRequest, context: Context
+    ) -> pb.AddWritePermOfBrokerResponse:
+        """ADD_WRITE_PERM_OF_BROKER, 327. RocketMQ sets the permission to 6, whatever it was."""
+        cluster_name, operation = given(request, "cluster_name"), _operation(request, context)
+        restored = await self.administration.add_write_perm(request.broker_name, cluster_name, operation)
+        return pb.AddWritePermOfBrokerResponse(
+            header=self.state.header(),
+            add_topic_count=restored.topic_count,
+            blast_radius=_blast_radius(restored.outcome.blast_radius),
+            group_registered=restored.is_registered,
+        )
+
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
+        """DELETE_TOPIC_IN_NAMESRV, 216."""
+        key, operation = HoldKey(request.topic, given(request, "cluster_name")), _operation(request, context)
+        ends_at = given(request, "ends_at_millis")
+        if request.hold:
+            outcome = await self.administration.hold_topic(key, operation, ends_at)
+        elif ends_at is not None:
+            raise invalid_field("ends_at_millis", "is set without hold: only a hold ends")
+        else:
+            outcome = await self.administration.delete_topic(key, operation)
+        return pb.DeleteTopicResponse(
+            header=self.state.header(),
+            removed_queue_data_count=outcome.queue_data_count,
+            blast_radius=_blast_radius(outcome.blast_radius),
+            topic_reported=not request.hold or self.administration.is_reported(key),
+            in_use=_topics_in_use(outcome.in_use),
+        )
+
+    async def ReleaseTopicHold(
+        self, request: pb.ReleaseTopicHoldRequest, context: Context
+    ) -> pb.ReleaseTopicHoldResponse:
+        """Lifts a hold; RocketMQ has no holds."""
+        key = HoldKey(request.topic, given(request, "cluster_name"))
+        outcome = await self.administration.release_hold(key, _operation(request, context))
+        return pb.ReleaseTopicHoldResponse(
+            header=self.state.header(), restored_queue_data_count=outcome.queue_data_count
+        )
+
+    async def ConfirmBrokerLoss(
+        self, request: pb.ConfirmBrokerLossRequest, context: Context
+    ) -> pb.ConfirmBrokerLossResponse:
+        """Removes brokers that only a snapshot file or the mass-loss guard keeps; RocketMQ has neither."""
+        broker_name, cluster_name = given(request, "broker_name"), given(request, "cluster_name")
+        operation = _operation(request, context)
+        count, radius = await self.administration.confirm_loss(broker_name, cluster_name, operation)
+        return pb.ConfirmBrokerLossResponse(
+            header=self.state.header(), removed_broker_count=count, blast_radius=_blast_radius(radius)
+        )
+
+    async def GetKvConfig(self, request: pb.GetKvConfigRequest, _context: Context) -> pb.GetKvConfigResponse:
+        """GET_KV_CONFIG, 101."""
+        value = self.administration.kv_value(request.namespace, request.key)
+        return pb.GetKvConfigResponse(header=self.state.header(), value=value)
+
+    async def ListKvConfigs(self, request: pb.ListKvConfigsRequest, _context: Context) -> pb.ListKvConfigsResponse:
+        """GET_KVLIST_BY_NAMESPACE, 219."""
+        namespace, asked = request.namespace, paged(request, Name(""), most=limits.MAX_KV_PAGE_SIZE)
+        check(("namespace", namespace or None, KV_NAME))
+        entries = self.administration.kv_entries(namespace) if namespace else None
+        found = names_after(
+            self.state.kv_config.namespaces if entries is None else entries, asked.after.name, asked.limit
+        )
+        names, token = asked.cut(found, Name)
+        if entries is None:
+            rows = [pb.KvConfig(namespace=name) for name in names]
+        else:
+            rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names]
+        return pb.ListKvConfigsResponse(header=self.state.header(), kv_configs=rows, next_page_token=token)
+
+    async def PutKvConfig(self, request: pb.PutKvConfigRequest, context: Context) -> pb.PutKvConfigResponse:
+        """PUT_KV_CONFIG, 100."""
+        operation, value = _operation(request, context), given(request, "value")
+        former = await self.administration.put_kv(request.namespace, request.key, value, operation, _expected(request))
+        return pb.PutKvConfigResponse(header=self.state.header(), previous_value=former)
+
+    async def DeleteKvConfig(self, request: pb.DeleteKvConfigRequest, context: Context) -> pb.DeleteKvConfigResponse:
+        """DELETE_KV_CONFIG, 102."""
+        operation = _operation(request, context)
+        removed = await self.administration.delete_kv(request.namespace, request.key, operation, _expected(request))
+        return pb.DeleteKvConfigResponse(header=self.state.header(), removed=removed)
+
+    async def GetNamesrvConfig(
+        self, _request: pb.GetNamesrvConfigRequest, _context: Context
+    ) -> pb.GetNamesrvConfigResponse:
+        """GET_NAMESRV_CONFIG, 319."""
+        texts = self.administration.settings().items()
+        entries = [pb.ConfigEntry(key=key, value=text, updatable=key in CHANGEABLE) for key, text in texts]
+        return pb.GetNamesrvConfigResponse(header=self.state.header(), entries=entries)
+
+    async def UpdateNamesrvConfig(
+        self, request: pb.UpdateNamesrvConfigRequest, context: Context
+    ) -> pb.UpdateNamesrvConfigResponse:
+        """UPDATE_NAMESRV_CONFIG, 318."""
+        rows = await self.administration.change_settings(dict(request.values), _operation(request, context))
+        entries = [pb.ConfigEntry(key=row.key, value=row.after, updatable=True) for row in rows]
+        return pb.UpdateNamesrvConfigResponse(header=self.state.header(), entries=entries)
+
+    async def ListAuditEntries(
+        self, request: pb.ListAuditEntriesRequest, context: Context
+    ) -> pb.ListAuditEntriesResponse:
+        """The journal, newest first; RocketMQ has none."""
+        asked = paged(request, _FRONT, most=limits.MAX_AUDIT_PAGE_SIZE, default=limits.DEFAULT_AUDIT_PAGE_SIZE)
+        before = asked.after if request.page_token else None  # the newest are first
+        found = await self.history.entries(_query(request, asked.limit, before), sharer_of(context).name)
+        entries, token = asked.cut(found, attrgetter("position"))
+        rows = [pb.AuditEntry(**entry._asdict()) for entry in entries]
+        return pb.ListAuditEntriesResponse(header=self.state.header(), entries=rows, next_page_token=token)
+
+    async def ExplainTopicRoute(
+        self, request: pb.ExplainTopicRouteRequest, context: Context
+    ) -> pb.ExplainTopicRouteResponse:
+        """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
+        owner = sharer_of(context).name
+        header, explanations = await self.history.explained(_question(request), owner)
+        if len(explanations) > limits.MAX_EXPLANATIONS:
+            what = "groups to explain in one answer (broker_name asks for one)"
+            raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
+        messages = await self.reader.run(partial(_messages, explanations), owner)
+        return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
 
     async def ListWatchers(self, request: pb.ListWatchersRequest, _context: Context) -> pb.ListWatchersResponse:
         asked = paged(request, _Number(0), most=limits.MAX_WATCHER_PAGE_SIZE, default=limits.DEFAULT_WATCHER_PAGE_SIZE)
-        found = self._watch_streams.after(asked.after.number, asked.limit)
+        found = self.watchers.after(asked.after.number, asked.limit)
         watchers, token = asked.cut(found, lambda watcher: _Number(watcher.number))
         return pb.ListWatchersResponse(
-            header=self._state.header(), watchers=map(self._row, watchers), next_page_token=token
+            header=self.state.header(), watchers=map(self._row, watchers), next_page_token=token
         )
 
     def _row(self, watcher: WatchStream) -> pb.Watcher:
@@ -355,10 +337,41 @@ class WatcherListCalls:
             peer=watcher.peer,
             call=watcher.call,
             revision=max(0, reader.revision),
-            events_behind=self._watch_streams.events_behind(watcher.reader),
+            events_behind=self.watchers.events_behind(watcher.reader),
             opened_at_millis=watcher.opened_at_millis,
         )
         if isinstance(reader, RouteWatch):
             row.topic_count = len(reader.subscription.topics)
             row.topic_prefixes.extend(reader.subscription.prefixes)
         return row
+
+
+# DiagnosticsService.
+
+COUNT_SECONDS = 1.0
+"""Shortest time between two counts of tasks: one takes 3 ms with 10,000 tasks."""
+
+
+class DiagnosticsCalls:
+    """Tells about this process."""
+
+    def __init__(self, stall_detector: StallDetector, registrations: RegistrationCounter) -> None:
+        self._stall_detector = stall_detector
+        self._registrations = registrations
+        self._counted_at = -math.inf
+        self._task_count = 0
+
+    async def GetDiagnostics(
+        self, _request: diagnostics_pb.GetDiagnosticsRequest, _context: Context
+    ) -> diagnostics_pb.GetDiagnosticsResponse:
+        """Figures about the implementation."""
+        now = asyncio.get_running_loop().time()
+        if now - self._counted_at >= COUNT_SECONDS:
+            self._counted_at, self._task_count = now, len(asyncio.all_tasks())
+        refused_ago, skipped_ago = self._registrations.refused_ago, self._registrations.skipped_ago
+        return diagnostics_pb.GetDiagnosticsResponse(
+            task_count=self._task_count,
+            loop_lag_millis=self._stall_detector.longest_delay() * 1000,
+            refused_ago_millis=None if refused_ago is None else int(refused_ago * 1000),
+            skipped_ago_millis=None if skipped_ago is None else int(skipped_ago * 1000),
+        )

@@ -52,7 +52,7 @@ class ClusterTestLookups(LookupCalls):
         except Refused as error:
             if error.reason != Reason.TOPIC_NOT_FOUND or _is_for_another(context):
                 raise
-        header, route = self._state.header(), await self.route_elsewhere(request.topic, streams.zone_name(request))
+        header, route = self.state.header(), await self.route_elsewhere(request.topic, streams.zone_name(request))
         if route is None:
             raise topic_not_found(request.topic)
         return pb.GetTopicRouteResponse(header=header, route=route).SerializeToString()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
+from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
 from namesrv.app.access import Admission, Authorizer, sharer_of
@@ -16,9 +21,8 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter
 from namesrv.core.errors import limit_exceeded
 from namesrv.core.pace import yield_point
-from namesrv.engines.api import EndOfPiece, max_request_bytes
+from namesrv.engines.api import EndOfPiece, EngineServer, max_request_bytes
 from namesrv.error_codes import FAILURES
-from namesrv.grpc_api.reflection import SERVICE as REFLECTION
 from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.health_service import SERVICE as HEALTH
@@ -34,10 +38,16 @@ the interpreter cannot change hands."""
 PIECE_FIELDS = 1_500
 """Most fields of the request itself that are parsed in one call: as many topics have some 32 KiB."""
 
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+
+REFLECTION_NAMES = ("grpc.reflection.v1.ServerReflection", REFLECTION.full_name)
+"""Its messages are the same bytes under both names; newer tools ask only for v1."""
+
 LARGE_STREAMS = ("namesrv_api.v1.RouteService.WatchTopicRoutes",)
 """Streams whose requests may be as large as any: a watch names up to ten thousand topics."""
 
 
+@dataclass
 class RequestsInPieces:
     """Parses large requests round robin by owner: registrations on the writer's thread, others on the reader's.
 
@@ -45,10 +55,9 @@ class RequestsInPieces:
     4 MiB, which is one call of 20 ms.
     """
 
-    def __init__(self, writer: TableWriter, reader: Worker, end_of_piece: EndOfPiece) -> None:
-        self._writer = writer
-        self._reader = reader
-        self._end_of_piece = end_of_piece
+    writer: TableWriter
+    reader: Worker
+    end_of_piece: EndOfPiece
 
     async def parsed(self, message: type[Message], request: bytes, context: Context) -> Message:
         """Returns the request as a message.
@@ -59,15 +68,15 @@ class RequestsInPieces:
         """
         parse, owner = partial(self._piece_by_piece, message, request), sharer_of(context).name
         if message is RegisterBrokerRequest:
-            return await self._writer.read(parse, owner, is_large=len(request) > LARGE_BYTES, is_next=False)
-        return await self._reader.run(parse, owner)
+            return await self.writer.read(parse, owner, is_large=len(request) > LARGE_BYTES, is_next=False)
+        return await self.reader.run(parse, owner)
 
     def _piece_by_piece(self, kind: type[Message], request: bytes) -> Message:
         message = kind()
         end = 0
         while end < len(request):
             yield_point()
-            begin, end = end, self._end_of_piece(request, end, PIECE_BYTES, PIECE_FIELDS)
+            begin, end = end, self.end_of_piece(request, end, PIECE_BYTES, PIECE_FIELDS)
             if end - begin > MAX_MESSAGE_BYTES:
                 raise limit_exceeded("bytes of one field", end - begin, MAX_MESSAGE_BYTES)
             message.MergeFromString(request[begin:end])
@@ -116,3 +125,30 @@ def handlers_for_everybody(slow_reader_seconds: float, shares: FairShares) -> Ca
 
 def _max_request_bytes(method: MethodDescriptor) -> int:
     return max_request_bytes(f"/{method.containing_service.full_name}/{method.name}")
+
+
+# Reflection: the services, calls and messages of this server, for tools that do not have the contract at hand.
+
+
+def add_reflection(server: EngineServer, handlers: CallHandlers, services: Iterable[str]) -> None:
+    """Adds reflection of services, given by their full names, whose descriptors are in the default pool.
+
+    It does not list itself, as grpcio-reflection has the descriptor of v1alpha alone.
+    """
+    servicer = reflection.aio.ReflectionServicer(services, pool=_Symbols())  # type: ignore[attr-defined]
+    for name in REFLECTION_NAMES:
+        server.add_handlers(name, handlers.of(REFLECTION, (servicer,)))
+
+
+class _Symbols:
+    """The default pool. ``FindFileContainingSymbol`` of a pool knows no methods, which grpcurl and ghz ask for."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is as in the default pool."""
+        return getattr(Default(), name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:
+        """The file that defines what has this full name. Raises KeyError."""
+        with contextlib.suppress(KeyError):
+            return Default().FindFileContainingSymbol(symbol)
+        return Default().FindMethodByName(symbol).containing_service.file

@@ -10,12 +10,13 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
 from namesrv import limits
-from namesrv.core.errors import Refused, invalid_field
+from namesrv.core.errors import invalid_field
 
 _HASH_BYTES = 6
 """A multiple of three: the hash and the position are encoded apart from each other."""
@@ -92,18 +93,17 @@ def token_after(request: AsksForPage, position: tuple[str | int, ...]) -> str:
 
 
 def _position(request: AsksForPage, start: PositionT) -> PositionT:
-    try:
+    with suppress(binascii.Error, ValueError):
         token = base64.b64decode(request.page_token, altchars=b"-_", validate=True)
         text = token[_HASH_BYTES:].decode()
         texts = text.split("\n", len(start) - 1)
         parts = [type(first)(part) for first, part in zip(start, texts, strict=True)]
-    except (binascii.Error, ValueError):
-        raise _foreign_token() from None
-    is_own = token[:_HASH_BYTES] == _hash_of(request) and text == _text_of(parts)
-    is_after = all(first < part for first, part in zip(start, parts, strict=True))
-    if not (is_own and is_after) or any(isinstance(part, int) and part > _MAX_NUMBER for part in parts):
-        raise _foreign_token()
-    return start._make(parts)
+        is_own = token[:_HASH_BYTES] == _hash_of(request) and text == _text_of(parts)
+        is_after = all(first < part for first, part in zip(start, parts, strict=True))
+        if is_own and is_after and not any(isinstance(part, int) and part > _MAX_NUMBER for part in parts):
+            return start._make(parts)
+    problem = "is not a next_page_token of this call with these parameters; pass it on unchanged"
+    raise invalid_field("page_token", problem)
 
 
 def _text_of(position: Iterable[str | int]) -> str:
@@ -115,13 +115,5 @@ def _hash_of(request: AsksForPage) -> bytes:
     asked.CopyFrom(request)
     asked.page_size, asked.page_token = 0, ""
     message = cast("Message", asked)
-    call = message.DESCRIPTOR.full_name.encode()
-    return hashlib.blake2b(
-        call + b"\0" + message.SerializeToString(deterministic=True), digest_size=_HASH_BYTES
-    ).digest()
-
-
-def _foreign_token() -> Refused:
-    return invalid_field(
-        "page_token", "is not a next_page_token of this call with these parameters; pass it on unchanged"
-    )
+    call, parameters = message.DESCRIPTOR.full_name.encode(), message.SerializeToString(deterministic=True)
+    return hashlib.blake2b(call + b"\0" + parameters, digest_size=_HASH_BYTES).digest()

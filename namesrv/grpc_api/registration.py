@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator, Collection, Container, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict
-from functools import lru_cache, partial
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import ClassVar
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -36,7 +36,6 @@ from namesrv.app.field_rules import (
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, LARGE_TOPICS, TableWriter
 from namesrv.core.errors import FieldProblems, Refused, crc32_not_match, invalid_field, limit_exceeded
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import (
     BrokerKey,
     DataVersion,
@@ -68,34 +67,34 @@ def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMa
     Raises:
         INVALID_FIELD: A part breaks its rule.
     """
+    topic_ids, broker_ids, total = message.topic_queue_ids, message.broker_queue_ids, message.total_queue_nums
+
+    def bad(part: str, problem: str) -> Refused:
+        return invalid_field(f"{where}.{part}", problem)
+
     check((f"{where}.scope", message.scope or None, NAME))
-    for part in ("total_queue_nums", "epoch"):
-        if getattr(message, part) < 0:
-            raise invalid_field(f"{where}.{part}", f"is {getattr(message, part)} for {topic!r}, must not be negative")
-    topic_ids, broker_ids = message.topic_queue_ids, message.broker_queue_ids
+    for part, number in (("total_queue_nums", total), ("epoch", message.epoch)):
+        if number < 0:
+            raise bad(part, f"is {number} for {topic!r}, must not be negative")
     if len(topic_ids) != len(broker_ids):
-        problem = f"has {len(broker_ids)} queues for {topic!r}, must have {len(topic_ids)}, as many as topic_queue_ids"
-        raise invalid_field(f"{where}.broker_queue_ids", problem)
+        must = f"must have {len(topic_ids)}, as many as topic_queue_ids"
+        raise bad("broker_queue_ids", f"has {len(broker_ids)} queues for {topic!r}, {must}")
     queue_ids: list[tuple[int, int]] = []
     last = -1
     for topic_id, broker_id in paced(zip(topic_ids, broker_ids, strict=True)):
-        if not 0 <= topic_id < message.total_queue_nums:
-            problem = f"has {topic_id} for {topic!r}, must be 0 to {message.total_queue_nums - 1}, total_queue_nums - 1"
-            raise invalid_field(f"{where}.topic_queue_ids", problem)
+        if not 0 <= topic_id < total:
+            highest = f"{total - 1}, total_queue_nums - 1"
+            raise bad("topic_queue_ids", f"has {topic_id} for {topic!r}, must be 0 to {highest}")
         if topic_id <= last:
-            raise invalid_field(f"{where}.topic_queue_ids", f"has {topic_id} after {last} for {topic!r}, must ascend")
+            raise bad("topic_queue_ids", f"has {topic_id} after {last} for {topic!r}, must ascend")
         if not 0 <= broker_id < MAX_QUEUE_NUMS:
-            problem = f"has {broker_id} for {topic!r}, must be 0 to {MAX_QUEUE_NUMS - 1}"
-            raise invalid_field(f"{where}.broker_queue_ids", problem)
+            raise bad("broker_queue_ids", f"has {broker_id} for {topic!r}, must be 0 to {MAX_QUEUE_NUMS - 1}")
         queue_ids.append((topic_id, broker_id))
         last = topic_id
-    return StaticMapping(message.scope, message.total_queue_nums, message.epoch, message.dirty, tuple(queue_ids))
+    return StaticMapping(message.scope, total, message.epoch, message.dirty, tuple(queue_ids))
 
 
 # Requests of RegistrationService to records: every rule on input, with an error that names field and limit.
-
-KNOWN_IDENTITIES = 16_384
-"""Brokers whose identity is not checked again: the checks take half the time of a heartbeat. Some 10 MB at most."""
 
 _BROKER_ID = NOT_NEGATIVE._replace(missing="is missing; 0 is the master, a slave has a higher id")
 _VERSION_PART = NOT_NEGATIVE._replace(missing="is missing; a DataVersion needs timestamp_millis and counter")
@@ -108,33 +107,22 @@ _HOLDER = Rule(at_most(limits.MAX_HOLDER_LENGTH, "characters"))
 _CHANNEL = ANYTHING._replace(missing="is missing; a handover is of a channel")
 
 
-class BrokerIdentity(NamedTuple):
-    """Which broker a request is about."""
-
-    broker: BrokerKey
-    broker_id: int
-    broker_addr: str
+Identity = tuple[BrokerKey, int, str]
+"""Which broker a request is about: its group, its id and its address."""
 
 
-def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
+def broker_identity(message: route_data_pb2.BrokerIdentity) -> Identity:
     """Checks a BrokerIdentity. Raises INVALID_FIELD."""
-    broker_id = message.broker_id if message.HasField("broker_id") else None
-    return _checked_identity(message.cluster_name, message.broker_name, broker_id, message.broker_addr)
+    check(*_identity_rows(message))
+    return BrokerKey(message.cluster_name, message.broker_name), message.broker_id, message.broker_addr
 
 
-@lru_cache(KNOWN_IDENTITIES)
-def _checked_identity(cluster_name: str, broker_name: str, broker_id: int | None, broker_addr: str) -> BrokerIdentity:
-    check(*_identity_rows(cluster_name, broker_name, broker_id, broker_addr))
-    assert broker_id is not None
-    return BrokerIdentity(BrokerKey(cluster_name, broker_name), broker_id, broker_addr)
-
-
-def _identity_rows(cluster_name: str, broker_name: str, broker_id: int | None, broker_addr: str) -> tuple[Row, ...]:
+def _identity_rows(message: route_data_pb2.BrokerIdentity) -> tuple[Row, ...]:
     return (
-        ("broker.cluster_name", cluster_name, NAME),
-        ("broker.broker_name", broker_name, NAME),
-        ("broker.broker_id", broker_id, _BROKER_ID),
-        ("broker.broker_addr", broker_addr, ADDRESS),
+        ("broker.cluster_name", message.cluster_name, NAME),
+        ("broker.broker_name", message.broker_name, NAME),
+        ("broker.broker_id", given(message, "broker_id"), _BROKER_ID),
+        ("broker.broker_addr", message.broker_addr, ADDRESS),
     )
 
 
@@ -163,7 +151,6 @@ def read_registration(request: pb.RegisterBrokerRequest) -> Registration:
         LIMIT_EXCEEDED: There are too many topics, filter servers or labels.
     """
     check_topic_count(len(request.topic_configs))  # before anything waits
-    broker_id = given(request.broker, "broker_id")
     ha_server_addr, zone_name = given(request, "ha_server_addr"), given(request, "zone_name")
     base_version, millis = given(request, "base_version"), given(request, "heartbeat_timeout_millis")
     servers = tuple(request.filter_servers.filter_servers) if request.HasField("filter_servers") else None
@@ -174,7 +161,7 @@ def read_registration(request: pb.RegisterBrokerRequest) -> Registration:
         raise limit_exceeded("labels of a broker", len(labels), MAX_LABELS)
     broker = request.broker
     check(
-        *_identity_rows(broker.cluster_name, broker.broker_name, broker_id, broker.broker_addr),
+        *_identity_rows(broker),
         ("ha_server_addr", ha_server_addr, ADDRESS),
         ("zone_name", zone_name, NAME),
         *_version_rows("data_version", request.data_version),
@@ -185,7 +172,7 @@ def read_registration(request: pb.RegisterBrokerRequest) -> Registration:
     )
     return Registration(
         broker=BrokerKey(broker.cluster_name, broker.broker_name),
-        broker_id=broker_id,
+        broker_id=broker.broker_id,
         broker_addr=broker.broker_addr,
         data_version=_version_of(request.data_version),
         topic_configs=None,
@@ -292,13 +279,11 @@ def topic_queues(request: pb.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbe
 
 def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
     """The reason that a caller may give for an unregistration. Raises INVALID_FIELD."""
-    match reason:
-        case route_data_pb2.REMOVAL_REASON_UNSPECIFIED | route_data_pb2.REMOVAL_REASON_UNREGISTERED:
-            return RemovalReason.UNREGISTERED
-        case route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
-            return RemovalReason.BROKER_DOWN
-        case _:
-            raise invalid_field("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+    if reason == route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
+        return RemovalReason.BROKER_DOWN
+    if reason not in (route_data_pb2.REMOVAL_REASON_UNSPECIFIED, route_data_pb2.REMOVAL_REASON_UNREGISTERED):
+        raise invalid_field("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+    return RemovalReason.UNREGISTERED
 
 
 def _number_rows(
@@ -324,60 +309,46 @@ def _cost_of(topics: Collection[route_data_pb2.TopicConfig]) -> int:
 # RegistrationService: what brokers and their agents call.
 
 
+@dataclass
 class RegistrationServicer:
     """Checks requests, has the tables changed, answers."""
 
-    inline_calls = ("QueryDataVersion", "BrokerHeartbeat")
+    inline_calls: ClassVar = ("QueryDataVersion", "BrokerHeartbeat")
     """Calls that never wait."""
+    state: RouteState
+    writer: TableWriter
+    channels: ChannelStreams
+    idle_timeout_millis: int
+    tally: RegistrationCounter = field(default_factory=RegistrationCounter)
+    registered_topics: Shares = field(default_factory=lambda: FairShares().registered_topics)
 
-    def __init__(
-        self,
-        state: RouteState,
-        writer: TableWriter,
-        channels: ChannelStreams,
-        idle_timeout_millis: int,
-        *,
-        tally: RegistrationCounter | None = None,
-        registered_topics: Shares | None = None,
-    ) -> None:
-        self._state = state
-        self._calls = BrokerCalls(state, writer)
-        self._heartbeats = Heartbeats(state)
-        self._writer = writer
-        self._channels = channels
-        self._brokers = NamedBrokers(state)
-        self._registered_topics = registered_topics or FairShares().registered_topics
-        self._idle_timeout_millis = idle_timeout_millis
-        self._tally = tally or RegistrationCounter()
+    def __post_init__(self) -> None:
+        self._calls = BrokerCalls(self.state, self.writer, self.tally)
 
     async def RegisterBroker(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
+        topics, broker, sharer = request.topic_configs, request.broker, sharer_of(context)
         # From before the topics are read until the answer. Raises OVERLOADED if there are too many.
-        count, broker = len(request.topic_configs), request.broker
-        room = self._registered_topics.holding(sharer_of(context), count) if count else nullcontext()
-        refusals = self._calls.log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
-        with refusals, self._tally.counting(kind_of(request)) as outcome, room:
-            answer = await self._register(request, context)
-            outcome.result = "changed" if answer.changed else "unchanged"
-            return answer
-
-    async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        """Refuses a request that breaks a rule before it waits for the tables.
-
-        Usually the version is held, and the topics stay unread.
-        """
-        registration = read_registration(request)
-        self._calls.check_room(registration.live_key)
-        caller, topics = sharer_of(context).name, request.topic_configs
-        known = self._calls.known_topics(registration.broker)
-        unread = UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
-        if not request.body_crc32 or len(topics) <= INLINE_TOPICS:
-            check_body_crc32(request)
-        else:
-            await self._writer.read(partial(check_body_crc32, request), caller, is_large=len(topics) > LARGE_TOPICS)
-        result = await self._calls.register(registration, unread, caller_of(context), caller)
+        room = self.registered_topics.holding(sharer, len(topics)) if topics else nullcontext()
+        try:
+            with self.tally.counting(kind_of(request)) as outcome, room:
+                # What breaks a rule is refused before it waits for the tables. Topics that are held stay unread.
+                registration = read_registration(request)
+                self._calls.check_room(registration.live_key)
+                known = self._calls.known_topics(registration.broker)
+                unread = UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
+                if not request.body_crc32 or len(topics) <= INLINE_TOPICS:
+                    check_body_crc32(request)
+                else:
+                    is_large = len(topics) > LARGE_TOPICS
+                    await self.writer.read(partial(check_body_crc32, request), sharer.name, is_large=is_large)
+                result = await self._calls.register(registration, unread, caller_of(context), sharer.name)
+                outcome.result = "changed" if result.changed else "unchanged"
+        except Refused as error:
+            self._calls.log.refused(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer(), error)
+            raise
         return pb.RegisterBrokerResponse(
-            header=self._state.header(),
+            header=self.state.header(),
             ha_server_addr=result.ha_server_addr,
             master_addr=result.master_addr,
             generation=result.generation,
@@ -393,35 +364,35 @@ class RegistrationServicer:
         reason, generation = unregister_reason(request.reason), given(request, "generation")
         caller, owner = caller_of(context), sharer_of(context).name
         removed = await self._calls.unregister(broker, address, caller, owner, reason=reason, generation=generation)
-        return pb.UnregisterBrokerResponse(header=self._state.header(), removed=removed)
+        return pb.UnregisterBrokerResponse(header=self.state.header(), removed=removed)
 
     async def QueryDataVersion(self, request: pb.QueryDataVersionRequest, context: Context) -> bytes:
         """QUERY_DATA_VERSION, 322."""
-        with self._tally.counting("query") as outcome:
+        with self.tally.counting("query") as outcome:
             identity = broker_identity(request.broker)
             version = data_version("data_version", request.data_version)
-            changed, held = self._heartbeats.query_data_version(*identity, version)
+            changed, held = self._calls.heartbeats.query_data_version(*identity, version)
             outcome.result = "changed" if changed else "unchanged"
-        after_header = _after_header(held, changed=changed)
+        held_version = None if held is None else route_data_pb2.DataVersion(**asdict(held))
+        after_header = pb.QueryDataVersionResponse(changed=changed, data_version=held_version).SerializeToString()
         if not changed:  # else it registers now, and asks with another version
             self._may_repeat(context, identity, "query", after_header)
-        return self._state.header_fragment() + after_header
+        return self.state.header_fragment() + after_header
 
     async def BrokerHeartbeat(self, request: pb.BrokerHeartbeatRequest, context: Context) -> bytes:
         """BROKER_HEARTBEAT, 904."""
-        with self._tally.counting("heartbeat") as outcome:
+        with self.tally.counting("heartbeat") as outcome:
             identity = broker_identity(request.broker)
-            self._heartbeats.broker_heartbeat(*identity)
+            self._calls.heartbeats.broker_heartbeat(*identity)
             outcome.result = "unchanged"
         self._may_repeat(context, identity, "heartbeat", b"")
-        return self._state.header_fragment()  # all of a BrokerHeartbeatResponse
+        return self.state.header_fragment()  # all of a BrokerHeartbeatResponse
 
     async def RegisterTopic(self, request: pb.RegisterTopicRequest, context: Context) -> pb.RegisterTopicResponse:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
-        queues = topic_queues(request)
-        owner = sharer_of(context).name
+        queues, owner = topic_queues(request), sharer_of(context).name
         changed = await self._calls.register_topic(request.topic, queues, caller_of(context), owner)
-        return pb.RegisterTopicResponse(header=self._state.header(), changed=changed)
+        return pb.RegisterTopicResponse(header=self.state.header(), changed=changed)
 
     async def OpenChannel(
         self, request: pb.OpenChannelRequest, context: Context
@@ -429,11 +400,11 @@ class RegistrationServicer:
         """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
         check(("holder", request.holder, _HOLDER))
         call = engine_call(context)
-        opening = self._channels.open(request.holder, sharer_of(context), lambda: call.doubt if call else None)
+        opening = self.channels.open(request.holder, sharer_of(context), lambda: call.doubt if call else None)
         del request  # a channel lasts, and does not need its request
         async with opening as (channel_id, events):
-            need(lambda principal: principal.check_brokers(self._brokers.of_channel(channel_id)))
-            opened = pb.ChannelOpened(channel_id=channel_id, idle_timeout_millis=self._idle_timeout_millis)
+            need(lambda principal: principal.check_brokers(NamedBrokers(self.state).of_channel(channel_id)))
+            opened = pb.ChannelOpened(channel_id=channel_id, idle_timeout_millis=self.idle_timeout_millis)
             yield pb.OpenChannelResponse(opened=opened)
             while True:
                 event = await events.get()
@@ -447,31 +418,15 @@ class RegistrationServicer:
         """The end of a channel is announced; RocketMQ has nothing like it."""
         # Not CHANNEL_GONE: the agent must not open another one.
         check(("channel_id", request.channel_id or None, _CHANNEL))
-        brokers = self._channels.hand_over(request.channel_id)
+        brokers = self.channels.hand_over(request.channel_id)
         return pb.HandOverChannelResponse(
-            header=self._state.header(),
-            channel_grace_millis=round(self._state.behaviour.channel_grace_seconds * 1000),
+            header=self.state.header(),
+            channel_grace_millis=round(self.state.behaviour.channel_grace_seconds * 1000),
             broker_count=brokers,
         )
 
-    def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
+    def _may_repeat(self, context: Context, identity: Identity, kind: Kind, after_header: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer, but for the header."""
-        heartbeats, state, tally = self._heartbeats, self._state, self._tally
-        if (call := engine_call(context)) is None:
-            return
-        live = state.live_broker(*identity)
-
-        def again() -> bytes | None:
-            if live is None or not heartbeats.renew_unchanged(live):
-                return None
-            tally.count(kind, "unchanged")
-            return state.header_fragment() + after_header
-
-        call.may_repeat(again)
-
-
-@lru_cache(KNOWN_IDENTITIES)
-def _after_header(held: DataVersion | None, *, changed: bool) -> bytes:
-    """A QueryDataVersionResponse without its header. Each broker gets the same again and again."""
-    version = None if held is None else route_data_pb2.DataVersion(**asdict(held))
-    return pb.QueryDataVersionResponse(changed=changed, data_version=version).SerializeToString()
+        call, live, state = engine_call(context), self.state.live_broker(*identity), self.state
+        if call is not None and live is not None:
+            call.may_repeat(self._calls.again(live, kind, lambda: state.header_fragment() + after_header))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -31,7 +31,7 @@ from namesrv.engines.api import CLUSTERS_DEPENDENCY, may_keep, route_dependencie
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import Name, paged
-from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
+from namesrv.grpc_api.streams import StreamCalls
 from namesrv_common.version import __version__
 
 # The calls of RouteService that look routes up.
@@ -45,45 +45,44 @@ _TOPIC_OF_NAMED_TAG = tag(pb.NamedTopicRoute.TOPIC_FIELD_NUMBER)
 _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 
 
+@dataclass
 class LookupCalls:
     """Answers from joined fragments; nothing is encoded here but headers."""
 
-    inline_calls: tuple[str, ...] = ("GetTopicRoute",)
+    inline_calls: ClassVar[tuple[str, ...]] = ("GetTopicRoute",)
     """Calls that never wait."""
-    keeps_unknown = True
+    keeps_unknown: ClassVar[bool] = True
     """Whether the engine may keep that a topic is unknown."""
-
-    def __init__(self, state: RouteState, warm_up: WarmUp) -> None:
-        self._state = state
-        self._warm_up = warm_up
+    state: RouteState
+    warm_up: WarmUp
 
     async def GetTopicRoute(self, request: pb.GetTopicRouteRequest, context: Context) -> bytes:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         zone_name = streams.zone_name(request)
         topic = request.topic
-        header, route = self._state.header_fragment(), self._state.route(topic, zone_name)
+        header, route = self.state.header_fragment(), self.state.route(topic, zone_name)
         if route is None:
             check(("topic", topic, TOPIC))
-            if not self._warm_up.is_warm():
+            if not self.warm_up.is_warm():
                 raise registry_warming(f"the topic {topic!r}")
             if self.keeps_unknown:
                 may_keep(context, request, lambda: [topic])
             raise topic_not_found(topic)
-        may_keep(context, request, lambda: route_dependencies(self._state, topic))
+        may_keep(context, request, lambda: route_dependencies(self.state, topic))
         return b"".join((header, _ROUTE_TAG, varint(len(route)), route))
 
     async def BatchGetTopicRoutes(self, request: pb.BatchGetTopicRoutesRequest, context: Context) -> bytes:
         """GetTopicRoute many times. Nothing yields in between, so all routes from here are of one revision."""
         zone_name = streams.zone_name(request)
-        header, asked = self._state.header_fragment(), list(streams.batch_topics(request))
+        header, asked = self.state.header_fragment(), list(streams.batch_topics(request))
         # Each topic has space for its name from the beginning. Its route overwrites the name if it fits.
         names = sum(len(_name(_NOT_FOUND_NUMBER, topic)) for _, topic in asked)
         free = limits.MAX_BATCH_BYTES - len(header) - LATER_HEADER_BYTES - names
         parts, unknown, left_out = [header], list[Row](), dict[str, int]()
-        for field, topic in asked:
-            route = self._state.route(topic, zone_name)
+        for place, topic in asked:
+            route = self.state.route(topic, zone_name)
             if route is None:
-                unknown.append((field, topic, TOPIC))
+                unknown.append((place, topic, TOPIC))
                 continue
             named = _named_route(topic, route)
             more = len(named) - len(_name(_NOT_FOUND_NUMBER, topic))
@@ -95,13 +94,10 @@ class LookupCalls:
         check_all(unknown)
         if len(left_out) == len(asked):
             raise limit_exceeded("bytes of a route in a batch", min(left_out.values()), limits.MAX_BATCH_BYTES)
-        is_warm = self._warm_up.is_warm()
+        is_warm = self.warm_up.is_warm()
         if not unknown or (self.keeps_unknown and is_warm):
-            may_keep(
-                context,
-                request,
-                lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)],
-            )
+            of = partial(route_dependencies, self.state)
+            may_keep(context, request, lambda: [one for topic in request.topics for one in of(topic)])
         parts += (_name(_NOT_FOUND_NUMBER if is_warm else _WARMING_NUMBER, topic) for _, topic, _ in unknown)
         parts += (_name(_LEFT_OUT_NUMBER, topic) for topic in left_out)
         return b"".join(parts)
@@ -134,37 +130,32 @@ _FLAGS = {
 """Flag bits that topics of a filter have, and flag bits that they do not have."""
 
 
+@dataclass
 class TableCalls:
     """Answers from the tables. Long lists and digests are taken in one step of the event loop, and made on a thread."""
 
-    def __init__(
-        self,
-        state: RouteState,
-        warm_up: WarmUp,
-        reader: Worker,
-        started_at_millis: int,
-        data_dir_problem: Callable[[], str | None],
-    ) -> None:
-        self._state = state
-        self._warm_up = warm_up
-        self._reader = reader
-        self._started_at_millis = started_at_millis
-        self._data_dir_problem = data_dir_problem
+    state: RouteState
+    warm_up: WarmUp
+    reader: Worker
+    started_at_millis: int
+    data_dir_problem: Callable[[], str | None]
+
+    def __post_init__(self) -> None:
+        # Held while a page of topics is made: a list that is taken may share every row with the tables.
         self._listing = FairLock()
-        """Held while a page of topics is made: a list that is taken may share every row with the tables."""
 
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """The lists of RocketMQ's requests 206, 224, 304, 311, 312 and 313."""
         asked, take, owner = paged(request, Name("")), self._list_of(request), sharer_of(context).name
         async with self._listing.held_for(owner):
             work = partial(take(), asked.after.name, asked.limit)
-            names, token = asked.cut(await self._reader.run(work, owner), Name)
+            names, token = asked.cut(await self.reader.run(work, owner), Name)
         system = request.filter == pb.TOPIC_FILTER_SYSTEM
         return pb.ListTopicsResponse(
-            header=self._state.header(),
+            header=self.state.header(),
             topics=names,
             next_page_token=token,
-            broker_addr=self._state.topic_lists.broker_addr() if system else None,
+            broker_addr=self.state.topic_lists.broker_addr() if system else None,
         )
 
     def _list_of(self, request: pb.ListTopicsRequest) -> Callable[[], NamesAfter]:
@@ -173,34 +164,33 @@ class TableCalls:
             if request.filter != pb.TOPIC_FILTER_UNSPECIFIED:
                 raise invalid_field("cluster_name", "is set, and so is filter, which selects from all clusters")
             check(("cluster_name", request.cluster_name, NAME))
-            return partial(self._state.topic_lists.of_cluster, request.cluster_name)
+            return partial(self.state.topic_lists.of_cluster, request.cluster_name)
         if request.filter == pb.TOPIC_FILTER_UNSPECIFIED:
-            return self._state.topic_lists.all
+            return self.state.topic_lists.all
         if request.filter == pb.TOPIC_FILTER_SYSTEM:
-            return self._state.topic_lists.system
+            return self.state.topic_lists.system
         if request.filter not in _FLAGS:
-            raise invalid_field(
-                "filter", f"is {request.filter}, must be a TopicFilter, 0 to {max(pb.TopicFilter.values())}"
-            )
-        return partial(self._state.topic_lists.with_flags, *_FLAGS[request.filter])
+            highest = max(pb.TopicFilter.values())
+            raise invalid_field("filter", f"is {request.filter}, must be a TopicFilter, 0 to {highest}")
+        return partial(self.state.topic_lists.with_flags, *_FLAGS[request.filter])
 
     async def GetRouteDigest(self, request: pb.GetRouteDigestRequest, context: Context) -> pb.GetRouteDigestResponse:
         """What each broker reports, as 32 bytes; RocketMQ has nothing like it."""
         asked, owner = paged(request, FRONT, most=limits.MAX_DIGEST_PAGE_SIZE), sharer_of(context).name
-        found = await digest_page(self._state.digests, self._reader, asked.after, asked.limit, owner)
-        header = self._state.header()  # of the moment of the page
+        found = await digest_page(self.state.digests, self.reader, asked.after, asked.limit, owner)
+        header = self.state.header()  # of the moment of the page
         brokers, token = asked.cut(found, attrgetter("position"))
-        messages = await self._reader.run(partial(_messages, brokers), owner)
+        messages = await self.reader.run(partial(_messages, brokers), owner)
         return pb.GetRouteDigestResponse(header=header, brokers=messages, next_page_token=token)
 
     async def GetBrokerClusterInfo(self, request: pb.GetBrokerClusterInfoRequest, context: Context) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
         asked = paged(request, BrokerKey("", ""), most=limits.MAX_GROUP_PAGE_SIZE)
         may_keep(context, request, lambda: [CLUSTERS_DEPENDENCY])
-        table = self._state.tables.broker_addr_table
+        table = self.state.tables.broker_addr_table
         found = heapq.nsmallest(asked.limit, (key for key in table if key > asked.after))
         page, token = asked.cut(found, BrokerKey._make, _groups_that_fit(table, found))
-        parts = [self._state.header_fragment(), *(table[key].fragment for key in page)]
+        parts = [self.state.header_fragment(), *(table[key].fragment for key in page)]
         if token:
             parts.append(frame(pb.GetBrokerClusterInfoResponse.NEXT_PAGE_TOKEN_FIELD_NUMBER, token.encode()))
         return b"".join(parts)
@@ -211,26 +201,26 @@ class TableCalls:
         """GET_BROKER_MEMBER_GROUP, 901."""
         check(("cluster_name", request.cluster_name, NAME), ("broker_name", request.broker_name, NAME))
         key = BrokerKey(request.cluster_name, request.broker_name)
-        group = self._state.tables.broker_addr_table.get(key) or BrokerData(key)
-        return pb.GetBrokerMemberGroupResponse(header=self._state.header(), broker_data=encoding.broker_data(group))
+        group = self.state.tables.broker_addr_table.get(key) or BrokerData(key)
+        return pb.GetBrokerMemberGroupResponse(header=self.state.header(), broker_data=encoding.broker_data(group))
 
     async def GetNamesrvStatus(
         self, _request: pb.GetNamesrvStatusRequest, _context: Context
     ) -> pb.GetNamesrvStatusResponse:
-        tables = self._state.tables
-        guarded, guard_ends_at = self._state.guarded()
-        doubts = self._state.channel_doubts().values()
+        tables = self.state.tables
+        guarded, guard_ends_at = self.state.guarded()
+        doubts = self.state.channel_doubts().values()
         return pb.GetNamesrvStatusResponse(
-            header=self._state.header(),
+            header=self.state.header(),
             version=__version__,
-            started_at_millis=self._started_at_millis,
-            warm=self._warm_up.is_warm(),
+            started_at_millis=self.started_at_millis,
+            warm=self.warm_up.is_warm(),
             guard_tripped=guarded > 0,
-            unconfirmed_broker_count=len(self._state.unconfirmed),
+            unconfirmed_broker_count=len(self.state.unconfirmed),
             live_broker_count=len(tables.broker_live_table),
             topic_count=len(tables.topic_queue_table),
-            compacted_revision=self._state.change_log.compacted_revision,
-            data_dir_problem=self._data_dir_problem(),
+            compacted_revision=self.state.change_log.compacted_revision,
+            data_dir_problem=self.data_dir_problem(),
             guarded_broker_count=guarded,
             guard_ends_at_millis=guard_ends_at,
             doubted_broker_count=len(doubts),
@@ -270,5 +260,4 @@ class RouteServicer(NamedTuple):
 
     lookups: LookupCalls
     tables: TableCalls
-    snapshots: SnapshotCalls
-    watches: WatchCalls
+    streams: StreamCalls

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Self
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
@@ -98,95 +97,17 @@ def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int
     return point.revision
 
 
-# The call of RouteService that watches topics.
+# The requests of a watch.
+
+Update = asyncio.Future[pb.WatchTopicRoutesRequest | None]
+"""The next request of a watch. None: it sends no more."""
 
 
-class WatchCalls:
-    """Each stream sends what the core has for it, and waits to be woken."""
-
-    def __init__(self, state: RouteState, watchers: WatchStreams, reader: Worker) -> None:
-        self._state = state
-        self._watch_streams = watchers
-        self._reader = reader
-
-    async def WatchTopicRoutes(
-        self, requests: AsyncIterator[pb.WatchTopicRoutesRequest], context: Context
-    ) -> AsyncIterator[bytes]:
-        """The routes of the subscribed topics, then each change of them as it happens."""
-        sharer = sharer_of(context)
-        subscription, after = await self._opening(await anext(requests, None), sharer.name)
-        opening = self._watch_streams.watching(subscription, after, context.peer(), engine_call(context), sharer)
-        async with opening as watcher, _LaterRequests(requests, watcher.woken) as later:
-            watch = watcher.reader
-            assert isinstance(watch, RouteWatch), "that is what was opened"
-            while True:
-                watcher.woken.clear()
-                while message := self._watch_streams.messages.next_message(watch):
-                    yield message
-                    self._watch_streams.sent(watcher)
-                    await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
-                # Only now: a client that reads no answers must not have its requests read.
-                if not await self._apply(later, watch, sharer):
-                    await watcher.idle()
-
-    async def _apply(self, later: _LaterRequests, watch: RouteWatch, sharer: Sharer) -> bool:
-        """Applies the next request, if it has come; returns whether it has."""
-        request = later.take()
-        if request is None:
-            return False
-        try:
-            change = await self._reader.run(partial(_changed, watch.subscription, request), sharer.name)
-        except Refused as error:
-            if error.reason == Reason.INVALID_FIELD:
-                error.metadata["request"] = str(watch.request_count + 1)
-            raise
-        del request
-        await self._watch_streams.resubscribe(watch, change, sharer)
-        later.read_next()
-        return True
-
-    async def _opening(self, request: pb.WatchTopicRoutesRequest | None, owner: str) -> tuple[Subscription, int | None]:
-        """What the first request asks for, and the revision to begin after, if it names one."""
-        if request is None:
-            raise invalid_field("topics", "is empty, because the stream has no message; name topics or prefixes")
-        subscription = await self._reader.run(partial(_subscription, request), owner)
-        if not request.HasField("resume_after"):
-            return subscription, None
-        return subscription, resume_revision(self._state, "resume_after", request.resume_after)
-
-
-class _LaterRequests:
-    """The requests of a watch after its first, read one at a time while it is open."""
-
-    def __init__(self, requests: AsyncIterator[pb.WatchTopicRoutesRequest], woken: asyncio.Event) -> None:
-        self._requests = requests
-        self._woken = woken
-        self._reading: asyncio.Task[pb.WatchTopicRoutesRequest | None] | None = None
-
-    async def __aenter__(self) -> Self:
-        """Reads for as long as the context lasts."""
-        self.read_next()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-
-    def read_next(self) -> None:
-        """Waits for the next one; the watch is woken when it has come."""
-        self._reading = asyncio.create_task(self._next(), name="watch-requests")
-        self._reading.add_done_callback(lambda _: self._woken.set())
-
-    def take(self) -> pb.WatchTopicRoutesRequest | None:
-        """The request that has come; None if there is none. Raises what is wrong with it."""
-        if self._reading is None or not self._reading.done():
-            return None
-        reading, self._reading = self._reading, None
-        return reading.result()
-
-    async def _next(self) -> pb.WatchTopicRoutesRequest | None:
-        return await anext(self._requests, None)
+def _next_of(requests: AsyncIterator[pb.WatchTopicRoutesRequest], woken: asyncio.Event) -> Update:
+    """Begins to read the next request. The watch is woken when it has come."""
+    update: Update = asyncio.ensure_future(anext(requests, None))
+    update.add_done_callback(lambda _: woken.set())
+    return update
 
 
 def _subscription(request: pb.WatchTopicRoutesRequest) -> Subscription:
@@ -196,11 +117,8 @@ def _subscription(request: pb.WatchTopicRoutesRequest) -> Subscription:
         INVALID_FIELD: It names nothing, or something that breaks a rule.
         LIMIT_EXCEEDED: It names too much.
     """
-    for field, names in (
-        ("removed_topics", request.removed_topics),
-        ("removed_topic_prefixes", request.removed_topic_prefixes),
-    ):
-        if names:
+    for field in ("removed_topics", "removed_topic_prefixes"):
+        if getattr(request, field):
             raise invalid_field(field, "is set in the first message of a watch, which has nothing to remove from")
     if not request.topics and not request.topic_prefixes:
         raise invalid_field("topics", "is empty; name topics, or beginnings of their names in topic_prefixes")
@@ -232,12 +150,10 @@ def _changed(before: Subscription, request: pb.WatchTopicRoutesRequest) -> Subsc
 
 
 def _check_counts(topic_count: int, prefix_count: int) -> None:
-    for what, count, most in (
-        ("topics of one watch", topic_count, limits.MAX_WATCH_TOPICS),
-        ("prefixes of one watch", prefix_count, limits.MAX_WATCH_PREFIXES),
-    ):
-        if count > most:
-            raise limit_exceeded(what, count, most)
+    if topic_count > limits.MAX_WATCH_TOPICS:
+        raise limit_exceeded("topics of one watch", topic_count, limits.MAX_WATCH_TOPICS)
+    if prefix_count > limits.MAX_WATCH_PREFIXES:
+        raise limit_exceeded("prefixes of one watch", prefix_count, limits.MAX_WATCH_PREFIXES)
 
 
 def _check_names(request: pb.WatchTopicRoutesRequest) -> None:
@@ -246,43 +162,86 @@ def _check_names(request: pb.WatchTopicRoutesRequest) -> None:
     check_all(paced(chain(prefixes, topics)))
 
 
-# The calls of RouteService that stream whole tables: as they are, as they were pinned, and what changed since.
+# The calls of RouteService that watch topics, and that stream whole tables: as they are, as they were pinned, and what
+# changed since.
 
 
-class SnapshotCalls:
+@dataclass
+class StreamCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
-    def __init__(
-        self, state: RouteState, warm_up: WarmUp, pins: Pins, watchers: WatchStreams, *, reader: Worker, streams: Shares
-    ) -> None:
-        self._reader = reader
-        self._state = state
-        self._warm_up = warm_up
-        self._pins = pins
-        self._watch_streams = watchers
-        self._streams = streams
-        """Streams that are open: whatever they have yet to send stays in memory."""
+    state: RouteState
+    warm_up: WarmUp
+    pins: Pins
+    watchers: WatchStreams
+    reader: Worker
+    streams: Shares
+    """Of streams that are open: whatever they have yet to send stays in memory."""
+
+    async def WatchTopicRoutes(
+        self, requests: AsyncIterator[pb.WatchTopicRoutesRequest], context: Context
+    ) -> AsyncIterator[bytes]:
+        """The routes of the subscribed topics, then each change of them as it happens."""
+        sharer = sharer_of(context)
+        subscription, after = await self._opening(await anext(requests, None), sharer.name)
+        opening = self.watchers.watching(subscription, after, context.peer(), engine_call(context), sharer)
+        async with opening as watcher:
+            watch, update = watcher.reader, _next_of(requests, watcher.woken)
+            assert isinstance(watch, RouteWatch), "that is what was opened"
+            try:
+                while True:
+                    watcher.woken.clear()
+                    while message := self.watchers.messages.next_message(watch):
+                        yield message
+                        self.watchers.sent(watcher)
+                        await asyncio.sleep(0)  # a transport that takes it at once does not give the loop back
+                    # Only now: a client that reads no answers must not have its requests read.
+                    if update.done() and (request := update.result()) is not None:
+                        await self._apply(request, watch, sharer)
+                        del request
+                        update = _next_of(requests, watcher.woken)
+                    else:
+                        await watcher.idle()
+            finally:
+                update.cancel()
+                await asyncio.gather(update, return_exceptions=True)
+
+    async def _apply(self, request: pb.WatchTopicRoutesRequest, watch: RouteWatch, sharer: Sharer) -> None:
+        try:
+            change = await self.reader.run(partial(_changed, watch.subscription, request), sharer.name)
+        except Refused as error:
+            if error.reason == Reason.INVALID_FIELD:
+                error.metadata["request"] = str(watch.request_count + 1)
+            raise
+        await self.watchers.resubscribe(watch, change, sharer)
+
+    async def _opening(self, request: pb.WatchTopicRoutesRequest | None, owner: str) -> tuple[Subscription, int | None]:
+        """What the first request asks for, and the revision to begin after, if it names one."""
+        if request is None:
+            raise invalid_field("topics", "is empty, because the stream has no message; name topics or prefixes")
+        subscription = await self.reader.run(partial(_subscription, request), owner)
+        if not request.HasField("resume_after"):
+            return subscription, None
+        return subscription, resume_revision(self.state, "resume_after", request.resume_after)
 
     async def PinRouteSnapshot(
         self, request: pb.PinRouteSnapshotRequest, context: Context
     ) -> pb.PinRouteSnapshotResponse:
         """Holds the tables as they are now."""
-        lease_millis = request.lease_millis if request.HasField("lease_millis") else limits.DEFAULT_PIN_LEASE_MILLIS
-        check(("lease_millis", lease_millis, between(limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS)))
-        state, warm, owner = self._state, self._warm_up.is_warm(), sharer_of(context)
+        millis = request.lease_millis if request.HasField("lease_millis") else limits.DEFAULT_PIN_LEASE_MILLIS
+        check(("lease_millis", millis, between(limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS)))
+        state, warm, owner = self.state, self.warm_up.is_warm(), sharer_of(context)
         state.check_not_frozen()
-        pin_id = self._pins.pin(
-            state.revision, state.snapshot, lease_millis / 1000, owner, follows=request.follow, warm=warm
-        )
-        return pb.PinRouteSnapshotResponse(header=state.header(), pin_id=pin_id, lease_millis=lease_millis, warm=warm)
+        pin = self.pins.pin(state.revision, state.snapshot, millis / 1000, owner, follows=request.follow, warm=warm)
+        return pb.PinRouteSnapshotResponse(header=state.header(), pin_id=pin, lease_millis=millis, warm=warm)
 
     async def ReleaseRouteSnapshot(
         self, request: pb.ReleaseRouteSnapshotRequest, context: Context
     ) -> pb.ReleaseRouteSnapshotResponse:
         """Ends a pin."""
         del context
-        released = self._pins.release(request.pin_id)
-        return pb.ReleaseRouteSnapshotResponse(header=self._state.header(), released=released)
+        released = self.pins.release(request.pin_id)
+        return pb.ReleaseRouteSnapshotResponse(header=self.state.header(), released=released)
 
     async def StreamRouteSnapshot(
         self, request: pb.StreamRouteSnapshotRequest, context: Context
@@ -292,18 +251,18 @@ class SnapshotCalls:
         _check_resuming(request)
         sharer = sharer_of(context)
         if not request.follow:
-            with self._streams.holding(sharer), self._snapshot(request) as snapshot:
-                async for message in made_on(self._reader, snapshot.messages(tables), sharer.name):
+            with self.streams.holding(sharer), self._snapshot(request) as snapshot:
+                async for message in made_on(self.reader, snapshot.messages(tables), sharer.name):
                     yield message
             return
-        with self._watch_streams.following("StreamRouteSnapshot", context.peer(), sharer) as watcher:
+        with self.watchers.following("StreamRouteSnapshot", context.peer(), sharer) as watcher:
             if request.HasField("resume_after"):
-                watcher.reader.revision = resume_revision(self._state, "resume_after", request.resume_after)
+                watcher.reader.revision = resume_revision(self.state, "resume_after", request.resume_after)
             else:
-                with self._streams.holding(sharer), self._snapshot(request) as snapshot:
+                with self.streams.holding(sharer), self._snapshot(request) as snapshot:
                     watcher.reader.revision = snapshot.revision
-                    self._state.change_log.check_reaches(snapshot.revision)
-                    async for message in made_on(self._reader, snapshot.messages(tables), sharer.name):
+                    self.state.change_log.check_reaches(snapshot.revision)
+                    async for message in made_on(self.reader, snapshot.messages(tables), sharer.name):
                         yield message
                 del snapshot  # it would be held as long as it is followed
             del request  # likewise
@@ -312,34 +271,34 @@ class SnapshotCalls:
 
     async def StreamRouteChanges(self, request: pb.StreamRouteChangesRequest, context: Context) -> AsyncIterator[bytes]:
         """What changed after one revision up to another."""
-        after = resume_revision(self._state, "after", request.after)
-        log, identity = self._state.change_log, self._state.identity
+        after = resume_revision(self.state, "after", request.after)
+        log, identity = self.state.change_log, self.state.identity
         last = log.last.revision
         up_to = request.up_to_revision if request.HasField("up_to_revision") else last
         if not after <= up_to <= last:
             raise invalid_field("up_to_revision", f"is {up_to}, must be {after} to {last}")
-        with self._streams.holding(sharer_of(context)):
+        with self.streams.holding(sharer_of(context)):
             async for message in giving_way(change_messages(log.after(after), up_to, identity)):
                 yield message
 
     async def _following(self, watcher: WatchStream, tables: Collection[RouteTable]) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
-        log, identity, reader = self._state.change_log, self._state.identity, watcher.reader
+        log, identity, reader = self.state.change_log, self.state.identity, watcher.reader
         assert isinstance(reader, Follower), "the others watch topics"
         while True:
             watcher.woken.clear()
             async for message in giving_way(follow_messages(log, reader, identity, tables)):
                 yield message
-            self._watch_streams.sent(watcher)
+            self.watchers.sent(watcher)
             await watcher.woken.wait()
 
     @contextmanager
     def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[RouteSnapshot]:
         """The tables as they were pinned, or as they are now."""
         if not request.HasField("pin_id"):
-            yield replace(self._state.snapshot(), warm=self._warm_up.is_warm())
+            yield replace(self.state.snapshot(), warm=self.warm_up.is_warm())
             return
-        with self._pins.reading(request.pin_id) as snapshot:
+        with self.pins.reading(request.pin_id) as snapshot:
             yield snapshot
 
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
 
 from namesrv.app.access import Authorizer, call_of, principal_name
 from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import Refused, not_permitted
 from namesrv.core.model import Doubt
-from namesrv.remoting.wire import Request
+from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import NamedBroker, Permission, of_certificate
 from namesrv_common.server.rpc_handlers import NO_LIMIT
 from namesrv_common.server.shares import sharer_at
@@ -57,6 +56,7 @@ class Caller:
         """The owner of its work, by the same rule."""
         self._close = close
         self._channel_id: str | None = None
+        self._check: Callable[[], None] | None = None
         self._end_channel: Callable[[Doubt | None], None] | None = None
 
     @property
@@ -65,39 +65,38 @@ class Caller:
         return principal_name() or self.name
 
     def channel(self, channels: ChannelStreams, gate: Gate, brokers_of: Callable[[str], Iterable[NamedBroker]]) -> str:
-        """Returns the channel id of the connection. The gate ends it once changed permits do not admit its brokers.
+        """Returns the channel id of the connection. It is an open call, and ends where its brokers lose their permit.
 
         Raises as ``ChannelStreams.connect``.
         """
         if self._channel_id is None:
             self._channel_id = channel_id = channels.connect(self.name, self._close, self.sharer)
-            forget = gate.keep_checking(self, partial(brokers_of, channel_id))
+            self._check = partial(gate.check, self, Grade.REGISTRATIONS, partial(brokers_of, channel_id))
+            gate.open_calls.add(self)
 
             def end_channel(doubt: Doubt | None) -> None:
                 channels.disconnected(channel_id, doubt)
-                forget()
+                gate.open_calls.remove(self)
 
             self._end_channel = end_channel
         return self._channel_id
 
-    def end(self, _refusal: Refused) -> None:
+    def check(self) -> None:
+        """Raises NOT_AUTHENTICATED and NOT_PERMITTED once changed permits do not admit its brokers."""
+        if self._check is not None:
+            self._check()
+
+    def end(self, refusal: Refused) -> None:  # noqa: ARG002 - this protocol has no way to tell it to its peer
         """Closes the connection. Its channel ends at once, even if the peer reads nothing."""
         self.left()
         self._close()
 
     def left(self, doubt: Doubt | None = None) -> None:
         """The connection has ended."""
-        # Kept, it would be a cycle: the caller, and what was read, would wait for the garbage collector.
-        end_channel, self._end_channel = self._end_channel, None
+        # Kept, they would be cycles: the caller, and what was read, would wait for the garbage collector.
+        end_channel, self._end_channel, self._check = self._end_channel, None, None
         if end_channel is not None:
             end_channel(doubt)
-
-
-class _Connected(NamedTuple):
-    """An open call: a connection that is a channel. It ends, as this protocol has no other way to tell its peer."""
-
-    check: Callable[[], None]
-    end: Callable[[Refused], None]
 
 
 class Gate:
@@ -106,17 +105,7 @@ class Gate:
     def __init__(self, allowed: Iterable[Grade], authorizer: Authorizer | None) -> None:
         self._allowed = frozenset(allowed)
         self._authorizer = authorizer
-
-    def guarded(self, grade: Grade, call: Callable[[Request, Caller], Any]) -> Callable[[Request, Caller], Any]:
-        """A call that is checked before it is made; the call itself where there is nothing to check."""
-        if self._authorizer is None and grade in self._allowed:
-            return call
-
-        def checked(request: Request, caller: Caller) -> Any:
-            self.check(caller, grade)
-            return call(request, caller)
-
-        return checked
+        self.open_calls = OpenCalls() if authorizer is None else authorizer.open_calls
 
     def check(self, caller: Caller, grade: Grade, brokers: Brokers | None = None) -> None:
         """Checks a call, and has the journal know its caller by the name in the permits.
@@ -140,20 +129,11 @@ class Gate:
                 self._authorizer.refused(f"rocketmq.{grade.value}", caller.name, error)
             raise
 
-    def while_allowed(self, caller: Caller, grade: Grade, brokers: Brokers) -> AbstractContextManager[None]:
+    def while_allowed(self, caller: Caller, grade: Grade, brokers: Brokers | None) -> AbstractContextManager[None]:
         """Checks a call as ``check`` does. The context ends with the same errors once changed permits do not admit it.
 
         It must be entered in this very step.
         """
         check = partial(self.check, caller, grade, brokers)
         check()
-        return NO_LIMIT if self._authorizer is None else self._authorizer.open_calls.while_allowed(check)
-
-    def keep_checking(self, caller: Caller, brokers: Brokers) -> Callable[[], None]:
-        """Ends a connection once changed permits do not admit its brokers. Returns what to call at its end."""
-        if self._authorizer is None:
-            return lambda: None
-        check = partial(self.check, caller, Grade.REGISTRATIONS, brokers)
-        connected, open_calls = _Connected(check, caller.end), self._authorizer.open_calls
-        open_calls.add(connected)
-        return partial(open_calls.remove, connected)
+        return NO_LIMIT if self._authorizer is None else self.open_calls.while_allowed(check)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +25,6 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
-from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
 from namesrv.core.pace import yield_point
 from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
@@ -42,7 +42,6 @@ from namesrv.remoting.wire import INT_BITS, LONG_BITS, Request, answer, is_addre
 from namesrv.remoting.wire import RequestCode as Code
 from namesrv_common.errors import suppress_refusals
 from namesrv_common.server.permits import NamedBroker
-from namesrv_common.server.rpc_handlers import NO_LIMIT
 from namesrv_common.server.shares import Shares
 
 # Lists of topics and brokers. RocketMQ has no pages: each is a whole answer, made in steps.
@@ -80,43 +79,42 @@ RouteElsewhere = Callable[[str, str | None], Awaitable[route_data_pb2.TopicRoute
 """Finds the route of a topic, for a zone, in the other environment of cluster-test mode."""
 
 
+@dataclass
 class LookupCalls:
     """Routes and groups are answered at once. A list is made from the tables of each step."""
 
-    def __init__(
-        self, state: RouteState, reader: Worker, warm_up: WarmUp, elsewhere: RouteElsewhere | None = None
-    ) -> None:
-        """Takes what finds topics that are unknown here, in cluster-test mode."""
-        self._state = state
-        self._routes = RouteJson(state)
-        self._lists = state.topic_lists
-        self._reader = reader
-        self._warm_up = warm_up
-        self._elsewhere = elsewhere
+    state: RouteState
+    reader: Worker
+    warm_up: WarmUp
+    elsewhere: RouteElsewhere | None = None
+    """Finds topics that are unknown here, in cluster-test mode."""
+
+    def __post_init__(self) -> None:
+        self._routes = RouteJson(self.state)
+        # Held while a list is made. Only written bytes count as unsent, so the lists of thousands of connections must
+        # not be made together.
         self._one_at_a_time = FairLock()
-        """Held while a list is made. Only written bytes count as unsent, so the lists of thousands of connections
-        must not be made together."""
 
     def route(self, request: Request, _caller: Caller) -> bytes | None:
         """Returns None if another environment has to be asked."""
         topic = request.fields.get("topic", "")
         body = self._routes.route(topic, _zone_name(request), bare_keys=request.bare_keys)
         if body is not None:
-            request.call.may_keep(route_dependencies(self._state, topic))
+            request.call.may_keep(route_dependencies(self.state, topic))
             return answer(request, ResponseCode.SUCCESS, body)
-        if not self._warm_up.is_warm():
+        if not self.warm_up.is_warm():
             raise registry_warming(f"the topic {topic[:127]!r}")
-        if self._elsewhere is not None:
+        if self.elsewhere is not None:
             return None
         request.call.may_keep([topic])
         return _no_such_topic(request, topic)
 
     async def route_elsewhere(self, request: Request, _caller: Caller) -> bytes:
         """The same for a topic that is unknown here, in cluster-test mode."""
-        assert self._elsewhere is not None, "it is asked where there is one"
+        assert self.elsewhere is not None, "it is asked where there is one"
         topic = request.text("topic")
         check(("topic", topic, TOPIC))
-        route = await self._elsewhere(topic, _zone_name(request))
+        route = await self.elsewhere(topic, _zone_name(request))
         if route is None:
             return _no_such_topic(request, topic)
         body = self._routes.of_message(topic, route, bare_keys=request.bare_keys)
@@ -136,9 +134,9 @@ class LookupCalls:
 
     async def topics(self, request: Request, caller: Caller) -> bytes:
         async with self._slot(caller):
-            names = TOPIC_LISTS[Code(request.code)](self._lists, request)
-            broker_addr = self._lists.broker_addr() if request.code == Code.GET_SYSTEM_TOPIC_LIST else None
-            body = await self._reader.run(partial(_topic_list, names, broker_addr))
+            names = TOPIC_LISTS[Code(request.code)](self.state.topic_lists, request)
+            broker_addr = self.state.topic_lists.broker_addr() if request.code == Code.GET_SYSTEM_TOPIC_LIST else None
+            body = await self.reader.run(partial(_topic_list, names, broker_addr))
         return answer(request, ResponseCode.SUCCESS, body)
 
     @contextlib.asynccontextmanager
@@ -173,33 +171,33 @@ _MAX_PROPERTIES_BYTES = 64 * 1024
 """Largest body of such a request, which is read in one step."""
 
 
+@dataclass
 class OperatorCalls:
     """As in RocketMQ, a removal of a missing thing succeeds, and no change needs a confirmation."""
 
-    def __init__(self, state: RouteState, administration: Administration) -> None:
-        self._state = state
-        self._administration = administration
+    state: RouteState
+    administration: Administration
 
     async def get_kv_config(self, request: Request, _caller: Caller) -> bytes:
-        value = self._administration.kv_value(*_kv_key(request))
+        value = self.administration.kv_value(*_kv_key(request))
         return answer(request, ResponseCode.SUCCESS, fields={"value": value})
 
     async def list_kv_configs(self, request: Request, _caller: Caller) -> bytes:
-        entries = self._administration.kv_entries(request.text("namespace"))
+        entries = self.administration.kv_entries(request.text("namespace"))
         return answer(request, ResponseCode.SUCCESS, to_json({"table": dict(sorted(entries.items()))}))
 
     async def get_config(self, request: Request, _caller: Caller) -> bytes:
         """The settings as Java's properties."""
-        lines = (f"{key}={text}\n" for key, text in self._administration.settings().items())
+        lines = (f"{key}={text}\n" for key, text in self.administration.settings().items())
         return answer(request, ResponseCode.SUCCESS, "".join(lines).encode())
 
     async def put_kv_config(self, request: Request, caller: Caller) -> bytes:
         value = request.text("value", may_be_empty=True)
-        await self._administration.put_kv(*_kv_key(request), value, _operation("PutKvConfig", caller))
+        await self.administration.put_kv(*_kv_key(request), value, _operation("PutKvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def delete_kv_config(self, request: Request, caller: Caller) -> bytes:
-        await self._administration.delete_kv(*_kv_key(request), _operation("DeleteKvConfig", caller))
+        await self.administration.delete_kv(*_kv_key(request), _operation("DeleteKvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def wipe_write_perm(self, request: Request, caller: Caller) -> bytes:
@@ -208,8 +206,8 @@ class OperatorCalls:
         Answer and log say how it ends: with Apache's name server, which an old mqadmin is made for, it ends by itself.
         """
         topics, remark, operation = 0, None, _operation("WipeWritePermOfBroker", caller)
-        for cluster_name, name in self._state.groups_named(request.text("brokerName"), None):
-            topics += (await self._administration.wipe_write_perm(name, cluster_name, operation)).topic_count
+        for cluster_name, name in self.state.groups_named(request.text("brokerName"), None):
+            topics += (await self.administration.wipe_write_perm(name, cluster_name, operation)).topic_count
             remedy = f"mqadmin addWritePerm -b {name} (RocketMQ 4.9 or later), or nsctl restore {name}"
             remark = f"broker {name} stays without write permission, also after it restarts, until {remedy}"
             log_write_permission_wiped(name, cluster_name, remedy)
@@ -218,20 +216,20 @@ class OperatorCalls:
 
     async def add_write_perm(self, request: Request, caller: Caller) -> bytes:
         topics, operation = 0, _operation("AddWritePermOfBroker", caller)
-        for cluster_name, name in self._state.groups_named(request.text("brokerName"), None):
-            topics += (await self._administration.add_write_perm(name, cluster_name, operation)).topic_count
+        for cluster_name, name in self.state.groups_named(request.text("brokerName"), None):
+            topics += (await self.administration.add_write_perm(name, cluster_name, operation)).topic_count
         return answer(request, ResponseCode.SUCCESS, fields={"addTopicCount": str(topics)})
 
     async def delete_topic(self, request: Request, caller: Caller) -> bytes:
         cluster_name = request.text("clusterName") if request.fields.get("clusterName") else None
         key = HoldKey(request.text("topic"), cluster_name)
         with suppress_refusals(Reason.TOPIC_NOT_FOUND):
-            await self._administration.delete_topic(key, _operation("DeleteTopic", caller))
+            await self.administration.delete_topic(key, _operation("DeleteTopic", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def update_config(self, request: Request, caller: Caller) -> bytes:
         """Changes keys that gRPC changes, too, and no other."""
-        await self._administration.change_settings(_properties(request.body), _operation("UpdateNamesrvConfig", caller))
+        await self.administration.change_settings(_properties(request.body), _operation("UpdateNamesrvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
 
@@ -265,42 +263,24 @@ TINY_BODY_BYTES = 8 * 1024
 """Bodies up to this size that are not compressed are read in one step: some fifty topics, a fifth of a millisecond."""
 
 
+@dataclass
 class RegistrationCalls:
     """Requests become records. The connection is the broker's channel from its first registration on."""
 
-    def __init__(
-        self,
-        state: RouteState,
-        writer: TableWriter,
-        channels: ChannelStreams,
-        tally: RegistrationCounter,
-        gate: Gate,
-        *,
-        shares: FairShares,
-    ) -> None:
-        self._state = state
-        self._calls = BrokerCalls(state, writer)
-        self._heartbeats = Heartbeats(state)
-        self._writer = writer
-        self._channels = channels
-        self._tally = tally
-        self._gate = gate
-        self._named_brokers = NamedBrokers(state)
-        self._shares = shares
+    state: RouteState
+    writer: TableWriter
+    channels: ChannelStreams
+    tally: RegistrationCounter
+    gate: Gate
+    shares: FairShares
 
-    def admit(self, request: Request, caller: Caller) -> None:
-        """Admits a request about a broker: checks its caller, and takes a share."""
-        with self._refusals(request, caller):
-            self._check(caller, request)
-            self._shares.registrations.take(caller.sharer)
+    def __post_init__(self) -> None:
+        self._calls = BrokerCalls(self.state, self.writer, self.tally)
+        self._named_brokers = NamedBrokers(self.state)
 
     async def register(self, request: Request, caller: Caller) -> bytes:
-        topics = self._shares.registered_topics
-        with (
-            self._refusals(request, caller),
-            self._gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)),
-            self._tally.counting("full") as outcome,
-        ):
+        topics = self.shares.registered_topics
+        with self.tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             with topics.holding(caller.sharer, len(registration.topic_configs or ())):
                 # The topics that are held may be lost before the registration is made.
@@ -315,48 +295,34 @@ class RegistrationCalls:
             self._may_repeat(request, registration, (master, order), told)
         return told
 
-    def _refusals(self, request: Request, caller: Caller) -> contextlib.AbstractContextManager[None]:
-        """Names the broker in the log if its registration is refused."""
-        if request.code != Code.REGISTER_BROKER:
-            return NO_LIMIT
-        return self._calls.log.refusals(*request.broker_names, caller.name)
-
     def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
         """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
-        state, heartbeats = self._state, self._heartbeats
+        state = self.state
         live = state.tables.broker_live_table.get(registration.live_key)
         group = state.tables.broker_addr_table.get(registration.broker)
         if live is None or group is None:
             return
 
-        def again() -> bytes | None:
-            if (
-                not would_change_nothing(state, registration, group, live)
-                or (master_of(state, live), self._order_topic_config()) != said
-                or not heartbeats.renew_unchanged(live)
-            ):
-                return None
-            self._tally.count("full", "unchanged")
-            return told
+        def is_same() -> bool:
+            is_held = would_change_nothing(state, registration, group, live)
+            return is_held and (master_of(state, live), self._order_topic_config()) == said
 
-        request.may_repeat(again)
+        request.may_repeat(self._calls.again(live, "full", lambda: told, is_same))
 
     async def unregister(self, request: Request, caller: Caller) -> bytes:
         """A success also for a broker that is not there."""
-        with self._gate.while_allowed(caller, Grade.REGISTRATIONS, self._brokers_of(request)):
-            broker, address = request.broker, request.broker_addr
-            await self._calls.unregister(broker, address, caller.journal_name, caller.owner)
+        broker, address = request.broker, request.broker_addr
+        await self._calls.unregister(broker, address, caller.journal_name, caller.owner)
         return answer(request, ResponseCode.SUCCESS)
 
-    def query_data_version(self, request: Request, caller: Caller) -> bytes:
+    def query_data_version(self, request: Request, _caller: Caller) -> bytes:
         """A question, and a heartbeat."""
-        self._check(caller, request)
-        with self._tally.counting("query") as outcome:
+        with self.tally.counting("query") as outcome:
             broker, address = request.broker, request.broker_addr
             if len(request.body) > MAX_DATA_VERSION_BYTES:
                 raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
             version = data_version_of(read_json(_decoded(request.body)))
-            changed, held = self._heartbeats.query_by_address(broker, request.broker_id, address, version)
+            changed, held = self._calls.heartbeats.query_by_address(broker, request.broker_id, address, version)
             outcome.result = "changed" if changed else "unchanged"
         body = b""
         if held is not None:
@@ -367,12 +333,11 @@ class RegistrationCalls:
             self._is_heartbeat(request, LiveKey(broker.cluster_name, address), "query", told)
         return told
 
-    def heartbeat(self, request: Request, caller: Caller) -> bytes:
+    def heartbeat(self, request: Request, _caller: Caller) -> bytes:
         """By cluster and address, as it has no broker id."""
-        self._check(caller, request)
-        with self._tally.counting("heartbeat") as outcome:
+        with self.tally.counting("heartbeat") as outcome:
             cluster_name, address = request.text("clusterName"), request.broker_addr
-            if self._heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
+            if self._calls.heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
         told = answer(request, ResponseCode.SUCCESS)
         self._is_heartbeat(request, LiveKey(cluster_name, address), "heartbeat", told)
@@ -380,36 +345,24 @@ class RegistrationCalls:
 
     def _is_heartbeat(self, request: Request, key: LiveKey, kind: Kind, told: bytes) -> None:
         """A broker was seen. While its row is the same, so is the answer."""
-        heartbeats, tally = self._heartbeats, self._tally
-        live = self._state.tables.broker_live_table.get(key)
-        if live is None or not live.topic_by_topic or not self._state.is_confirmed(live):
-            return
-
-        def again() -> bytes | None:
-            if not heartbeats.renew_unchanged(live):
-                return None
-            tally.count(kind, "unchanged")
-            return told
-
-        request.may_repeat(again)
+        live = self.state.tables.broker_live_table.get(key)
+        if live is not None and live.topic_by_topic and self.state.is_confirmed(live):
+            request.may_repeat(self._calls.again(live, kind, lambda: told))
 
     async def register_topic(self, request: Request, caller: Caller) -> bytes:
         """Takes queues by broker name. Groups that are not there are passed over."""
         topic = request.text("topic")
         check(("topic", topic, TOPIC))
         is_large = len(request.body) > LARGE_BYTES
-        body = await self._writer.read(lambda: read_json(_decoded(request.body)), caller.owner, is_large=is_large)
+        body = await self.writer.read(lambda: read_json(_decoded(request.body)), caller.owner, is_large=is_large)
         queues = self._queues(body)
-        self._gate.check(caller, Grade.REGISTRATIONS, partial(map, NamedBroker, queues))
+        self.gate.check(caller, Grade.REGISTRATIONS, partial(map, NamedBroker, queues))
         if queues:
             await self._calls.register_topic(topic, queues, caller.journal_name, caller.owner)
         return answer(request, ResponseCode.SUCCESS)
 
-    def _check(self, caller: Caller, request: Request) -> None:
-        """Checks that the caller may speak for the broker of a request, and for the one that has its address."""
-        self._gate.check(caller, Grade.REGISTRATIONS, self._brokers_of(request))
-
-    def _brokers_of(self, request: Request) -> Brokers:
+    def brokers_of(self, request: Request) -> Brokers:
+        """The broker of a request, and the one that has its address."""
         return partial(self._named_brokers.at_address, *request.broker_names)
 
     async def _registration(self, request: Request, caller: Caller) -> Registration:
@@ -418,13 +371,13 @@ class RegistrationCalls:
         zone_name = request.fields.get("__ZONE_NAME") or None
         check(("__ZONE_NAME", zone_name, NAME))
         self._calls.check_room(LiveKey(broker.cluster_name, broker_addr))
-        held = self._state.index.table_fingerprints.get(broker)
+        held = self.state.index.table_fingerprints.get(broker)
         read, size = partial(self._read_body, request, broker, held), len(request.body)
         if not (is_packed := is_compressed(request.body)) and size <= TINY_BODY_BYTES:
             body = read()
         else:
             is_large = is_packed or size > LARGE_BYTES
-            body = await self._writer.read(read, caller.owner, is_large=is_large, is_next=False)
+            body = await self.writer.read(read, caller.owner, is_large=is_large, is_next=False)
         if ha_server_addr is not None and not is_address(ha_server_addr):
             body.odd_addresses.insert(0, ha_server_addr)
             ha_server_addr = None
@@ -438,7 +391,7 @@ class RegistrationCalls:
             topic_configs=body.topic_configs,
             ha_server_addr=ha_server_addr,
             filter_servers=body.filter_servers,
-            channel_id=caller.channel(self._channels, self._gate, self._named_brokers.of_channel),
+            channel_id=caller.channel(self.channels, self.gate, self._named_brokers.of_channel),
             zone_name=zone_name,
             enable_acting_master=acting,
             timeout_seconds=within / 1000 if acting and millis > 0 else None,
@@ -447,7 +400,7 @@ class RegistrationCalls:
             table_fingerprint=body.table_fingerprint,
         )
         if body.skipped:
-            self._tally.skipped(body.skipped)
+            self.tally.skipped(body.skipped)
             self._calls.log.topics_skipped(registration, body.skipped, body.problems)
         if body.odd_addresses:
             self._calls.log.addresses_skipped(registration, body.odd_addresses)
@@ -472,7 +425,7 @@ class RegistrationCalls:
                 wanted[row["brokerName"]] = queue_numbers(row)
             except ValueError as error:
                 raise invalid_field("body.queueDatas", str(error)) from None
-        groups = self._state.tables.broker_addr_table
+        groups = self.state.tables.broker_addr_table
         return {key: wanted.pop(key.broker_name) for key in groups if key.broker_name in wanted}
 
     def _order_topic_config(self) -> bytes:
@@ -490,19 +443,28 @@ def _decoded(body: bytes) -> str:
 
 # The table of requests: what each needs, and what answers it.
 
-Asked = Callable[[Request, Caller], Awaitable[bytes]]
-AtOnce = Callable[[Request, Caller], bytes | None]
-"""Answers at once, or returns None if the call has to wait."""
+
+BrokersOf = Callable[[Request], Brokers | None]
+"""Finds the brokers that a request names: its caller must be permitted to register them."""
+
+
+class AtOnce(NamedTuple):
+    """A call that is answered at once."""
+
+    grade: Grade
+    call: Callable[[Request, Caller], bytes | None]
+    """Returns None if the call has to wait."""
+    brokers: BrokersOf = lambda _: None
 
 
 class InTurn(NamedTuple):
     """A call that is made after the earlier ones of its connection that are not answered at once."""
 
-    call: Asked
-    admit: Callable[[Request, Caller], None]
-    """Takes one of ``shares``, or raises Refused."""
+    grade: Grade
+    call: Callable[[Request, Caller], Awaitable[bytes]]
     shares: Shares
     """One of them is taken until it is answered."""
+    brokers: BrokersOf = lambda _: None
     is_question: bool = True
     """Whether it only reads. Sent one-way, it is dropped."""
     reads_body: bool = False
@@ -511,6 +473,8 @@ class InTurn(NamedTuple):
 class Calls(NamedTuple):
     """What answers requests, by their code."""
 
+    gate: Gate
+    """Decides who may make them: when they come, and when they are made."""
     at_once: Mapping[int, AtOnce]
     in_turn: Mapping[int, InTurn]
 
@@ -518,44 +482,32 @@ class Calls(NamedTuple):
 def calls_of(
     lookups: LookupCalls, registrations: RegistrationCalls, operators: OperatorCalls, gate: Gate, *, shares: FairShares
 ) -> Calls:
-    """The calls of a name server, each with the grade that it needs. It is checked again when a call is made."""
+    """The calls of a name server."""
+    brokers_of = registrations.brokers_of
     at_once: dict[int, AtOnce] = {
-        Code.GET_ROUTEINFO_BY_TOPIC: gate.guarded(Grade.LOOKUPS, lookups.route),
-        Code.GET_BROKER_MEMBER_GROUP: gate.guarded(Grade.LOOKUPS, lookups.member_group),
-        # These know the groups that they are about, and check themselves who may speak for them.
-        Code.QUERY_DATA_VERSION: registrations.query_data_version,
-        Code.BROKER_HEARTBEAT: registrations.heartbeat,
+        Code.GET_ROUTEINFO_BY_TOPIC: AtOnce(Grade.LOOKUPS, lookups.route),
+        Code.GET_BROKER_MEMBER_GROUP: AtOnce(Grade.LOOKUPS, lookups.member_group),
+        Code.QUERY_DATA_VERSION: AtOnce(Grade.REGISTRATIONS, registrations.query_data_version, brokers_of),
+        Code.BROKER_HEARTBEAT: AtOnce(Grade.REGISTRATIONS, registrations.heartbeat, brokers_of),
     }
-
-    def admit(grade: Grade, of: Shares, _request: Request, caller: Caller) -> None:
-        gate.check(caller, grade)
-        of.take(caller.sharer)
-
-    def asked(call: Asked, grade: Grade = Grade.LOOKUPS) -> InTurn:
-        of = shares.lookups if grade is Grade.LOOKUPS else shares.admin_calls
-        return InTurn(gate.guarded(grade, call), partial(admit, grade, of), of)
-
-    def changing(call: Asked, grade: Grade = Grade.OPERATORS, *, reads_body: bool = False) -> InTurn:
-        return asked(call, grade)._replace(is_question=False, reads_body=reads_body)
-
-    registering = partial(InTurn, shares=shares.registrations, is_question=False)
+    lookup = partial(InTurn, Grade.LOOKUPS, shares=shares.lookups)
+    registration = partial(InTurn, Grade.REGISTRATIONS, shares=shares.registrations, is_question=False)
+    operation = partial(InTurn, Grade.OPERATORS, shares=shares.admin_calls, is_question=False)
     in_turn: dict[int, InTurn] = {
-        Code.GET_ROUTEINFO_BY_TOPIC: asked(lookups.route_elsewhere),
-        Code.GET_BROKER_CLUSTER_INFO: asked(lookups.cluster_info),
-        **dict.fromkeys(TOPIC_LISTS, asked(lookups.topics)),
-        Code.GET_KV_CONFIG: asked(operators.get_kv_config),
-        Code.GET_KVLIST_BY_NAMESPACE: asked(operators.list_kv_configs),
-        Code.GET_NAMESRV_CONFIG: asked(operators.get_config, Grade.OPERATORS),
-        Code.REGISTER_BROKER: registering(registrations.register, registrations.admit, reads_body=True),
-        Code.UNREGISTER_BROKER: registering(registrations.unregister, registrations.admit),
-        Code.REGISTER_TOPIC: registering(
-            registrations.register_topic, partial(admit, Grade.REGISTRATIONS, shares.registrations), reads_body=True
-        ),
-        Code.PUT_KV_CONFIG: changing(operators.put_kv_config),
-        Code.DELETE_KV_CONFIG: changing(operators.delete_kv_config),
-        Code.WIPE_WRITE_PERM_OF_BROKER: changing(operators.wipe_write_perm),
-        Code.ADD_WRITE_PERM_OF_BROKER: changing(operators.add_write_perm),
-        Code.DELETE_TOPIC_IN_NAMESRV: changing(operators.delete_topic),
-        Code.UPDATE_NAMESRV_CONFIG: changing(operators.update_config, Grade.SETTINGS, reads_body=True),
+        Code.GET_ROUTEINFO_BY_TOPIC: lookup(lookups.route_elsewhere),
+        Code.GET_BROKER_CLUSTER_INFO: lookup(lookups.cluster_info),
+        **dict.fromkeys(TOPIC_LISTS, lookup(lookups.topics)),
+        Code.GET_KV_CONFIG: lookup(operators.get_kv_config),
+        Code.GET_KVLIST_BY_NAMESPACE: lookup(operators.list_kv_configs),
+        Code.REGISTER_BROKER: registration(registrations.register, brokers=brokers_of, reads_body=True),
+        Code.UNREGISTER_BROKER: registration(registrations.unregister, brokers=brokers_of),
+        Code.REGISTER_TOPIC: registration(registrations.register_topic, reads_body=True),
+        Code.GET_NAMESRV_CONFIG: operation(operators.get_config, is_question=True),
+        Code.PUT_KV_CONFIG: operation(operators.put_kv_config),
+        Code.DELETE_KV_CONFIG: operation(operators.delete_kv_config),
+        Code.WIPE_WRITE_PERM_OF_BROKER: operation(operators.wipe_write_perm),
+        Code.ADD_WRITE_PERM_OF_BROKER: operation(operators.add_write_perm),
+        Code.DELETE_TOPIC_IN_NAMESRV: operation(operators.delete_topic),
+        Code.UPDATE_NAMESRV_CONFIG: operation(operators.update_config, reads_body=True)._replace(grade=Grade.SETTINGS),
     }
-    return Calls(at_once, in_turn)
+    return Calls(gate, at_once, in_turn)

@@ -14,7 +14,7 @@ from uuid import uuid4
 import structlog
 
 from namesrv.app.counters import RemotingCounter
-from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE
+from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, RegistrationLog
 from namesrv.core.errors import Reason, Refused, internal_defect
 from namesrv.core.model import Doubt
 from namesrv.engines.api import FrameCall, Requests
@@ -48,6 +48,7 @@ class Connections:
     def __init__(self, calls: Calls, counter: RemotingCounter, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls = calls
         """What answers requests."""
+        self.log = RegistrationLog()
         self.clock = clock
         self._counter = counter
         self._connections: dict[int, Connection] = {}
@@ -119,11 +120,13 @@ class Connection:
             return
         try:
             if at_once is not None:
-                told = at_once(request, self._caller)
+                calls.gate.check(self._caller, at_once.grade, at_once.brokers(request))
+                told = at_once.call(request, self._caller)
             if told is not None:
                 self._home.answered(request.code, began, None)
             elif in_turn is not None:
-                in_turn.admit(request, self._caller)
+                calls.gate.check(self._caller, in_turn.grade, in_turn.brokers(request))
+                in_turn.shares.take(self._caller.sharer)
                 self._wait(request, in_turn, began)
                 return
             else:
@@ -146,10 +149,12 @@ class Connection:
 
     async def _answer_waiting(self) -> None:
         """Answers requests in their order of arrival, as long as there are some."""
+        gate = self._home.calls.gate
         while self._waiting:
             request, in_turn, began = self._waiting[0]
             try:
-                told = await in_turn.call(request, self._caller)
+                with gate.while_allowed(self._caller, in_turn.grade, in_turn.brokers(request)):
+                    told = await in_turn.call(request, self._caller)
                 self._home.answered(request.code, began, None)
             except Exception as error:  # noqa: BLE001 - as above
                 told = self._failed(request, error, began)
@@ -166,8 +171,9 @@ class Connection:
             error_id = uuid4().hex[:12]  # for the caller to quote
             _log.error("internal_defect", error_id=error_id, call=request.code, peer=self._peer, exc_info=error)
             error = internal_defect(error_id)
-        # A refused registration has a line of its own, which names the broker.
-        elif request.code != RequestCode.REGISTER_BROKER and error.reason not in ROUTINE:
+        elif request.code == RequestCode.REGISTER_BROKER:
+            self._home.log.refused(*request.broker_names, self._caller.name, error)
+        elif error.reason not in ROUTINE:
             self._home.refused(request.code, self._peer, error.text, error.metadata.get("grade"))
         self._home.answered(request.code, began, error)
         return refusal(request, error)

@@ -10,7 +10,6 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from namesrv.app.field_rules import ADDRESS, NAME, check
@@ -78,17 +77,14 @@ _PREFIX = struct.Struct(">II")
 _MEMBERS = rb'(?:[^"\[\]{}]{1,32}+|"(?:[^"\\]++|\\.)*+"){0,%d}+' % (5 * MAX_FIELDS)
 _FLAT = re.compile(rb"\s*+\{%b(?:\{%b\}%b)?\}\s*+" % (_MEMBERS, _MEMBERS, _MEMBERS), re.DOTALL)
 """An object with at most one object in it, no list, and few members: a parser takes milliseconds for its texts."""
-_BARE_SUCCESS = (
-    b'{"code":0,"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % OWN_VERSION
+_JSON_ANSWER = (
+    b'{"code":%%d,%%b"flag":1,"language":"JAVA","opaque":%%d,%%b"serializeTypeCurrentRPC":"JSON","version":%d}'
+    % OWN_VERSION
 )
-"""The header of a success without fields, before its number is put in: that of every route."""
-_EMPTY_SUCCESS = _BARE_SUCCESS.replace(b'"flag"', b'"extFields":{},"flag"')
-"""The same where the call has fields, and none of them has a value: that of a master's registration."""
+"""The header of an answer: code, fields, number and remark are filled in."""
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 INT_BITS, LONG_BITS = 32, 64
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
-KNOWN_BROKERS = 16_384
-"""Names of brokers that are not checked again: they come with each request of a broker. Some 10 MB at most."""
 
 
 def to_json(value: object) -> bytes:
@@ -165,7 +161,9 @@ class Request(NamedTuple):
     @property
     def broker(self) -> BrokerKey:
         """The broker group that it is about. Raises INVALID_FIELD."""
-        return _checked_broker(self.text("clusterName"), self.text("brokerName"))
+        cluster_name, broker_name = self.text("clusterName"), self.text("brokerName")
+        check(("clusterName", cluster_name, NAME), ("brokerName", broker_name, NAME))
+        return BrokerKey(cluster_name, broker_name)
 
     @property
     def broker_id(self) -> int:
@@ -188,12 +186,6 @@ class Request(NamedTuple):
         """The cluster, the name and the address of the broker that it is about, all unchecked."""
         given = self.fields.get
         return given("clusterName", ""), given("brokerName", ""), given("brokerAddr", "")
-
-
-@lru_cache(KNOWN_BROKERS)
-def _checked_broker(cluster_name: str, broker_name: str) -> BrokerKey:
-    check(("clusterName", cluster_name, NAME), ("brokerName", broker_name, NAME))
-    return BrokerKey(cluster_name, broker_name)
 
 
 def is_address(text: str) -> bool:
@@ -223,12 +215,10 @@ def answer_to(
     """The answer to any request with that number, in that encoding."""
     if encoding == BINARY_HEADER:
         header = _binary_header(opaque, code, fields or {}, remark or "")
-    elif code or fields or remark is not None:
-        values = {"code": code, "extFields": fields, "flag": _ANSWER_FLAG, "language": "JAVA", "opaque": opaque}
-        values |= {"remark": remark, "serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
-        header = to_json({name: value for name, value in values.items() if value is not None})
     else:
-        header = (_BARE_SUCCESS if fields is None else _EMPTY_SUCCESS) % opaque
+        ext_fields = b"" if fields is None else b'"extFields":%b,' % to_json(fields)
+        said = b"" if remark is None else b'"remark":%b,' % to_json(remark)
+        header = _JSON_ANSWER % (code, ext_fields, opaque, said)
     prefix = _PREFIX.pack(4 + len(header) + len(body), encoding << 24 | len(header))
     return b"".join((prefix, header, body))
 

@@ -36,14 +36,12 @@ from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
-from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
+from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
-from namesrv.grpc_api.handlers import RequestsInPieces, handlers_for_everybody, handlers_of_server
-from namesrv.grpc_api.internal import DiagnosticsCalls
-from namesrv.grpc_api.reflection import add_reflection
+from namesrv.grpc_api.handlers import RequestsInPieces, add_reflection, handlers_for_everybody, handlers_of_server
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
-from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
+from namesrv.grpc_api.streams import StreamCalls
 from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
@@ -68,9 +66,9 @@ from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import return_freed_memory
-from namesrv_common.process.shutdown import Background, in_daemon_thread, run_step
+from namesrv_common.process.settings_cli import certificates
+from namesrv_common.process.shutdown import in_daemon_thread, run_background, run_step
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
-from namesrv_common.process.tls_settings import certificates
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
@@ -195,11 +193,8 @@ class NamesrvServer:
         )
         tell_systemd("READY=1")
         self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
-        background = Background()
-        for work in self._background_work():
-            background.begin(work)
         try:
-            await background.run_until(stop)
+            await run_background(stop, self._background_work())
         finally:
             await self._shut_down(orderly=stop.is_set())
 
@@ -236,20 +231,14 @@ class NamesrvServer:
         route = RouteServicer(
             self._cluster_test or LookupCalls(state, warm_up),
             TableCalls(state, warm_up, reader, started_at_millis, self._durable.data_dir_problem),
-            SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=streams),
-            WatchCalls(state, watchers, reader),
+            StreamCalls(state, warm_up, pins, watchers, reader, streams),
         )
         administration = Administration(state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)
-        admin = (
-            OperatorCalls(state, administration, reader),
-            HistoryCalls(state, history, reader),
-            WatcherListCalls(state, watchers),
-        )
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
-            (ADMIN_SERVICE, admin),
+            (ADMIN_SERVICE, (AdminServicer(state, administration, history, watchers, reader),)),
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if (endpoint := settings.remoting_endpoint) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self, TypeVar, cast
 
@@ -14,7 +15,7 @@ from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceS
 from namesrv_common.client.channels import ConnectionSettings, Security, open_channel
 from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, FailedCall, RichError
+from namesrv_common.grpc_errors import CallError, RichError
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -87,7 +88,7 @@ class Client:
                     self._count(answer, budget)
                 yield answer
         except grpc.RpcError as error:
-            raise _failure(self.endpoint, error) from error
+            raise CallError(self.endpoint, RichError.of(error)) from error
         finally:
             call.cancel()  # type: ignore[no-untyped-call]
 
@@ -95,11 +96,10 @@ class Client:
         self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
     ) -> Iterator[ResponseT]:
         """All pages of a list; the request's page token is overwritten."""
-        name, count = _name_of(request), 0
+        name = _name_of(request)
         budget, asked = ResponseBudget(name, LIST_LIMITS), cast("Any", request)
-        while True:
+        for count in itertools.count(1):
             answer = method(request)
-            count += 1
             check_count(self.endpoint, f"pages of {name}", count, MAX_PAGES)
             self._count(answer, budget)
             yield answer
@@ -153,13 +153,9 @@ class _Calls:
             try:
                 return cast("Message", call(request, timeout=self._timeout_seconds))
             except grpc.RpcError as error:
-                raise _failure(self._endpoint, error) from error
+                raise CallError(self._endpoint, RichError.of(error)) from error
 
         return answer
-
-
-def _failure(endpoint: Endpoint, error: grpc.RpcError) -> CallError:
-    return CallError(endpoint, RichError.of(cast("FailedCall", error)))
 
 
 def _name_of(request: object) -> str:

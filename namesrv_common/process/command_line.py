@@ -43,10 +43,10 @@ _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 
 
 class LoggingCommand(TyperCommand):
-    """A command whose log may be JSON, and so are then the errors of its command line."""
+    """A command whose log may be JSON, and so are then the errors of its command line.
 
-    variable: ClassVar[str]
-    """The environment variable with the format of the log."""
+    Besides ``--log-format``, the program's variable ``..._LOG_FORMAT`` names the format.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the words of the command."""
@@ -54,11 +54,13 @@ class LoggingCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except _USAGE_ERROR as error:
-            from_variable = "--log-format" not in words and os.environ.get(self.variable) == "json"
+            program = str(ctx.find_root().info_name)
+            variable = f"{program.upper().replace('-', '_')}_LOG_FORMAT"
+            from_variable = "--log-format" not in words and os.environ.get(variable) == "json"
             if not (from_variable or "--log-format json" in words):
                 raise
             write_json_lines()
-            report(str(ctx.find_root().info_name), error.format_message(), "cannot_start", "error")
+            report(program, error.format_message(), "cannot_start", "error")
             raise typer.Exit(error.exit_code) from error
 
 

@@ -19,19 +19,22 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.process.command_line import LoggingCommand, report, write_json_lines
+from namesrv_common.tls.certificates import Validity
+from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
 
 EXIT_BAD_START = 2
 """Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
 
 
 ADVANCED: JsonDict = {"advanced": True}
-"""Marks a setting that few operators change: ``Field(5, json_schema_extra=ADVANCED)``."""
+"""Extra of the fields that ``advanced`` makes."""
 
 _PANEL, _ADVANCED_PANEL = "Options", "Advanced options"
 
@@ -44,8 +47,6 @@ class ProgramSettings(BaseSettings):
 
     An unknown key of the file ends the start, with the nearest known key. An unknown variable with the program's
     prefix is logged as a warning, because others may set variables with that prefix.
-
-    ``--help`` shows fields marked with ``json_schema_extra=ADVANCED`` below all others.
     """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", env_ignore_empty=True)
@@ -90,6 +91,12 @@ class ProgramSettings(BaseSettings):
 
 
 SettingsT = TypeVar("SettingsT", bound=ProgramSettings)
+SettingT = TypeVar("SettingT")
+
+
+def advanced(default: SettingT, description: str, **rules: Any) -> SettingT:
+    """A field of a setting that few operators change. ``--help`` shows it below all others."""
+    return Field(default, description=description, json_schema_extra=ADVANCED, **rules)  # type: ignore[no-any-return]
 
 
 def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Callable[[SettingsT], None]) -> None:
@@ -100,7 +107,7 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
         run: The command's function. Its docstring is the help text.
     """
 
-    def command(*, config: Path | None, print_config: bool, **values: Any) -> None:
+    def command(*, config: Path | None, print_config: bool | None, **values: Any) -> None:
         flags = {key: value for key, value in values.items() if value not in (None, [], ())}
         if _log_format(settings, config, flags) == "json":
             write_json_lines()
@@ -114,15 +121,17 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
 
     help_config = f"TOML file with any of these settings; variables {settings.model_config['env_prefix']}… win over it."
     help_print = "Print what flags, variables and the file come to, without what was changed over the wire, and exit."
+    command.__annotations__ = {
+        **{key: _flag(key, field) for key, field in settings.model_fields.items()},
+        "config": Annotated[Path | None, typer.Option("--config", help=help_config)],
+        "print_config": Annotated[bool | None, typer.Option("--print-config", help=help_print)],
+    }
     parameters = [
-        *(_parameter(key, field) for key, field in settings.model_fields.items()),
-        _option("config", Annotated[Path | None, typer.Option("--config", help=help_config)]),
-        _option("print_config", Annotated[bool, typer.Option("--print-config", help=help_print)], default=False),
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in command.__annotations__.items()
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    kind = type("Command", (_Command,), {"variable": f"{settings.model_config['env_prefix']}LOG_FORMAT"})
-    app.command(name, cls=kind, help=inspect.getdoc(run), context_settings={"max_content_width": 120})(command)
+    app.command(name, cls=_Command, help=inspect.getdoc(run), context_settings={"max_content_width": 120})(command)
 
 
 class _Command(LoggingCommand):
@@ -201,8 +210,8 @@ def _problem(item: Any, settings: type[ProgramSettings]) -> str:
     return f"setting {key}: {message}{value}"
 
 
-def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
-    """A flag for a field. Flags have no defaults of their own, or they would win over the environment."""
+def _flag(key: str, field: FieldInfo) -> Any:
+    """The annotation of a field's flag. Flags have no defaults of their own, or they would win over the environment."""
     flag = "--" + key.replace("_", "-")
     default = "" if field.is_required() else _shown(field.default)
     help_text = f"{field.description} [default: {default}]" if default else str(field.description)
@@ -213,14 +222,87 @@ def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
     elif field.annotation == list[str]:
         kind = list[str] | None
     metavar = "INTEGER" if field.annotation is int else None
-    option = typer.Option(flag, help=help_text, rich_help_panel=panel, metavar=metavar)
-    return _option(key, Annotated[kind, option])
-
-
-def _option(name: str, annotation: Any, *, default: bool | None = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, metavar=metavar)]
 
 
 def _shown(value: object) -> str:
     """A default as text; empty if it is nothing, off or an empty list."""
     return "" if str(value) in ("None", "False", "[]") else "true" if value is True else str(value)
+
+
+# The settings of TLS, the same for every program: what a listener shows, and what a client shows and checks. A program
+# that is both takes both classes; then one certificate is for both sides.
+
+
+class _KeyPairSettings(BaseModel):
+    tls_cert: Path | None = Field(
+        None,
+        description="This program's certificate, and those that it was signed by, PEM. Read again when it changes.",
+    )
+    tls_key: Path | None = Field(None, description="Its private key, PEM, not encrypted. Read again when it changes.")
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, missing = ("tls_cert", "tls_key") if self.tls_key is None else ("tls_key", "tls_cert")
+            raise ValueError(f"{given} is set, but {missing} is not: a certificate and its key belong together")
+        return self
+
+
+class ListenerSecuritySettings(_KeyPairSettings):
+    """Settings of a listener. With a certificate it takes TLS and nothing else."""
+
+    tls_client_ca: Path | None = Field(
+        None, description="Certificates that clients' are checked with, PEM: each must show one. Needs tls_cert."
+    )
+
+    @model_validator(mode="after")
+    def _check_client_ca(self) -> Self:
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca is set, but tls_cert is not: clients are asked for certificates over TLS")
+        return self
+
+    @property
+    def listens_with_tls(self) -> bool:
+        return self.tls_cert is not None
+
+    def listener_tls(self, check: CertificateCheck | None = None) -> ListenerTls | None:
+        """Reads the files of the listener; None without TLS. Raises CertificateError."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return ListenerTls(self.tls_cert, self.tls_key, self.tls_client_ca, check=check)
+
+
+class ClientSecuritySettings(_KeyPairSettings):
+    """Settings of a client."""
+
+    tls_ca: Path | None = Field(
+        None, description="Certificates that servers' are checked with, PEM. Without it calls go without TLS."
+    )
+    token_file: Path | None = Field(None, description="File with a bearer token to send. Needs tls_ca.")
+    tls_server_name: str | None = Field(
+        None, min_length=1, max_length=253, description="Name that servers' certificates must have, if not their host."
+    )
+
+    @model_validator(mode="after")
+    def _check_ca(self) -> Self:
+        for name in ("token_file", "tls_server_name"):
+            if getattr(self, name) is not None and self.tls_ca is None:
+                raise ValueError(f"{name} is set, but tls_ca is not: it is for calls over TLS")
+        return self
+
+    def client_security(self) -> ClientSecurity | None:
+        """Reads the files of the client; None without TLS. Raises CertificateError."""
+        if self.tls_ca is None:
+            return None
+        files = ClientFiles(self.tls_ca, self.tls_cert, self.tls_key, self.token_file, self.tls_server_name)
+        return ClientSecurity(files)
+
+
+def certificates(listener: ListenerTls | None, client: ClientSecurity | None) -> dict[str, Validity]:
+    """When the certificates that a program shows are valid, by what it shows them for: listener or client."""
+    found = {
+        "listener": None if listener is None else listener.value.validity,
+        "client": None if client is None else client.validity,
+    }
+    return {use: validity for use, validity in found.items() if validity is not None}

@@ -1,13 +1,13 @@
-"""The end of a program: threads that may hang, background work that is cancelled, and steps that have a deadline."""
+"""The threads of a program and its end: background work that is cancelled, and steps that have a deadline."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor, Future, wait
-from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -53,17 +53,11 @@ class DaemonExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls.
-
-        Calls that were submitted before are made, unless they are cancelled or the process ends.
-        """
+        """Takes no more calls. Calls that were submitted before are made, unless the process ends."""
+        assert not cancel_futures, "nobody needs it"
         with self._lock:
             if not self._has_ended:
                 self._has_ended = True
-                if cancel_futures:
-                    with suppress(queue.Empty):  # a thread may take the last one in between
-                        while submitted := self._calls.get_nowait():
-                            submitted[0].cancel()
                 for _ in self._threads:
                     self._calls.put(None)
         if wait:
@@ -80,6 +74,71 @@ class DaemonExecutor(Executor):
                 except BaseException as error:  # noqa: BLE001 - the boundary of a thread: the future has it
                     future.set_exception(error)
             del submitted, future, call  # they would be held until the next one comes
+
+
+# An event loop in a thread of its own, for a listener of a program that waits in threads.
+
+JOIN_SECONDS = 5.0
+"""Time for what runs in the loop to answer, and for its thread to end: well above what either may take."""
+
+STOP_LISTENER_SECONDS = 2 * JOIN_SECONDS + 3.0
+"""Deadline of the stop of a listener in such a thread, which consists of its last work and its end."""
+
+
+class LoopThread:
+    """Has a thread once started. Before that its loop runs in the thread of the caller."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+
+    @property
+    def has_started(self) -> bool:
+        return self._thread.ident is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its loop has ended."""
+        return self._loop.is_closed()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Runs something in the loop and waits for it, once started ``JOIN_SECONDS`` at most. Raises TimeoutError."""
+        if not self.has_started:
+            return self._loop.run_until_complete(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(JOIN_SECONDS)
+
+    def begin(self, work: Coroutine[Any, Any, object]) -> None:
+        """Has something run in the loop, as soon as that runs; after its end nothing happens."""
+        if self.is_over:
+            work.close()
+            return
+        asyncio.run_coroutine_threadsafe(work, self._loop).add_done_callback(_log_defect)
+
+    def stop(self, last: Coroutine[Any, Any, object]) -> bool:
+        """Runs something as the last thing, and ends even if that fails. Whether the thread has ended."""
+        try:
+            self.run(last)
+        except Exception:
+            logging.getLogger(__name__).exception("the last work of the thread %s failed", self._thread.name)
+        if self.has_started:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(JOIN_SECONDS)
+        if self._loop.is_running():
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Gives the loop back, of one that does not run."""
+        self._loop.close()
+
+
+def _log_defect(done: Future[object]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        logging.getLogger(__name__).error("work in the background failed", exc_info=error)
 
 
 # Steps of a shutdown. A step that fails or hangs is logged, and the next one runs.
@@ -125,43 +184,28 @@ def _log_end(name: str, work: asyncio.Future[Any] | Future[Any], seconds: float)
 # Background work of a program with an event loop.
 
 
-class Background:
-    """The background tasks of a program. The first failure of one ends the program. Create it inside the event loop."""
+async def run_background(
+    stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, None]], end_seconds: float = STEP_SECONDS
+) -> None:
+    """Runs all works until the event is set or one fails, and cancels them. Raises a group of their failures.
 
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: list[BaseException] = []
-        self._has_failed = asyncio.Event()
+    A work may end, or be cancelled, at any time. Works that take longer than ``end_seconds`` to end are left behind.
+    """
+    tasks = {asyncio.create_task(work) for work in works}
+    stopped = asyncio.create_task(stop.wait())
+    running: set[asyncio.Task[Any]] = {stopped, *tasks}
+    try:
+        while stopped in running and not _failures(tasks - running):
+            _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (stopped, *tasks):
+            task.cancel()
+        _, left = await asyncio.wait(tasks, timeout=end_seconds)
+        for task in left:
+            _log_end(str(task.get_coro()), task, end_seconds)
+    if failures := _failures(tasks - left):
+        raise BaseExceptionGroup("background work failed", failures)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts a task, which may end or be cancelled at any time."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_end)
-        return task
 
-    async def run_until(self, stop: asyncio.Event, end_seconds: float = STEP_SECONDS) -> None:
-        """Waits until the event is set or a task fails, and cancels all tasks. Raises a group of their failures.
-
-        Tasks that do not end within ``end_seconds`` are logged and left behind.
-        """
-        ends = {asyncio.ensure_future(event.wait()) for event in (stop, self._has_failed)}
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            tasks = set(self._tasks)
-            for task in (*ends, *tasks):
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks, timeout=end_seconds)
-            for task in tasks:
-                if not task.done():
-                    _log_end(str(task.get_coro()), task, end_seconds)
-        if self._failures:
-            raise BaseExceptionGroup("background work failed", self._failures)
-
-    def _on_end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self._failures.append(failure)
-            self._has_failed.set()
+def _failures(ended: Iterable[asyncio.Task[Any]]) -> list[BaseException]:
+    return [error for task in ended if not task.cancelled() and (error := task.exception()) is not None]

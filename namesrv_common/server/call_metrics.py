@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Protocol, cast
+from typing import Protocol
 
 import grpc
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
-
-from namesrv_common.grpc_errors import FailedCall
 
 # Observers of the calls that a server answers: metrics and traces, on listeners of any engine.
 
@@ -57,7 +55,7 @@ def observed_call(
     try:
         yield tuple(metadata.items())
     except BaseException as error:
-        code = cast("FailedCall", error).code() if isinstance(error, grpc.RpcError) else grpc.StatusCode.CANCELLED
+        code = error.code() if isinstance(error, grpc.RpcError) else grpc.StatusCode.CANCELLED
         raise
     finally:
         for end in ends:

@@ -30,7 +30,8 @@ class HealthService:
 
     def __init__(self) -> None:
         self._statuses: dict[str, pb.HealthCheckResponse.ServingStatus] = {"": _Answer.SERVING}
-        self._watchers: set[asyncio.Event] = set()
+        self._changed = asyncio.Event()
+        """Set by the next change, which replaces it."""
         self._is_shutting_down = False
 
     def set(self, service: str, status: pb.HealthCheckResponse.ServingStatus) -> None:
@@ -66,22 +67,18 @@ class HealthService:
             context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
             context.set_details(f"service has {len(request.service)} characters, at most {MAX_SERVICE_LENGTH}")
             return
-        service, told, changed = request.service, None, asyncio.Event()
+        service, told = request.service, None
         del request
-        self._watchers.add(changed)
-        try:
-            while True:
-                changed.clear()
-                if (status := self._statuses.get(service, _Answer.SERVICE_UNKNOWN)) != told:
-                    told = status
-                    yield _Answer(status=status)
-                await changed.wait()
-        finally:
-            self._watchers.discard(changed)
+        while True:
+            changed = self._changed
+            if (status := self._statuses.get(service, _Answer.SERVICE_UNKNOWN)) != told:
+                told = status
+                yield _Answer(status=status)
+            await changed.wait()
 
     def _wake(self) -> None:
-        for changed in self._watchers:
-            changed.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 class ShareGate(Gate):

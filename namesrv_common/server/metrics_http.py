@@ -18,8 +18,8 @@ from prometheus_client.exposition import choose_encoder
 
 from namesrv_common.endpoints import Endpoint, owner_of
 from namesrv_common.printable import how_to_install
+from namesrv_common.process.shutdown import LoopThread
 from namesrv_common.process.systemd import bound_socket
-from namesrv_common.server.loop_thread import LoopThread
 from namesrv_common.version import __version__
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class MetricsServer:
         self._checks = {b"/healthz": alive, b"/readyz": ready}
         self._connections = Connections(MAX_CONNECTIONS, MAX_CONNECTIONS_BY_ADDRESS)
         self._runner = LoopThread("metrics")
+        self._listens = asyncio.Event()
 
     def start(self) -> None:
         self._runner.start()
@@ -152,8 +153,10 @@ class MetricsServer:
         self._server = await asyncio.start_server(
             self._handle, sock=self._socket, limit=MAX_REQUEST_BYTES, backlog=WAITING_CONNECTIONS
         )
+        self._listens.set()
 
     async def _end(self) -> None:
+        await self._listens.wait()  # the end may come with the start
         self._server.close()
         self._connections.cut_all()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
@@ -277,10 +280,8 @@ def are_traces_wanted(environ: Mapping[str, str]) -> bool:
     endpoints = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if exporter == "none" or not (exporter or any(environ.get(name) for name in endpoints)):
         return False
-    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        protocol = environ.get(name, "").strip()
-        if protocol:
-            if protocol != "grpc":
-                raise ValueError(f"{name} is {protocol!r}, must be grpc: collectors take it at port 4317")
-            break
+    protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    name = next((name for name in protocols if environ.get(name, "").strip()), None)
+    if name is not None and (protocol := environ[name].strip()) != "grpc":
+        raise ValueError(f"{name} is {protocol!r}, must be grpc: collectors take it at port 4317")
     return True

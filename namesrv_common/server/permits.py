@@ -7,9 +7,8 @@ import hmac
 import json
 import re
 import secrets
-import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint, is_host_name
 from namesrv_common.errors import Refused, not_authenticated, not_permitted
@@ -214,6 +213,15 @@ def of_token(call: Call, permits: Permits) -> Principal | None:
     return principal
 
 
+def principal_of(call: Call, permits: Permits) -> Principal:
+    """The principal that calls. If there is a token, it decides and not the certificate.
+
+    Raises:
+        NOT_AUTHENTICATED: The call shows neither, or a token that the permits do not know.
+    """
+    return of_token(call, permits) or of_certificate([*identities(call.auth_context())], permits)
+
+
 def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
     """Returns the principal of the names in a certificate. Without a known name it has no permission.
 
@@ -224,11 +232,6 @@ def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
         raise not_authenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
     # A caller with a certificate that the permits do not know has a name, but may do nothing.
     return permits.of_certificate(names) or Principal(names[0][:MAX_SHOWN_NAME])
-
-
-def shown_names(call: Call) -> Iterator[str]:
-    """URIs and DNS names of the client certificate; its common name if it has neither. None without a certificate."""
-    return identities(call.auth_context())
 
 
 # The permits file, TOML or JSON: read whole, or not at all.
@@ -273,22 +276,6 @@ def _certificate(text: str) -> str:
 _Patterns = list[Annotated[str, AfterValidator(GroupPattern.parse)]]
 
 
-class _Agents(BaseModel):
-    """A field for each AgentAction."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    read: _Patterns = []
-    clients: _Patterns = []
-    filter_servers: _Patterns = []
-    topics: _Patterns = []
-    operate: _Patterns = []
-    replicate: _Patterns = []
-
-    def granted(self) -> dict[AgentAction, tuple[GroupPattern, ...]]:
-        return {action: patterns for action in AgentAction if (patterns := tuple(getattr(self, action.value)))}
-
-
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -299,7 +286,7 @@ class _Row(BaseModel):
     look_up: bool = False
     register_: list[Annotated[str, AfterValidator(BrokerPattern.parse)]] = Field([], alias="register")
     administer: bool = False
-    agents: _Agents = _Agents()
+    agents: dict[Annotated[AgentAction, Strict(strict=False)], _Patterns] = {}
 
 
 class _File(BaseModel):
@@ -309,8 +296,9 @@ class _File(BaseModel):
 
 
 _NAMES = {
-    depth: [field.alias or name for name, field in model.model_fields.items()]
-    for depth, model in ((1, _File), (3, _Row), (4, _Agents))
+    1: list(_File.model_fields),
+    3: [field.alias or name for name, field in _Row.model_fields.items()],
+    4: [action.value for action in AgentAction],
 }
 """The keys of a permits file, by how many keys lead to them."""
 
@@ -327,7 +315,7 @@ def read_permits(path: Path) -> Permits:
         parse = json.loads if path.suffix == ".json" else tomllib.loads
         return _permits(_File.model_validate(parse(data.decode())))
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_problem(item)}" for item in error.errors()[:5])
+        problems = "; ".join(map(_problem, error.errors()[:5]))
         raise PermitsError(f"permits file {path}: {problems}") from None
     except (ValueError, RecursionError) as error:
         raise PermitsError(f"permits file {path}: {error}") from None
@@ -367,12 +355,14 @@ def warn_of_permits(permits: Permits, *, with_tls: bool, client_ca: Path | None)
 
 
 def _problem(item: Any) -> str:
-    """Returns the text of one error in a permits file."""
-    if item["type"] == "extra_forbidden":
-        known = _NAMES.get(len(item["loc"]), ())
-        found = get_close_matches(str(item["loc"][-1]), known, n=1)
-        return "is unknown" + (f"; did you mean {found[0]}?" if found else f"; known are {', '.join(known)}")
-    return str(item["msg"]).removeprefix("Value error, ")
+    """Returns the keys and the text of one error in a permits file."""
+    keys = [str(key) for key in item["loc"] if key != "[key]"]
+    text = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] in {"extra_forbidden", "enum"}:
+        known = _NAMES.get(len(keys), ())
+        found = get_close_matches(keys[-1], known, n=1)
+        text = "is unknown" + (f"; did you mean {found[0]}?" if found else f"; known are {', '.join(known)}")
+    return f"{'.'.join(keys)}: {text}"
 
 
 def _permits(file: _File) -> Permits:
@@ -386,7 +376,8 @@ def _permits(file: _File) -> Permits:
         if not row.certificates and not row.token_sha256:
             raise ValueError(f"principals.{name}: has neither certificates nor token_sha256, so nobody can be it")
         patterns: Any = tuple(row.register_)  # the validator has parsed the texts
-        principal = Principal(name, row.look_up, patterns, row.administer, row.agents.granted())
+        agents: Any = {action: tuple(groups) for action, groups in row.agents.items()}
+        principal = Principal(name, row.look_up, patterns, row.administer, agents)
         for identity in row.certificates:
             if (other := by_certificate.setdefault(identity, principal)) is not principal:
                 raise ValueError(f"principals.{name}: the certificate {identity!r} is {other.name}'s already")
@@ -402,12 +393,7 @@ REFUSAL_LOG_SECONDS = 1.0
 """Between two log lines about refused calls; those in between are counted."""
 
 
-class RefusalLog:
-    """Logs refused calls, once a second at most. Thread-safe."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._log = RateLimitedLog("call_refused", REFUSAL_LOG_SECONDS, monotonic)
-
-    def refused(self, call: str, peer: str, error: Refused) -> None:
-        """Logs that a call was refused, and how many before it have no line."""
-        self._log.log(call=call, peer=peer, problem=error.text)
+def log_of_refusals(monotonic: Callable[[], float]) -> Callable[[str, str, Refused], None]:
+    """Returns what logs a refused call, of a peer, with its error: once a second at most. Thread-safe."""
+    log = RateLimitedLog("call_refused", REFUSAL_LOG_SECONDS, monotonic)
+    return lambda call, peer, error: log.log(call=call, peer=peer, problem=error.text)

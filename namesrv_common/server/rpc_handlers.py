@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 import structlog
@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
 from namesrv_common.grpc_errors import RichError
-from namesrv_common.server.call_metrics import BeginOfCall, CallObserver
+from namesrv_common.server.call_metrics import CallObserver
 
 # The admission of a call before it is answered, and of the memory for its requests. By default both are open.
 
@@ -76,10 +76,9 @@ It takes the request, or the iterator of all requests if they are a stream.
 """
 
 
-def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[MethodDescriptor]:
-    """The calls of a service that some of its parts, or classes of parts, answer."""
-    parts = tuple(parts)
-    return [method for method in service.methods if any(hasattr(part, method.name) for part in parts)]
+def methods_of(service: ServiceDescriptor, part: object) -> list[MethodDescriptor]:
+    """The calls of a service that a part of it, or a class of parts, answers."""
+    return [method for method in service.methods if hasattr(part, method.name)]
 
 
 # The error that a call ends with after an exception: one rule for every listener of a program.
@@ -129,12 +128,13 @@ class Failures:
 
 # Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
 #
-# A task costs as much as a route's lookup. ``handlers.py`` marks the handlers of such calls. An engine that wants to
-# runs them to their end in the callback that brought the request.
+# A task costs as much as a route's lookup. The handlers of such calls are marked. An engine that wants to runs them to
+# their end in the callback that brought the request.
 
-_MARK = "answers_at_once"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-HandleT = TypeVar("HandleT")
+_MARK = "has_room"
+
 ResultT = TypeVar("ResultT")
 
 
@@ -142,20 +142,20 @@ class Waited(RuntimeError):
     """What was to be answered at once waits for something: a defect."""
 
 
-def marked(handle: HandleT, has_room: Callable[[], bool]) -> HandleT:
+def marked(handler: Handler, has_room: Callable[[], bool]) -> Handler:
     """The same handler of a unary call, marked for engines as one that never waits."""
-    setattr(handle, _MARK, has_room)
-    return handle
+    setattr(handler, _MARK, has_room)
+    return handler
 
 
-def never_waits(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
+def never_waits(handler: Handler) -> bool:
     """Whether the handler of a call answers at once (``inline_calls``)."""
-    return hasattr(handler.unary_unary, _MARK)
+    return hasattr(handler, _MARK)
 
 
-def room_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[[], bool]:
+def room_of(handler: Handler) -> Callable[[], bool]:
     """Returns a function: whether the handler of a call that never waits has memory for every caller now."""
-    has_room: Callable[[], bool] = getattr(handler.unary_unary, _MARK)
+    has_room: Callable[[], bool] = getattr(handler, _MARK)
     return has_room
 
 
@@ -214,46 +214,11 @@ class CallHandlers:
         # grpcio takes it as the quicker path.
         server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
 
-    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, Handler]:
         """The handlers of a service by the names of its calls."""
-        return {method.name: self._handler(method, part) for part in parts for method in methods_of(service, (part,))}
-
-    def _handler(self, method: MethodDescriptor, part: object) -> grpc.RpcMethodHandler[Any, Any]:
-        gate = self.gate_of(method)
-        is_inline = method.name in getattr(part, "inline_calls", ())
-        most_bytes: float = MAX_STREAM_REQUEST_BYTES
-        if not method.server_streaming or method.full_name in self.large_streams:
-            most_bytes = self.max_request_bytes(method)
-        name = f"{method.containing_service.full_name}/{method.name}"
-        observers = [observer.of(name, streams=method.server_streaming) for observer in self.observers]
-        answering = _Answering(
-            self,
-            method,
-            GetMessageClass(method.input_type),
-            most_bytes,
-            is_inline,
-            getattr(part, method.name),
-            gate,
-            [observer for observer in observers if observer is not None],
-        )
-        if method.server_streaming:
-            stream = _stream(answering)
-            if method.client_streaming:
-                return grpc.stream_stream_rpc_method_handler(stream)
-            return grpc.unary_stream_rpc_method_handler(stream)
-        handle = _unary(answering)
-        return grpc.unary_unary_rpc_method_handler(marked(handle, gate.has_room) if is_inline else handle)
-
-
-class _Answering(NamedTuple):
-    handlers: CallHandlers
-    method: MethodDescriptor
-    message: type[Message]
-    most_bytes: float
-    is_inline: bool
-    behaviour: Behaviour
-    gate: Gate
-    observers: Sequence[BeginOfCall]
+        return {
+            method.name: _Method(self, method, part).handler for part in parts for method in methods_of(service, part)
+        }
 
 
 class _CallerGone(Exception):
@@ -264,29 +229,104 @@ END_OF_REQUESTS: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs d
 """What ``read`` of a context returns after the last request."""
 
 
+class _Method:
+    """Answers the calls of one method of the contract."""
+
+    def __init__(self, handlers: CallHandlers, method: MethodDescriptor, part: object) -> None:
+        """Takes the part of the service that answers these calls."""
+        self.handlers = handlers
+        self.method = method
+        self.message = GetMessageClass(method.input_type)
+        self.behaviour: Behaviour = getattr(part, method.name)
+        self.gate = handlers.gate_of(method)
+        self.is_inline = method.name in getattr(part, "inline_calls", ())
+        self.most_bytes: float = MAX_STREAM_REQUEST_BYTES
+        if not method.server_streaming or method.full_name in handlers.large_streams:
+            self.most_bytes = handlers.max_request_bytes(method)
+        name = f"{method.containing_service.full_name}/{method.name}"
+        found = [observer.of(name, streams=method.server_streaming) for observer in handlers.observers]
+        self.observers = [begun for begun in found if begun is not None]
+
+    @property
+    def handler(self) -> Handler:
+        if not self.method.server_streaming:
+            unary = grpc.unary_unary_rpc_method_handler(self._answer)
+            return marked(unary, self.gate.has_room) if self.is_inline else unary
+        if self.method.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._stream)
+        return grpc.unary_stream_rpc_method_handler(self._stream)
+
+    async def _answer(self, request: bytes, context: Context) -> bytes:
+        call = _Call(self, context)
+        try:
+            with call.enter():
+                answer = await self.behaviour(await call.parsed(request), context)
+            encoded: bytes = answer if isinstance(answer, bytes) else answer.SerializeToString()
+            call.code = grpc.StatusCode.OK
+            return encoded  # noqa: TRY300 - it is the try that matters
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            await call.fail(error)
+        finally:
+            call.end()
+
+    async def _stream(self, request: Any, context: Context) -> None:
+        call, has_one_request = _Call(self, context), not self.method.client_streaming
+        try:
+            with call.enter():
+                asked = await call.parsed(request) if has_one_request else call.all_parsed()
+                # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
+                async with contextlib.aclosing(self.behaviour(asked, context)) as answers:
+                    del request, asked  # a stream may last, and has taken from it what it needs
+                    async for answer in answers:
+                        if has_one_request:
+                            call.give_back()
+                        await self._write(context, answer)
+            call.code = grpc.StatusCode.OK
+        except _CallerGone:
+            raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            if isinstance(error, Refused) and error.reason == CommonReason.SLOW_READER:
+                _log.warning("slow_reader_cut", call=self.method.full_name, peer=context.peer())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CUT_SECONDS):
+                    await call.fail(error)
+        finally:
+            call.end()
+
+    async def _write(self, context: Context, answer: Message | bytes) -> None:
+        seconds = self.handlers.slow_reader_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
+        except TimeoutError:
+            raise self.handlers.failures.slow_reader(seconds) from None
+        except grpc.aio.InternalError:  # grpcio raises it if the connection ended before this call was cancelled
+            raise _CallerGone from None
+
+
 class _Call:
     """One call. Its requests are admitted to the memory for requests, and parsed. ``end`` must follow."""
 
-    def __init__(self, answering: _Answering, context: Context) -> None:
-        self._answering = answering
+    def __init__(self, method: _Method, context: Context) -> None:
+        self._method = method
         self._context = context
         self._caller: Any = None
         self._has_entered = False
         self._taken = 0
         self.code = grpc.StatusCode.CANCELLED
         """The code that the call ends with; this one unless it is answered, or fails."""
-        self._ends = [begun(context.invocation_metadata) for begun in answering.observers]
+        self._ends = [begun(context.invocation_metadata) for begun in method.observers]
 
     def enter(self) -> AbstractContextManager[None]:
         """Enters the gate. Returns the context to answer in. Raises Refused."""
-        gate = self._answering.gate
+        gate = self._method.gate
         self._caller = gate.enter(self._context)
         self._has_entered = True
-        return NO_LIMIT if self._answering.is_inline else gate.while_allowed(self._caller, self._context)
+        return NO_LIMIT if self._method.is_inline else gate.while_allowed(self._caller, self._context)
 
     async def parsed(self, request: bytes) -> Any:
         """Returns a request as a message."""
-        of, caller, context = self._answering, self._caller, self._context
+        of, caller, context = self._method, self._caller, self._context
         parse_large = None if of.is_inline else of.handlers.parse_large
         if len(request) > of.most_bytes:
             raise limit_exceeded("bytes of the request", len(request), int(of.most_bytes))
@@ -310,13 +350,14 @@ class _Call:
         """Gives the memory of the present request back."""
         taken, self._taken = self._taken, 0
         if taken:
-            self._answering.gate.give_back(self._caller, taken)
+            self._method.gate.give_back(self._caller, taken)
 
     async def fail(self, error: BaseException) -> NoReturn:
         """Ends the call with an error."""
+        failures = self._method.handlers.failures
         if isinstance(error, DecodeError):
             error.with_traceback(None)  # a half-parsed request is held by it
-            error = malformed_request(self._answering.method.input_type.full_name)
+            error = malformed_request(self._method.method.input_type.full_name)
         elif isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -325,71 +366,15 @@ class _Call:
                 finally:
                     # Both lead to this frame by the traceback, and would wait for the garbage collector.
                     del error, task
-            error = self._answering.handlers.failures.shutting_down()
-        rich = self._answering.handlers.failures.answer(error, self._answering.method.full_name)
+            error = failures.shutting_down()
+        rich = failures.answer(error, self._method.method.full_name)
         self.code = rich.code
-        await self._context.abort(rich.code, rich.message, rich.status().trailing_metadata)
+        await self._context.abort(rich.code, rich.message, rich.trailers())
 
     def end(self) -> None:
         """Gives back what the call holds, and reports its end."""
         self.give_back()
         if self._has_entered:
-            self._answering.gate.leave(self._caller)
+            self._method.gate.leave(self._caller)
         for end in filter(None, self._ends):
             end(self.code)
-
-
-def _unary(answering: _Answering) -> Any:
-    async def handle(request: bytes, context: Context) -> bytes:
-        call = _Call(answering, context)
-        try:
-            with call.enter():
-                answer = await answering.behaviour(await call.parsed(request), context)
-            encoded: bytes = answer if isinstance(answer, bytes) else answer.SerializeToString()
-            call.code = grpc.StatusCode.OK
-            return encoded  # noqa: TRY300 - it is the try that matters
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
-            await call.fail(error)
-        finally:
-            call.end()
-
-    return handle
-
-
-def _stream(answering: _Answering) -> Any:
-    method, slow_reader_seconds = answering.method, answering.handlers.slow_reader_seconds
-
-    async def write(context: Context, answer: Message | bytes) -> None:
-        try:
-            async with asyncio.timeout(slow_reader_seconds):
-                await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
-        except TimeoutError:
-            raise answering.handlers.failures.slow_reader(slow_reader_seconds) from None
-        except grpc.aio.InternalError:  # grpcio raises it if the connection ended before this call was cancelled
-            raise _CallerGone from None
-
-    async def handle(request: Any, context: Context) -> None:
-        call = _Call(answering, context)
-        try:
-            with call.enter():
-                asked = call.all_parsed() if method.client_streaming else await call.parsed(request)
-                # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
-                async with contextlib.aclosing(answering.behaviour(asked, context)) as answers:
-                    del request, asked  # a stream may last, and has taken from it what it needs
-                    async for answer in answers:
-                        if not method.client_streaming:
-                            call.give_back()
-                        await write(context, answer)
-            call.code = grpc.StatusCode.OK
-        except _CallerGone:
-            raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
-            if isinstance(error, Refused) and error.reason == CommonReason.SLOW_READER:
-                _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CUT_SECONDS):
-                    await call.fail(error)
-        finally:
-            call.end()
-
-    return handle

@@ -86,7 +86,7 @@ class Telemetry:
     def __init__(self, service: str, version: str, *, traces_follow_callers: bool) -> None:
         """Prepares everything; connects to nobody yet. Raises ValueError if a variable has no possible value."""
         for name in _NOISY_LOGGERS:
-            logging.getLogger(name).addFilter(_AtMostEvery(PROBLEM_LOG_SECONDS))
+            logging.getLogger(name).addFilter(_at_most_every(PROBLEM_LOG_SECONDS))
         follows = traces_follow_callers and not os.environ.get(OTEL_TRACES_SAMPLER)
         self.begins_traces = not follows
         """Whether calls whose callers name no trace may begin one."""
@@ -135,23 +135,21 @@ class Telemetry:
             self._spans.shutdown()
 
 
-class _AtMostEvery(logging.Filter):
-    """Lets one message of a kind pass, and then no more for some time.
+def _at_most_every(seconds: float) -> Callable[[logging.LogRecord], bool]:
+    """Returns a filter that lets one message of a kind pass, and then no more for some time.
 
     The kind is its text before values are put in.
     """
+    passed_at: dict[str, float] = {}
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self._seconds = seconds
-        self._passed_at: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
+    def passes(record: logging.LogRecord) -> bool:
         now = time.monotonic()
-        if now - self._passed_at.get(record.msg, float("-inf")) < self._seconds:
+        if now - passed_at.get(record.msg, float("-inf")) < seconds:
             return False
-        self._passed_at[record.msg] = now
+        passed_at[record.msg] = now
         return True
+
+    return passes
 
 
 def _resource(service: str, version: str) -> Resource:

@@ -19,6 +19,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.files import disk
+from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.version import __version__
@@ -120,9 +121,7 @@ def write_new(file: Path, content: object) -> None:
 def read_file(file: Path) -> dict[str, Any]:
     """Reads what ``write_new`` wrote. Raises typer.BadParameter if it is something else."""
     try:
-        if not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:
-            raise typer.BadParameter(f"{file} is no file, or larger than {MAX_FILE_BYTES >> 20} MiB")
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_at_most(file, MAX_FILE_BYTES))
     except OSError as error:
         raise typer.BadParameter(f"{file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

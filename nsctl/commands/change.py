@@ -347,15 +347,14 @@ def result_of(request: Any, answer: Any) -> str:
 
 def awaited(request: Any, answer: Any) -> str:
     """Names the subject of an intent that takes effect only with a later registration; otherwise empty."""
-    if "group_registered" in answer.DESCRIPTOR.fields_by_name:
-        # A name server that does not say it refuses what is not registered.
-        if not answer.HasField("group_registered") or answer.group_registered:
-            return ""
+    # A name server that does not say it refuses what is not registered.
+    told = {field.name: value for field, value in answer.ListFields()}
+    if told.get("group_registered") is False:
         where = f" of cluster {request.cluster_name}" if request.HasField("cluster_name") else ""
         return f"broker group {request.broker_name}{where}"
-    if "topic_reported" in answer.DESCRIPTOR.fields_by_name and answer.HasField("topic_reported"):
+    if told.get("topic_reported") is False:
         where = f" in cluster {request.cluster_name}" if request.HasField("cluster_name") else ""
-        return "" if answer.topic_reported else f"topic {request.topic}{where}"
+        return f"topic {request.topic}{where}"
     return ""
 
 

@@ -363,8 +363,8 @@ def examined(held: Held) -> Iterator[Finding]:
 _WORDS = {"broker": "brokers or topics", "intent": "intents", "kv": "KV configuration", "setting": "settings"}
 
 
-def together(helds: Sequence[Held]) -> Iterator[Finding]:
-    """What is wrong with the name servers together."""
+def together(helds: Sequence[Held], differing: Iterable[str]) -> Iterator[Finding]:
+    """What is wrong with the name servers together; ``differing`` has the kinds in which they differ."""
     versions = sorted({one.status.version for one in helds})
     if len(versions) > 1:
         yield Finding(Code.VERSIONS_DIFFER, f"name servers of versions {', '.join(versions)}", "finish the upgrade")
@@ -372,13 +372,8 @@ def together(helds: Sequence[Held]) -> Iterator[Finding]:
     for name in sorted({name for name in names if names.count(name) > 1}):
         what = f"two name servers call themselves {name}"
         yield Finding(Code.SAME_NAME_TWICE, what, "give each a --name of its own")
-    yield from disagreeing(disagreements(helds))
-
-
-def disagreeing(kinds: Iterable[str]) -> Iterator[Finding]:
-    """That name servers hold different things of some kinds, if any."""
-    if differing := [_WORDS[kind] for kind in kinds]:
-        what = f"name servers differ in {', '.join(differing)}"
+    if words := [_WORDS[kind] for kind in differing]:
+        what = f"name servers differ in {', '.join(words)}"
         yield Finding(Code.NAME_SERVERS_DISAGREE, what, "`nsctl diff` says which", subject="")
 
 
@@ -399,7 +394,7 @@ def doctor(session: Session) -> None:
         if files is not None:
             said += check_certificate(endpoint, files, session.timeout_seconds)
         found += [(str(endpoint), one) for one in said]
-    findings = merged([*found, *(("", one) for one in together(helds))])
+    findings = merged([*found, *(("", one) for one in together(helds, disagreements(helds)))])
     rows = [finding.row() for finding in findings]
     if session.form is Format.TABLE:
         everywhere = [str(server.endpoint) for server in session.servers.all]
@@ -409,12 +404,7 @@ def doctor(session: Session) -> None:
     if rows or session.form is not Format.TABLE:
         session.show(rows, ("severity", "code", "name_servers", "what", "do"))
     if not rows:
-        brokers = {(key, live.broker_id) for held in helds for key, live in held.tables.lives.items()}
+        brokers = {key for held in helds for key in held.tables.lives}
         session.note(f"{counted(len(brokers), 'broker')} at {counted(len(helds), 'name server')}: no findings")
-    session.found(exit_code(findings))
-
-
-def exit_code(findings: Iterable[Finding]) -> int:
-    """By the worst of them: a problem, a warning, or nothing to worry about."""
-    worst = min((finding.code.severity for finding in findings), default=Severity.INFO)
-    return {Severity.PROBLEM: FOUND, Severity.WARNING: WARNED, Severity.INFO: 0}[worst]
+    worst = findings[0].code.severity if findings else Severity.INFO
+    session.found({Severity.PROBLEM: FOUND, Severity.WARNING: WARNED, Severity.INFO: 0}[worst])

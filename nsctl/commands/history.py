@@ -20,7 +20,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.change import PATTERN, Named, groups_named
-from nsctl.held import clock_of, entries, reason_of
+from nsctl.held import clock_of, entries, point, reason_of
 from nsctl.output import Format, Row, Since, row
 from nsctl.session import REFUSED, Session
 
@@ -98,13 +98,6 @@ def last_change(session: Session, broker: str) -> int:
 # The journals that ``history`` reads.
 
 
-class Position(NamedTuple):
-    """A position in a journal. Epochs of a name server sort as texts."""
-
-    epoch: str
-    revision: int
-
-
 class Wanted(NamedTuple):
     """Which entries ``history`` shows."""
 
@@ -161,11 +154,11 @@ def follow_journals(
 
     A name server that goes away is waited for. Ends at once if none answers at first.
     """
-    journals = {server.endpoint: _Followed(server, wanted, session.note) for server in session.servers.all}
+    seen: dict[Endpoint, tuple[str, int]] = {}
     away: set[Endpoint] = set()
     try:
         while True:
-            answers = session.servers.each(lambda server: journals[server.endpoint].look())
+            answers = session.servers.each(lambda server: _new_rows(session, server, wanted, seen))
             for endpoint, answer in answers:
                 if isinstance(answer, CallError) and endpoint not in away:
                     session.failed(answer)
@@ -175,43 +168,34 @@ def follow_journals(
             if not away:
                 session.exit_code = 0
             show(in_order(answer for _, answer in answers if not isinstance(answer, CallError)))
-            if all(journal.seen is None for journal in journals.values()):
+            if not seen:
                 return
             sleep(FOLLOW_SECONDS)
     except KeyboardInterrupt:
         return
 
 
-class _Followed:
-    """The journal of one name server, and up to where it was shown."""
+def _new_rows(
+    session: Session, server: NamesrvClient, wanted: Wanted, seen: dict[Endpoint, tuple[str, int]]
+) -> list[Row]:
+    """Entries that are new since the look before, oldest first; at first the newest ones. Raises CallError.
 
-    def __init__(self, server: NamesrvClient, wanted: Wanted, note: Callable[[str], None]) -> None:
-        self._server = server
-        self._wanted = wanted
-        self._note = note
-        self.seen: Position | None = None
-        """The newest position that was looked at, or None before the first answer."""
-
-    def look(self) -> list[Row]:
-        """Entries that are new since the look before, oldest first; at first the newest ones. Raises CallError."""
-        status = self._server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())
-        now = Position(status.header.epoch, status.header.revision)
-        if self.seen is None:
-            rows = newest_rows(self._server, self._wanted)
-        else:
-            # Without a data directory, a clock that was set back makes the next epoch an earlier one.
-            rows = self._rows_after(self.seen if self.seen <= now else Position(now.epoch, 0), now)
-        self.seen = max([now, *(Position(row["epoch"], row["revision"]) for row in rows[-1:])])
-        return rows
-
-    def _rows_after(self, after: Position, now: Position) -> list[Row]:
-        if after == now:
-            return []
-        bounds = {"after_epoch": after.epoch, "after_revision": after.revision}
-        rows = _rows(self._server, self._wanted, MOST_NEW_ENTRIES + 1, **bounds)
+    Args:
+        seen: Epoch and revision of the newest entry that was looked at, of each name server. Epochs sort as texts.
+    """
+    now = point(server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest()))
+    if (after := seen.get(server.endpoint)) is None:
+        rows = newest_rows(server, wanted)
+    else:
+        # Without a data directory, a clock that was set back makes the next epoch an earlier one.
+        epoch, revision = after if after <= now else (now[0], 0)
+        bounds = {"after_epoch": epoch, "after_revision": revision}
+        rows = [] if after == now else _rows(server, wanted, MOST_NEW_ENTRIES + 1, **bounds)
         if len(rows) > MOST_NEW_ENTRIES:
-            self._note(f"{self._server.endpoint}: more than {MOST_NEW_ENTRIES:,} new entries: the oldest are left out")
-        return rows[-MOST_NEW_ENTRIES:]
+            session.note(f"{server.endpoint}: more than {MOST_NEW_ENTRIES:,} new entries: the oldest are left out")
+            rows = rows[-MOST_NEW_ENTRIES:]
+    seen[server.endpoint] = max([now, *((row["epoch"], row["revision"]) for row in rows[-1:])])
+    return rows
 
 
 def _plain(cause: str) -> str:

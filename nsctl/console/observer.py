@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,6 @@ from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_silence, examined
 from nsctl.commands.findings import Code, Finding
 from nsctl.held import BrokerKey, Held, lacks_writable_queue, point, read
-from nsctl.session import AnswerT
 
 POLL_SECONDS, CALL_SECONDS = 1.0, 3.0
 """Pause between two questions how a name server is, and time for an answer; then it is unreachable."""
@@ -70,10 +69,6 @@ class Observer:
         while True:
             self.seen = await asyncio.get_running_loop().run_in_executor(self._thread, self.observed)
             await asyncio.sleep(POLL_SECONDS)
-
-    async def ask(self, call: Callable[[NamesrvClient], AnswerT]) -> AnswerT:
-        """Makes a call for a page. Raises CallError."""
-        return await asyncio.to_thread(call, self.server)
 
     def observed(self) -> Observation:
         """Asks the name server, and returns how it is now. Blocks."""

@@ -28,14 +28,14 @@ from nsctl.console import rows
 from nsctl.console.observer import Observation, Observer
 from nsctl.held import GroupKey
 from nsctl.output import row
-from nsctl.session import AnswerT
+from nsctl.session import AnswerT, Fleet
 
 PAGE, OVERVIEW_ROWS, OVERVIEW_ENTRIES, MOST_DIFFERENCES, OF_ONE = 50, 40, 5, 200, 10
 """Rows of a page, and of parts of pages."""
 MAX_TEXT = 255
 """Longest name or search text: the longest topic name."""
-COMPARE_SECONDS, ANSWER_SECONDS = 1.0, 2.0
-"""Pause between two comparisons; and how long a page waits for the journal, and for why a route is so."""
+COMPARE_SECONDS = 1.0
+"""Pause between two comparisons."""
 VIEWS = {"/": "Overview", "/brokers": "Brokers", "/topics": "Topics", "/servers": "Servers", "/journal": "Journal"}
 TITLES = {400: "Bad address", 404: "No such page", 405: "The console is read-only"}
 
@@ -90,10 +90,10 @@ class Pages:
         ]
         return self._page(request, "brokers", "Brokers", _paged(request, found) | {"only": only})
 
-    async def broker(self, request: Request) -> Response:
+    def broker(self, request: Request) -> Response:
         """One broker group."""
         key, now = GroupKey(_text(request, "cluster"), _text(request, "name")), time.time()
-        entries, problems, _ = await self._entries(broker_name=key.broker, page_size=OF_ONE)
+        entries, problems, _ = self._entries(broker_name=key.broker, page_size=OF_ONE)
         group = next((one for one in rows.group_rows(self.seen, now) if one["key"] == key), None)
         about = [one for one in rows.intents(rows.shown(self.seen)) if (one.cluster_name, one.broker_name) == key]
         if not (group or about or entries or problems):
@@ -108,13 +108,13 @@ class Pages:
         found = rows.topic_rows(self.seen, contains, only)
         return self._page(request, "topics", "Topics", _paged(request, found) | {"only": only})
 
-    async def topic(self, request: Request) -> Response:
+    def topic(self, request: Request) -> Response:
         """The route of a topic, and why it is so: once for name servers that say the same."""
         name, routes = _text(request, "name"), dict[str, rows.Row]()
-        answers, problems = await self._ask(
+        answers, problems = self._ask(
             lambda server: server.admin.ExplainTopicRoute(admin.ExplainTopicRouteRequest(topic=name))
         )
-        entries, _, _ = await self._entries(topic=name, page_size=OF_ONE)
+        entries, _, _ = self._entries(topic=name, page_size=OF_ONE)
         for view, answer in answers:
             groups = [_explained(one) for one in answer.explanations]
             same = repr([(one["key"], one["words"]) for one in groups])
@@ -136,11 +136,11 @@ class Pages:
         }
         return self._page(request, "servers", "Name servers", context | {"seen": seen})
 
-    async def journal(self, request: Request) -> Response:
+    def journal(self, request: Request) -> Response:
         """A page of the journals of all name servers as one."""
         about = {"broker_name": _text(request, "broker") or None, "topic": _text(request, "topic") or None}
         before = _number(request, "before") or None
-        entries, problems, older = await self._entries(**about, to_millis=before, page_size=PAGE)
+        entries, problems, older = self._entries(**about, to_millis=before, page_size=PAGE)
         return self._page(request, "journal", "Journal", {"entries": entries, "problems": problems, "older": older})
 
     def error(self, request: Request, error: Exception) -> Response:
@@ -149,9 +149,9 @@ class Pages:
         title = TITLES.get(error.status_code, error.detail)
         return self._page(request, "error", title, {"detail": error.detail}, error.status_code)
 
-    async def _entries(self, **wanted: Any) -> tuple[list[rows.Row], list[str], int | None]:
+    def _entries(self, **wanted: Any) -> tuple[list[rows.Row], list[str], int | None]:
         """Entries of all journals, newest first, the errors, and the time before which the next page is, if any."""
-        answers, problems = await self._ask(
+        answers, problems = self._ask(
             lambda server: server.admin.ListAuditEntries(admin.ListAuditEntriesRequest(**wanted))
         )
         found = [(view.name, entry) for view, answer in answers for entry in answer.entries]
@@ -161,25 +161,15 @@ class Pages:
         whole = [pair for pair in found if pair[1].applied_at_millis > end]
         return rows.as_one(whole or found), problems, end + bool(whole) if end else None
 
-    async def _ask(
-        self, call: Callable[[NamesrvClient], AnswerT]
-    ) -> tuple[list[tuple[Observation, AnswerT]], list[str]]:
-        """The answers of those name servers that answer in time, and the problems of the others."""
-
-        async def answer(observer: Observer) -> AnswerT | str:
-            if observer.seen.silence:
-                return "is unreachable"
-            try:
-                return await asyncio.wait_for(observer.ask(call), ANSWER_SECONDS)
-            except TimeoutError:
-                return f"did not answer within {ANSWER_SECONDS:g} s"
-            except CallError as error:
-                return f"{error.reason}: {error.error.message}"
-
-        answers = await asyncio.gather(*map(answer, self._observers))
-        pairs = list(zip(self.seen, answers, strict=True))
-        failed = [f"{view.name} {one}" for view, one in pairs if isinstance(one, str)]
-        return [(view, one) for view, one in pairs if not isinstance(one, str)], failed
+    def _ask(self, call: Callable[[NamesrvClient], AnswerT]) -> tuple[list[tuple[Observation, AnswerT]], list[str]]:
+        """The answers of those name servers that answered when they were asked last, and the problems of the others."""
+        views = {observer.server.endpoint: observer.seen for observer in self._observers}
+        asked = Fleet(one.server for one in self._observers if not views[one.server.endpoint].silence)
+        answers = [(views[endpoint], answer) for endpoint, answer in asked.each(call)]
+        failed = [(view, error) for view, error in answers if isinstance(error, CallError)]
+        problems = [f"{view.name} is unreachable" for view in views.values() if view.silence]
+        problems += [f"{view.name} {error.reason}: {error.error.message}" for view, error in failed]
+        return [(view, answer) for view, answer in answers if not isinstance(answer, CallError)], problems
 
     def _page(self, request: Request, name: str, title: str, context: Mapping[str, Any], status: int = 200) -> Response:
         about = {"path": request.url.path, "query": dict(request.query_params), "title": title}

@@ -12,7 +12,7 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import kind_of, listing_order
-from nsctl.commands.doctor import LATE_SHARE, disagreeing, together
+from nsctl.commands.doctor import LATE_SHARE, together
 from nsctl.commands.findings import Code, Finding, Severity, merged
 from nsctl.console.observer import Observation
 from nsctl.held import BrokerKey, Difference, GroupKey, caller_of, disagreements, drains, intent_key
@@ -78,9 +78,8 @@ def findings(seen: Sequence[Observation], differing: Iterable[str] = ()) -> list
     said = [(view.name, view.silence) for view in seen if view.silence]
     said += [(view.name, one) for view in shown(seen) for one in view.findings]
     answering = [view.held for view in seen if view.held and view.reachable]
-    of_fleet = [one for one in together(answering) if one.code is not Code.NAME_SERVERS_DISAGREE]
-    every = [*said, *(("", one) for one in (*of_fleet, *disagreeing(dict.fromkeys(differing))))]
-    return sorted(map(finding_row, merged(every)), key=lambda row: (row["tone"] != "bad", row["finding"].order))
+    said += [("", one) for one in together(answering, dict.fromkeys(differing))]
+    return sorted(map(finding_row, merged(said)), key=lambda row: (row["tone"] != "bad", row["finding"].order))
 
 
 def finding_row(one: Finding) -> Row:

@@ -182,7 +182,7 @@ def _page_token(text: str) -> None:
     paged(route_service_pb2.ListTopicsRequest(page_token=text.encode(errors="replace").decode()), Name(""))
 
 
-class _FailedCall:
+class _FailedCall(grpc.RpcError):
     """A call of a server that is none of ours, with what it puts into grpc-status-details-bin."""
 
     def __init__(self, details: bytes) -> None:
@@ -194,8 +194,8 @@ class _FailedCall:
     def details(self) -> str:
         return ""
 
-    def trailing_metadata(self) -> list[tuple[str, bytes]]:
-        return [(DETAILS_KEY, self._details)]
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        return ((DETAILS_KEY, self._details),)
 
 
 TARGETS: dict[str, Target] = {

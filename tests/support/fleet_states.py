@@ -23,6 +23,7 @@ from namesrv.storage.tables import INTENTS
 from namesrv_common.grpc_errors import RichError
 from tests.support import failpoints
 from tests.support.fakes.odd_program import VERSION, OddClock, odd_environment
+from tests.support.fakes.scripted_namesrv import refuse
 from tests.support.hostile.server import hostile_server
 from tests.support.programs.agents import Agent, free_port, joined
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
@@ -362,8 +363,7 @@ def server_error(_folder: Path) -> Iterator[Scene]:
     def fail(_method: object, context: grpc.ServicerContext) -> Message:
         text = "error 7c1d of this name server; its log has the same id"
         error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
-        context.abort_with_status(error.status())
-        raise AssertionError
+        refuse(context, error)
 
     with hostile_server(fail) as endpoint:
         yield Scene(str(endpoint), {str(endpoint): "ns-a:9876"})

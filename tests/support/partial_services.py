@@ -14,7 +14,7 @@ from namesrv_common.server.rpc_handlers import Behaviour, Context, methods_of
 
 def whole(service: ServiceDescriptor, *parts: object) -> tuple[object, ...]:
     """Parts and what a service needs besides: its other calls answer that they are not there yet."""
-    there = methods_of(service, parts)
+    there = [method for part in parts for method in methods_of(service, part)]
     missing = [method for method in service.methods if method not in there]
     return (*parts, SimpleNamespace(**{method.name: _refused(method) for method in missing}))
 

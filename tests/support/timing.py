@@ -10,4 +10,4 @@ from tests.support.virtual_clock import VirtualClock
 
 def agent_timing(clock: VirtualClock) -> broker_agent.timing.Timing:
     """An agent's, with a chance of its own that is the same each time."""
-    return broker_agent.timing.Timing(clock, clock.wall, random.Random(1))
+    return broker_agent.timing.Timing(clock, clock.wall, random.Random(1), clock.wait)

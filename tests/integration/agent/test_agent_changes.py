@@ -12,7 +12,6 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 from structlog.testing import capture_logs
 
@@ -255,25 +254,3 @@ def test_the_fast_listener_is_two_ports_below_the_ordinary_one(settings: MakeSet
     assert settings(listen=None, broker_addr="10.0.0.1:65530").listen_endpoint == Endpoint("127.0.0.1", 10920)
     assert settings(listen="127.0.0.1:0").fast_listen_endpoint == Endpoint("127.0.0.1", 0)
     assert settings(fast_listen="127.0.0.1:7").fast_listen_endpoint == Endpoint("127.0.0.1", 7)
-
-
-def test_the_status_has_calls_and_events_of_each_name_server(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
-    with agent(server) as running:
-        lowest = pb.MinBrokerIdChanged(broker_name="broker-a", min_broker_id=1, min_broker_addr="10.0.0.2:10911")
-        server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
-        server.end_channels()
-        eventually(lambda: running.status().targets[0].generation == 2)
-        eventually(lambda: not running.status().targets[0].in_flight)
-        running.rounds.due()
-        server.wait_until(lambda: len(server.queries) == 1)
-        status = running.status().targets[0]
-    Event = agent_pb.NamesrvEvent  # noqa: N806
-    assert [event.kind for event in status.events] == [
-        Event.KIND_CHANNEL_OPENED,
-        Event.KIND_MIN_BROKER_ID_CHANGED,
-        Event.KIND_CHANNEL_ENDED,
-        Event.KIND_CHANNEL_OPENED,
-    ]
-    assert status.events[1].detail == "broker-a: 1 at 10.0.0.2:10911"
-    assert (status.full_registration_count, status.increment_count, status.generation) == (2, 0, 2)

@@ -27,9 +27,13 @@ def samples(agent: Agent) -> dict[tuple[str, ...], float]:
     return {(name.removeprefix("broker_agent_"), *labels): value for (name, *labels), value in found.items()}
 
 
-def test_each_name_server_has_its_series() -> None:
+def test_each_name_server_and_all_clients_have_their_series() -> None:
     with name_servers(1) as [(server, _)], free_port() as nobody, Agent(joined(server, nobody), *METRICS) as agent:
         good, bad = str(server.endpoint), str(nobody)
+        groups = [client_service_pb2.ProducerData(group_name=name) for name in ("p1", "p2")]
+        with grpc.insecure_channel(str(agent.wait_for("agent_started")["listening_on"])) as connection:
+            request = client_service_pb2.HeartbeatRequest(client_id="c1", producer_groups=groups)
+            ClientServiceStub(connection).Heartbeat(request, timeout=TIMEOUT)
         eventually(lambda: samples(agent), lambda seen: seen["registered", good] == 1)
         seen = eventually(lambda: samples(agent), lambda seen: ("registrations_total", bad, "full", "failed") in seen)
         assert seen["registrations_total", good, "full", "accepted"] >= 1
@@ -37,6 +41,7 @@ def test_each_name_server_has_its_series() -> None:
         assert ("registration_age_seconds", bad) not in seen
         assert seen["registered", bad] == 0
         assert seen["broker_up",] == 1
+        assert (seen["producer_groups",], seen["producers",], seen["consumers",]) == (2, 2, 0)
         assert seen["topics",] == len(json.loads(TOPICS.read_text())["topicConfigTable"])
         assert get(agent, "/readyz") == (200, "ok\n")
         assert get(agent, "/healthz") == (200, "ok\n")
@@ -67,17 +72,6 @@ def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:
     with free_port() as nobody, Agent(str(nobody), *METRICS, "--register-name-server-period-millis", "1000") as agent:
         assert get(agent, "/healthz") == (200, "ok\n")
         assert get(agent, "/readyz") == (503, "no name server has accepted the registration yet\n")
-
-
-def test_producers_and_consumers_are_counted() -> None:
-    with name_servers(1) as [(server, _)], Agent(str(server.endpoint), *METRICS) as agent:
-        listening_on = str(agent.wait_for("agent_started")["listening_on"])
-        groups = [client_service_pb2.ProducerData(group_name=name) for name in ("p1", "p2")]
-        with grpc.insecure_channel(listening_on) as connection:
-            request = client_service_pb2.HeartbeatRequest(client_id="c1", producer_groups=groups)
-            ClientServiceStub(connection).Heartbeat(request, timeout=TIMEOUT)
-        seen = samples(agent)
-        assert (seen["producer_groups",], seen["producers",], seen["consumers",]) == (2, 2, 0)
 
 
 def test_a_followed_file_that_stays_broken_shows_in_metrics_and_status(tmp_path: Path) -> None:

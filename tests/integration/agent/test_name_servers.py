@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import grpc
 import pytest
-from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvEvent as Event
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
 from opentelemetry.trace import NoOpTracer
@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 from broker_agent import channel
 from broker_agent.channel import ConnectionOptions
 from broker_agent.errors import NameServerError
-from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
@@ -28,9 +27,8 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
-from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of, topic
+from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of
 from tests.support.agents.fixtures import StartNameServer
-from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
@@ -78,8 +76,10 @@ def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
         server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
         server.end_channels()
         fan_out.wait_until_wanted(2)
-        details = [event.detail for event in fan_out.targets[0].status().events]
-    assert f"{'b' * 255}: 0 at {'a' * 260}" in details
+        opened, changed, ended, opened_again = fan_out.targets[0].status().events
+    kinds = [Event.KIND_CHANNEL_OPENED, Event.KIND_MIN_BROKER_ID_CHANGED, Event.KIND_CHANNEL_ENDED]
+    assert [opened.kind, changed.kind, ended.kind] == kinds
+    assert (opened_again.kind, changed.detail) == (Event.KIND_CHANNEL_OPENED, f"{'b' * 255}: 0 at {'a' * 260}")
     assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
 
 
@@ -106,22 +106,12 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_ser
     server.hang()
     options = ConnectionOptions(60_000, 5_000, 5_000)
     targets = [target_of(e, options=options) for e in (server.endpoint, Endpoint("127.0.0.1", 1))]
-    ended = threading.Semaphore(0)
-
-    def register(target: NamesrvTarget) -> None:
-        with pytest.raises(NameServerError):
-            target.register(registration(), Timing().clock() + 60)
-        ended.release()
-
-    threads = [threading.Thread(target=register, args=(target,)) for target in targets]
-    for thread in threads:
-        thread.start()
-    server.wait_until(lambda: len(server.registrations) == 1)
-    for target in targets:
-        target.close()
-    for thread in threads:
-        assert ended.acquire(timeout=TIMEOUT)
-        thread.join(TIMEOUT)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(target.register, registration(), Timing().clock() + 60) for target in targets]
+        server.wait_until(lambda: len(server.registrations) == 1)
+        for target in targets:
+            target.close()
+        assert [type(call.exception(TIMEOUT)) for call in calls] == [NameServerError] * 2
 
 
 def test_a_call_after_close_fails_as_cancelled_with_observers() -> None:
@@ -137,46 +127,6 @@ def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> 
     with FanOut(server) as fan_out, pytest.raises(NameServerError, match="DEADLINE_EXCEEDED"):
         fan_out.targets[0].unregister(BROKER, UNREGISTERED, fan_out.timing.clock())
     assert server.unregistrations == []
-
-
-def test_a_change_of_state_is_logged_once_and_not_each_period(name_server: StartNameServer) -> None:
-    server = name_server()
-    with capture_logs() as logs, FanOut(server) as fan_out:
-        for _ in range(3):
-            fan_out.register(force=True)
-        server.stop()
-        for _ in range(2):
-            fan_out.register(force=True, timeout_seconds=0.2)
-        restarted = name_server("new", server.endpoint.port)
-        restarted.wait_until(lambda: len(restarted.open_channels) == 1)
-        fan_out.wait_until_wanted(2)
-        fan_out.register(force=True)
-    states = [entry["event"] for entry in logs if entry["log_level"] in ("info", "warning")]
-    assert states == ["channel_opened", "registered", "not_registered", "channel_opened", "registered"]
-
-
-def sent(request: pb.RegisterBrokerRequest) -> tuple[int | None, list[str]]:
-    """Counter of the base of an increment, None for a whole table; and the topics."""
-    base = request.base_version.counter if request.HasField("base_version") else None
-    return base, [config.topic for config in request.topic_configs]
-
-
-def kinds(target: NamesrvTarget) -> list[agent_pb.NamesrvEvent.Kind]:
-    return [event.kind for event in target.status().events]
-
-
-def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        target = fan_out.targets[0]
-        server.order_topic_config = {"A": "broker-a:4"}
-        target.state.news()
-        (result,) = fan_out.register(topic("A"), counter=1)
-        assert target.status().last_kind == agent_pb.REGISTRATION_KIND_REFRESH
-        assert fan_out.register(topic("A"), counter=1) == ()
-    assert result.order_topic_config == {"A": "broker-a:4"}
-    assert [sent(request) for request in server.registrations[1:]] == [(1, [])]
 
 
 def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
@@ -207,62 +157,6 @@ def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: Sta
         (received,) = server.registrations
         assert received.data_version == content.query().data_version
         assert received.topic_configs == content.full().topic_configs
-
-
-def test_registrations_are_compressed_only_if_the_setting_says_so(name_server: StartNameServer) -> None:
-    for compressed, expected in ((False, None), (True, grpc.Compression.Gzip)):
-        Compressions.seen.clear()
-        options = replace(OPTIONS, compressed_register=compressed)
-        with FanOut(name_server(), options=options, target_class=Compressions) as fan_out:
-            fan_out.register(counter=1)
-            fan_out.register(counter=1)
-        assert Compressions.seen == {"GetBrokerMemberGroup": None, "RegisterBroker": expected, "QueryDataVersion": None}
-
-
-class Compressions(NamesrvTarget):
-    """Remembers how its calls are compressed."""
-
-    seen: ClassVar[dict[str, grpc.Compression | None]] = {}
-
-    def _call(self, method: Any, request: Any, deadline: float, compression: grpc.Compression | None = None) -> Any:
-        self.seen[type(request).__name__.removesuffix("Request")] = compression
-        return super()._call(method, request, deadline, compression)
-
-
-# Two agents that claim one broker id: both are told, and they do not take it from each other forever.
-
-OTHER = "10.0.0.2:10911"
-Event = agent_pb.NamesrvEvent
-
-
-def lose_to_other(server: FakeNameServer) -> None:
-    """Another address registers under the broker's id."""
-    server.version_held, server.members = None, {0: OTHER}
-
-
-def test_a_broker_whose_id_was_taken_says_so_and_leaves_it_to_the_other(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out, capture_logs() as logs:
-        fan_out.register(topic("A"), counter=1)
-        lose_to_other(server)
-        for counter in (1, 1, 2):
-            assert fan_out.register(topic("A"), counter=counter) == ()
-        target = fan_out.targets[0]
-    assert len(server.registrations) == 1
-    assert (target.status().broker_id_held_by, target.status().registered) == (OTHER, False)
-    assert kinds(target) == [Event.KIND_CHANNEL_OPENED, Event.KIND_REGISTRATION_LOST, Event.KIND_BROKER_ID_TAKEN]
-    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["broker_id_taken"]
-
-
-@pytest.mark.parametrize(("broker_id", "replaced"), [(0, [Event.KIND_BROKER_ID_REPLACED]), (1, [])])
-def test_whoever_starts_takes_its_id_alone_and_says_from_whom(
-    name_server: StartNameServer, broker_id: int, replaced: list[Event.Kind]
-) -> None:
-    server = name_server()
-    server.members = {broker_id: OTHER}
-    with FanOut(server) as fan_out:
-        assert len(fan_out.register(counter=1)) == 1
-        assert kinds(fan_out.targets[0]) == [Event.KIND_CHANNEL_OPENED, *replaced]
 
 
 # Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.

@@ -12,11 +12,14 @@ import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fixtures import StartNameServer
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.programs.agents import (
+    EXACTLY,
     NEVER_SCAN,
     Agent,
     AgentClient,
@@ -25,8 +28,11 @@ from tests.support.programs.agents import (
     free_port,
     held_port,
     joined,
+    name_servers,
+    topics_of,
 )
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
+from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 # The agent as a process of its own: start, signals, exit codes.
 
@@ -138,6 +144,34 @@ def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: Namesrv
             eventually(lambda: len(answers), lambda now: now > count + 10)
         assert [answer for answer in answers if answer != {0: ADDR}] == []
         assert namesrv.events("broker_removed") == []
+
+
+# The topics of a broker in the routes of all name servers.
+
+
+def test_mappings_of_static_topics_are_in_all_routes_and_change(tmp_path: Path) -> None:
+    """The file is RocketMQ's, from the start; then another mapping comes, without a change of topics.json."""
+    topics, mappings = tmp_path / "topics.json", tmp_path / "topicQueueMapping.json"
+    table = TopicConfigTable(DataVersion(1, 1), (TopicConfig("Static", 4, 8, 6), TopicConfig("Ordinary", 1, 1, 6)))
+    topics.write_bytes(encode_topics(table))
+    mappings.write_bytes(REAL_MAPPINGS)
+    moved = {"0": [{"bname": "broker-c", "queueId": 1}, {"bname": "broker-d", "queueId": 0}]}
+    changed = {"bname": "broker-c", "epoch": 2, "hostedQueues": moved, "scope": "__global__", "totalQueues": 4}
+
+    def queue_ids(client: Client) -> list[tuple[int, int]] | None:
+        route = client.route("Static")
+        if route is None or not route.queue_datas[0].HasField("mapping"):
+            return None
+        mapping = route.queue_datas[0].mapping
+        return list(zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=True))
+
+    with name_servers(2, *EXACTLY) as servers, Agent(joined(*(server for server, _ in servers)), topics=topics):
+        for _, client in servers:
+            assert eventually(partial(queue_ids, client)) == [(0, 0), (1, 1)]
+        mappings.write_bytes(mappings_json({"Static": changed}, counter=2))
+        for _, client in servers:
+            eventually(partial(queue_ids, client), [].__eq__)
+            assert topics_of(client) == {"Static": (4, 8, 6), "Ordinary": (1, 1, 6)}
 
 
 # The files of deploy/systemd as an agent meets them on a new machine.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 import pytest
-from broker_agent_api.v1 import client_service_pb2, topic_config_service_pb2
 from broker_agent_api.v1 import client_service_pb2 as clients
 from broker_agent_api.v1 import topic_config_service_pb2 as topics
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from broker_agent.auth import AgentAdmission, by_permits
 from broker_agent.clients import channels, limits
@@ -27,47 +25,18 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.permits import Permits, Principal, token_key
+from tests.integration.error_reasons.name_servers import Call, Caller, Errors, Patch, all_of, error_of
 from tests.support.agents.fan_out_harness import STATE
-from tests.support.agents.topic_agents import error_of, topic_agent
+from tests.support.agents.topic_agents import topic_agent
 
-SECONDS = 20.0
-"""A deadline that no test waits for."""
 SERVICES = (
-    topic_config_service_pb2.DESCRIPTOR.services_by_name["TopicConfigService"],
-    client_service_pb2.DESCRIPTOR.services_by_name["ClientService"],
+    topics.DESCRIPTOR.services_by_name["TopicConfigService"],
+    clients.DESCRIPTOR.services_by_name["ClientService"],
 )
-BUILT_IN, T = TopicConfig("BuiltIn", 1, 1, 6), TopicConfig("T", 1, 1, 6)
-
-Errors = Sequence[RichError]
-Request = Message | bytes | dict[str, Any]
-"""What a call sends, or the fields of it."""
-Call = tuple[str, Request]
 Case = Callable[[Path, pytest.MonkeyPatch], Errors]
 
-
-class Caller:
-    """Calls an agent by the names of its calls."""
-
-    def __init__(self, connection: grpc.Channel, token: str | None = None) -> None:
-        self._connection = connection
-        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-
-    def stream(self, name: str, request: Request = b"") -> Iterator[bytes]:
-        """Makes a call; reading its answers may raise grpc.RpcError."""
-        (method,) = [service.methods_by_name[name] for service in SERVICES if name in service.methods_by_name]
-        if isinstance(request, dict):
-            request = GetMessageClass(method.input_type)(**request)
-        sent = request if isinstance(request, bytes) else request.SerializeToString()
-        make = self._connection.unary_stream if method.server_streaming else self._connection.unary_unary
-        call: Any = make(f"/{method.containing_service.full_name}/{name}", None, None)
-        answers = call(sent, timeout=SECONDS, metadata=self._metadata)
-        yield from answers if method.server_streaming else [answers]
-
-    def refused(self, *calls: Call) -> Errors:
-        """The errors of calls, one after the other."""
-        return [error_of(lambda call=call: list(self.stream(*call))) for call in calls]  # type: ignore[misc]
+BUILT_IN, T = TopicConfig("BuiltIn", 1, 1, 6), TopicConfig("T", 1, 1, 6)
 
 
 def _own(path: Path) -> TopicConfigManager:
@@ -99,82 +68,81 @@ def _that_others_write(path: Path) -> TopicConfigManager:
     return manager
 
 
+async def _refused(endpoint: Endpoint, *calls: Call) -> Errors:
+    async with grpc.aio.insecure_channel(str(endpoint)) as connection:
+        return await Caller(connection, SERVICES).refused(*calls)
+
+
 def of_topics(
     *calls: Call,
     manager: Callable[[Path], TopicConfigManager] = _own,
     slave: bool = False,
     admission: AgentAdmission | None = None,
-    token: str | None = None,
+    patch: Patch | tuple[()] = (),
 ) -> Case:
     """Calls that an agent's listener for operators refuses."""
 
-    def case(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-        servicer = TopicConfigServicer(manager(path), lambda: slave)
-        with topic_agent(servicer, admission=admission) as endpoint, grpc.insecure_channel(str(endpoint)) as connection:
-            return Caller(connection, token).refused(*calls)
+    def case(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+        if patch:
+            monkeypatch.setattr(*patch)
+        with topic_agent(TopicConfigServicer(manager(path), lambda: slave), admission=admission) as endpoint:
+            return asyncio.run(_refused(endpoint, *calls))
 
     return case
 
 
 @contextmanager
-def with_clients(
-    admission: AgentAdmission | None = None, token: str | None = None
-) -> Iterator[tuple[Caller, ClientManagers]]:
+def with_clients(admission: AgentAdmission | None = None) -> Iterator[tuple[Endpoint, ClientManagers]]:
     """An agent's listener for clients."""
     managers = ClientManagers()
     server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, admission=admission)
     server.start()
     try:
-        with grpc.insecure_channel(str(server.endpoint)) as connection:
-            yield Caller(connection, token), managers
+        yield server.endpoint, managers
     finally:
         server.stop()
 
 
-def of_clients(*calls: Call, admission: AgentAdmission | None = None, token: str | None = None) -> Case:
+def of_clients(*calls: Call, admission: AgentAdmission | None = None, patch: Patch | tuple[()] = ()) -> Case:
     """Calls that the listener for clients refuses."""
 
-    def case(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-        with with_clients(admission, token) as (agent, _):
-            return agent.refused(*calls)
+    def case(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+        if patch:
+            monkeypatch.setattr(*patch)
+        with with_clients(admission) as (endpoint, _):
+            return asyncio.run(_refused(endpoint, *calls))
 
     return case
-
-
-def patched(case: Case, *patch: Any) -> Case:
-    """A case under a patch."""
-
-    def run(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-        monkeypatch.setattr(*patch)
-        return case(path, monkeypatch)
-
-    return run
 
 
 def _not_let_in(permits: Permits, token: str | None = None) -> tuple[Case, Case]:
     """The same on both listeners."""
     admission = AgentAdmission(by_permits(lambda: permits, ("DefaultCluster", "broker-a")))
     return (
-        of_topics(("GetTopic", b"\xff"), admission=admission, token=token),
-        of_clients(("Heartbeat", b"\xff"), admission=admission, token=token),
+        of_topics(("GetTopic", b"\xff", token), admission=admission),
+        of_clients(("Heartbeat", b"\xff", token), admission=admission),
     )
 
 
 def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+    async def open_and_read_late(endpoint: Endpoint) -> Errors:
+        async with grpc.aio.insecure_channel(str(endpoint)) as connection:
+            agent = Caller(connection, SERVICES)
+            events = agent.begin("OpenClientChannel", b"")
+            channel_id = clients.OpenClientChannelResponse.FromString(await anext(aiter(events))).opened.channel_id
+            groups = [_consumer("one"), _consumer("two"), _consumer("three")]
+            await agent.call("Heartbeat", {"client_id": "c", "channel_id": channel_id, "consumer_groups": groups})
+            return [await error_of(all_of(events))]
+
     monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 1)
-    with with_clients() as (agent, _):
-        events = agent.stream("OpenClientChannel")
-        opened = clients.OpenClientChannelResponse.FromString(next(events)).opened
-        groups = [_consumer("one"), _consumer("two"), _consumer("three")]
-        request = clients.HeartbeatRequest(client_id="c", channel_id=opened.channel_id, consumer_groups=groups)
-        next(agent.stream("Heartbeat", request))
-        return [error_of(lambda: list(events))]
+    with with_clients() as (endpoint, _):
+        return asyncio.run(open_and_read_late(endpoint))
 
 
 def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    with with_clients() as (agent, managers):
+    with with_clients() as (endpoint, managers):
         managers.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
-        return agent.refused(("OpenClientChannel", b""))
+        return asyncio.run(_refused(endpoint, ("OpenClientChannel", b"")))
 
 
 def _fail(*_: Any, **__: Any) -> NoReturn:
@@ -216,12 +184,12 @@ AGENT_CASES: dict[str, tuple[Case, ...]] = {
         of_clients(*[(name, b"") for name in CHECKED]),
     ),
     "LIMIT_EXCEEDED": (
-        patched(of_topics(_put("New")), topics_manager, "MAX_TOPICS", 1),
+        of_topics(_put("New"), patch=(topics_manager, "MAX_TOPICS", 1)),
         of_clients(("Heartbeat", {"client_id": "c", "producer_groups": TOO_MANY_GROUPS})),
     ),
     "INTERNAL_DEFECT": (
-        patched(of_topics(_put("New")), TopicConfigManager, "edit", _fail),
-        patched(of_clients(HEARTBEAT), channels.ClientChannels, "heard", _fail),
+        of_topics(_put("New"), patch=(TopicConfigManager, "edit", _fail)),
+        of_clients(HEARTBEAT, patch=(channels.ClientChannels, "heard", _fail)),
     ),
     "TOPIC_NOT_FOUND": (of_topics(("GetTopic", {"topic": "T"}), _delete("T")),),
     "SYSTEM_TOPIC": (of_topics(_delete(BUILT_IN.topic_name), _put(BUILT_IN.topic_name)),),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 import pytest
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import admin_service_pb2 as admin
@@ -38,45 +39,56 @@ SECONDS = 20.0
 """A deadline that no test waits for."""
 
 Errors = Sequence[RichError]
-Request = Message | bytes | dict[str, Any] | Callable[[str], dict[str, Any]]
+Request = Message | bytes | Sequence[Message] | dict[str, Any] | Callable[[str], dict[str, Any]]
 """What a call sends, or the fields of it; a function makes them of the name server's epoch."""
-Call = tuple[str, Request] | tuple[str, Request, str]
+Call = tuple[str, Request] | tuple[str, Request, str | None]
 """The name of a call, its request, and perhaps the token that it shows."""
 Case = Callable[[Path, pytest.MonkeyPatch], Coroutine[Any, Any, Errors]]
 Patch = tuple[object, str, object]
 """What has an attribute, its name, and the value that it has in the meantime."""
 
 
-class Caller:
-    """Calls name servers by the names of their calls."""
+async def error_of(call: Awaitable[object]) -> RichError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return RichError.of(caught.value)
 
-    def __init__(self, connection: grpc.aio.Channel) -> None:
+
+async def all_of(answers: AsyncIterable[Any]) -> list[Any]:
+    return [answer async for answer in answers]
+
+
+class Caller:
+    """Calls name servers, or agents, by the names of their calls."""
+
+    def __init__(self, connection: grpc.aio.Channel, services: Sequence[ServiceDescriptor] = SERVICES) -> None:
         self.connection = connection
+        self._services = services
+
+    def begin(self, name: str, request: Request, token: str | None = None) -> Any:
+        """Begins a call: an awaitable of its answer, or an iterator of its answers."""
+        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        (method,) = [of.methods_by_name[name] for of in self._services if name in of.methods_by_name]
+        if isinstance(request, dict):
+            request = GetMessageClass(method.input_type)(**request)
+        make: Any = self.connection.unary_stream if method.server_streaming else self.connection.unary_unary
+        sent: object = request.SerializeToString() if isinstance(request, Message) else request
+        if isinstance(request, list):
+            make, sent = self.connection.stream_stream, (one.SerializeToString() for one in request)
+        call = make(f"/{method.containing_service.full_name}/{name}", None, None)
+        return call(sent, timeout=SECONDS, metadata=metadata)
 
     async def call(self, name: str, request: Request, token: str | None = None) -> Any:
         """Makes a call to its end. Raises grpc.aio.AioRpcError."""
         if callable(request):
             status = routes.GetNamesrvStatusResponse.FromString(await self.call("GetNamesrvStatus", b""))
             request = request(status.header.epoch)
-        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-        (method,) = [service.methods_by_name[name] for service in SERVICES if name in service.methods_by_name]
-        if isinstance(request, dict):
-            request = GetMessageClass(method.input_type)(**request)
-        sent = request if isinstance(request, bytes) else request.SerializeToString()
-        path = f"/{method.containing_service.full_name}/{name}"
-        if method.server_streaming:
-            stream = self.connection.unary_stream(path, None, None)(sent, timeout=SECONDS, metadata=metadata)
-            return [message async for message in stream]
-        return await self.connection.unary_unary(path, None, None)(sent, timeout=SECONDS, metadata=metadata)
+        begun = self.begin(name, request, token)
+        return await (all_of(begun) if isinstance(begun, AsyncIterable) else begun)
 
     async def refused(self, *calls: Call) -> Errors:
         """The errors of calls, one after the other."""
-        errors = []
-        for call in calls:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await self.call(*call)
-            errors.append(RichError.of(caught.value))
-        return errors
+        return [await error_of(self.call(*call)) for call in calls]
 
 
 @asynccontextmanager
@@ -99,7 +111,7 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]
 def refused(
     *calls: Call,
     after: Iterable[Call] = (),
-    patches: Iterable[Patch] = (),
+    patch: Patch | tuple[()] = (),
     durable: bool = False,
     locked: bool = False,
     with_permits: bool = False,
@@ -110,7 +122,7 @@ def refused(
     Args:
         calls: What it refuses.
         after: What it answers before.
-        patches: Limits and the like.
+        patch: Of a limit or the like.
         durable: Whether it has a data directory.
         locked: Whether another program holds the database in the meantime.
         with_permits: Whether it asks who calls.
@@ -118,7 +130,7 @@ def refused(
     """
 
     async def case(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-        for patch in patches:
+        if patch:
             monkeypatch.setattr(*patch)
         if durable or locked:
             settings["data_dir"] = path
@@ -185,29 +197,13 @@ async def _slow_reader(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
             finally:
                 ended.set()
 
-    async def read_late(call: Any) -> None:
-        await anext(aiter(call))  # on a busy machine it may come too late already
+    async def read_late(answers: Any) -> None:
+        await anext(aiter(answers))  # on a busy machine it may come too late already
         await asyncio.wait_for(ended.wait(), SECONDS)
-        async for _ in call:
-            pass
+        await all_of(answers)
 
     async with answering(Flood(), slow_reader_seconds=0.1) as caller:
-        stream = caller.connection.unary_stream("/namesrv_api.v1.RouteService/WatchTopicRoutes", None, None)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await read_late(stream(b"", timeout=SECONDS))
-        return [RichError.of(caught.value)]
-
-
-async def _refused_later(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    request = routes.WatchTopicRoutesRequest
-    async with serving() as (caller, _):
-        watch = caller.connection.stream_stream(
-            "/namesrv_api.v1.RouteService/WatchTopicRoutes", request.SerializeToString, None
-        )
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in watch(iter([request(topics=["T"]), request(zone_name="z")]), timeout=SECONDS):
-                pass
-        return [RichError.of(caught.value)]
+        return [await error_of(read_late(caller.begin("WatchTopicRoutes", b"")))]
 
 
 async def _unreadable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
@@ -263,6 +259,10 @@ TWO_BEGINNINGS: Call = (
     "StreamRouteSnapshot",
     {"follow": True, "resume_after": routes.ResumePoint(epoch="e"), "pin_id": "p"},
 )
+REFUSED_LATER: Call = (
+    "WatchTopicRoutes",
+    [routes.WatchTopicRoutesRequest(topics=["T"]), routes.WatchTopicRoutesRequest(zone_name="z")],
+)
 REGISTERED: Call = ("RegisterBroker", registration(("TopicTest", "Held")))
 PUT: Call = ("PutKvConfig", {"namespace": "n", "key": "k", "value": "v"})
 HOLD: Call = ("DeleteTopic", {"force": True, "topic": "Held", "hold": True})
@@ -285,19 +285,18 @@ QUEUES = route_data.QueueData(cluster_name="c", broker_name="b", read_queue_nums
 NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "MALFORMED_REQUEST": (refused(("GetTopicRoute", b"\xff"), ("WatchTopicRoutes", b"\xff")),),
     "INVALID_FIELD": (
-        refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED], TWO_BEGINNINGS),
-        _refused_later,
+        refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED], TWO_BEGINNINGS, REFUSED_LATER),
     ),
     "LIMIT_EXCEEDED": (
         refused(
             ("OpenChannel", b""),
             ("BatchGetTopicRoutes", {"topics": ["T"] * (limits.MAX_BATCH_TOPICS + 1)}),
             ("WatchTopicRoutes", {"topic_prefixes": ["p"] * (limits.MAX_WATCH_PREFIXES + 1)}),
-            patches=[(limits, "MAX_CHANNELS", 0)],
+            patch=(limits, "MAX_CHANNELS", 0),
         ),
-        refused(*OF_GROUPS, after=[REGISTERED], patches=[(operators, "MAX_INTENTS", 0)], durable=True),
+        refused(*OF_GROUPS, after=[REGISTERED], patch=(operators, "MAX_INTENTS", 0), durable=True),
         refused(
-            ("ExplainTopicRoute", {"topic": "TopicTest"}), after=[REGISTERED], patches=[(limits, "MAX_EXPLANATIONS", 0)]
+            ("ExplainTopicRoute", {"topic": "TopicTest"}), after=[REGISTERED], patch=(limits, "MAX_EXPLANATIONS", 0)
         ),
     ),
     "TOPIC_NOT_FOUND": (
@@ -328,14 +327,14 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     ),
     "REGISTRY_WARMING": (refused(("GetTopicRoute", {"topic": "T"}), warm_up_millis=600_000),),
     "SHUTTING_DOWN": (_shutting_down,),
-    "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patches=[(limits, "MAX_SNAPSHOT_STREAMS", 0)]),),
+    "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patch=(limits, "MAX_SNAPSHOT_STREAMS", 0)),),
     "NOT_IMPLEMENTED": (_not_implemented,),
-    "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patches=[(TableCalls, "GetNamesrvStatus", _fail)]),),
+    "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patch=(TableCalls, "GetNamesrvStatus", _fail)),),
     "REVISION_COMPACTED": (
         refused(
             *_resumed(0),
             after=[("RegisterBroker", registration(["T"], counter=number)) for number in (1, 2)],
-            patches=[(ChangeLog.__init__, "__defaults__", (1, MAX_CHANGE_ROWS))],
+            patch=(ChangeLog.__init__, "__defaults__", (1, MAX_CHANGE_ROWS)),
         ),
     ),
     "REVISION_NOT_REACHED": (refused(*_resumed(99)),),
@@ -345,9 +344,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "CRC32_NOT_MATCH": (refused(("RegisterBroker", WRONG_CHECKSUM)),),
     "NO_DATA_DIR": (refused(*CHANGES, after=[REGISTERED]),),
     "NOT_DURABLE": (
-        refused(
-            *CHANGES, RELEASE, after=[REGISTERED, PUT, HOLD], patches=[(database, "LOCK_SECONDS", 0.05)], locked=True
-        ),
+        refused(*CHANGES, RELEASE, after=[REGISTERED, PUT, HOLD], patch=(database, "LOCK_SECONDS", 0.05), locked=True),
         _unreadable,
     ),
     "KV_NOT_FOUND": (refused(("GetKvConfig", {"namespace": "n", "key": "k"}), ("ListKvConfigs", {"namespace": "n"})),),
@@ -377,7 +374,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     ),
     "PRODUCT_ENV_UNAVAILABLE": (refused(("GetTopicRoute", {"topic": "T"}), product_env_namesrv="127.0.0.1:1"),),
     "WATCH_EXPIRED": (
-        refused(("WatchTopicRoutes", {"topics": ["TopicTest"]}), patches=[(limits, "MAX_WATCH_SECONDS", 0.1)]),
+        refused(("WatchTopicRoutes", {"topics": ["TopicTest"]}), patch=(limits, "MAX_WATCH_SECONDS", 0.1)),
     ),
 }
 """How each reason comes about."""

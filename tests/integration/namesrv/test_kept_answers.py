@@ -26,7 +26,8 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
-from namesrv.remoting.calls import Calls, LookupCalls
+from namesrv.remoting.caller import Gate, Grade
+from namesrv.remoting.calls import AtOnce, Calls, LookupCalls
 from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
 from namesrv.server.listener import ROUTE_SERVICE
@@ -117,7 +118,8 @@ class Served:
         port = self.server.listen("127.0.0.1:0", [])
         self.json = RouteJson(state)
         lookups = LookupCalls(state, Worker("reader"), WarmUp(state, fleet.clock, 0))
-        calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
+        at_once = {105: AtOnce(Grade.LOOKUPS, lookups.route), 901: AtOnce(Grade.LOOKUPS, lookups.member_group)}
+        calls = Calls(Gate(Grade, None), at_once, {})
         connections = Connections(calls, RemotingCounter())
         remoting = self.server.serve_frames(connections, "disabled", "127.0.0.1:0", [])
         self.loop.run_until_complete(self.server.start())

@@ -75,11 +75,11 @@ class _Server:
 
         unary = grpc.unary_unary_rpc_method_handler
         handlers = {
-            "Hold": unary(marked(hold, lambda: True)),
-            "Broken": unary(marked(fail, lambda: True)),
+            "Hold": marked(unary(hold), lambda: True),
+            "Broken": marked(unary(fail), lambda: True),
             "BrokenAnswer": unary(answer_what_is_no_message),
             "Fine": unary(answer),
-            "Again": unary(marked(break_when_it_comes_again, lambda: True)),
+            "Again": marked(unary(break_when_it_comes_again), lambda: True),
         }
         self.server.add_handlers("test", handlers)
         service, name = KEPT.split("/")

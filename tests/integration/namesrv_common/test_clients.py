@@ -1,86 +1,53 @@
-"""The client of name servers for threads, over real gRPC: answers, pages, streams, and each kind of failure."""
+"""The client of name servers for threads, over real gRPC: no answer, too large a one, and one without end."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 from unittest import mock
 
 import grpc
 import pytest
 from google.protobuf.message import Message
-from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest
 
 from namesrv_common.client import namesrv_client
 from namesrv_common.client.channels import MAX_ANSWER_BYTES, ConnectionSettings
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.client.response_limits import ResponseLimits
-from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError, RichError
+from namesrv_common.grpc_errors import CallError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.patience import TIMEOUT
 
-REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
-NOTHING = pb.GetNamesrvStatusRequest()
-PAGES = [["T1", "T2"], ["T3"], []]
-ENDLESS = 1_000
-"""Page size that asks the fake for a list without end."""
-
 
 class Fake(ScriptedNamesrv):
-    """Answers in a way that the request chooses."""
+    """Sends more than a client accepts, or breaks off."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended = threading.Event()
-        """Set when an endless stream has lost its reader."""
-        self.pages_sent = 0
-        """Pages of an endless list that were asked for."""
-
-    def GetNamesrvStatus(self, *_: object) -> pb.GetNamesrvStatusResponse:  # noqa: N802
-        return pb.GetNamesrvStatusResponse(header=self.header())
-
-    def GetNamesrvConfig(self, *_: object) -> bytes:  # noqa: N802
-        return b"\xff"
+        """Set when a stream has lost its reader."""
 
     def GetKvConfig(self, _request: Message, context: grpc.ServicerContext) -> bytes:  # noqa: N802
         """One byte more than clients accept, compressed to a few KiB."""
         context.set_compression(grpc.Compression.Gzip)
         return bytes(MAX_ANSWER_BYTES + 1)
 
-    def GetTopicRoute(  # noqa: N802
-        self, request: pb.GetTopicRouteRequest, context: grpc.ServicerContext
-    ) -> pb.GetTopicRouteResponse:
-        if request.topic == "late":
-            self.ended.wait(TIMEOUT)
-        if request.topic == "cancelled":
-            context.abort(grpc.StatusCode.CANCELLED, "by the server")
-        context.abort_with_status(REFUSAL.status())
-
-    def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:  # noqa: N802
-        number = int(request.page_token or "0")
-        if request.page_size == ENDLESS:
-            self.pages_sent += 1
-            return pb.ListTopicsResponse(topics=PAGES[0], next_page_token=str(number + 1))
-        following = str(number + 1) if number + 1 < len(PAGES) else ""
-        return pb.ListTopicsResponse(topics=PAGES[number], next_page_token=following)
+    def ListTopics(self, *_: object) -> pb.ListTopicsResponse:  # noqa: N802
+        return pb.ListTopicsResponse(topics=["T1", "T2"], next_page_token="another")
 
     def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        if request.follow or request.pin_id == "endless":
-            context.add_callback(self.ended.set)
+        context.add_callback(self.ended.set)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=7))
-        if request.follow:
-            self.ended.wait(TIMEOUT)
-        elif request.pin_id == "endless":
-            while not self.ended.is_set():
-                yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(topics=[pb.TopicQueues()] * 100))
-        elif request.pin_id:
+        if request.pin_id == "broken":
             context.abort(grpc.StatusCode.INTERNAL, "broke off")
-        yield pb.StreamRouteSnapshotResponse(snapshot_end=pb.SnapshotEnd())
+        while not self.ended.is_set():
+            yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(topics=[pb.TopicQueues()] * 100))
 
 
 @pytest.fixture
@@ -91,122 +58,80 @@ def fake() -> Iterator[Fake]:
 
 
 @pytest.fixture
-def endpoint(fake: Fake) -> Endpoint:
-    return fake.endpoint
+def client(fake: Fake) -> Iterator[NamesrvClient]:
+    with NamesrvClient(fake.endpoint, TIMEOUT) as connected:
+        yield connected
 
 
-Ask = Callable[[Message], list[Message]]
-"""Makes the call of a request, of any kind."""
-
-
-@pytest.fixture
-def ask(endpoint: Endpoint) -> Ask:
-    """Answers of a call or a stream; of a list, all pages."""
-
-    def answers(message: Message) -> list[Message]:
-        with NamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT) as client:
-            if isinstance(message, pb.StreamRouteSnapshotRequest):
-                return [*client.stream(client.route.StreamRouteSnapshot, message, TIMEOUT)]
-            if isinstance(message, pb.ListTopicsRequest):
-                return [*client.pages(client.route.ListTopics, message)]
-            stub: object = client.admin if message.DESCRIPTOR.file == admin_service_pb2.DESCRIPTOR else client.route
-            return [getattr(stub, message.DESCRIPTOR.name.removesuffix("Request"))(message)]
-
-    return answers
-
-
-def failure(ask: Ask, message: Message) -> CallError:
+def failure(call: Callable[[], object]) -> CallError:
     with pytest.raises(CallError) as caught:
-        ask(message)
+        call()
     return caught.value
 
 
-def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(ask: Ask) -> None:
-    found = ask(pb.ListTopicsRequest())
-    assert [list(page.topics) for page in found if isinstance(page, pb.ListTopicsResponse)] == PAGES
+def snapshot(client: NamesrvClient, pin_id: str = "") -> list[pb.StreamRouteSnapshotResponse]:
+    request = pb.StreamRouteSnapshotRequest(pin_id=pin_id)
+    return list(client.stream(client.route.StreamRouteSnapshot, request, TIMEOUT))
 
 
-def test_a_refusal_has_the_endpoint_and_all_that_the_name_server_said(ask: Ask, endpoint: Endpoint) -> None:
-    error = failure(ask, pb.GetTopicRouteRequest(topic="T"))
-    assert (error.endpoint, error.error) == (endpoint, REFUSAL)
-    assert str(error) == f"{endpoint}: LIMIT_EXCEEDED: too many"
+def test_a_call_without_an_answer_ends_at_the_clients_timeout(fake: Fake) -> None:
+    fake.hang()
+    with NamesrvClient(fake.endpoint, 0.5) as client:
+        error = failure(lambda: client.route.ListTopics(pb.ListTopicsRequest()))
+    assert (error.endpoint, error.error.code) == (fake.endpoint, grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert error.unreachable
+
+
+def test_an_answer_that_is_too_large_once_it_is_unpacked_is_refused(client: NamesrvClient) -> None:
+    error = failure(lambda: client.admin.GetKvConfig(GetKvConfigRequest()))
+    assert error.error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert not error.unreachable
 
 
-@pytest.mark.parametrize(
-    ("message", "code", "text", "unreachable"),
-    [
-        (pb.GetTopicRouteRequest(topic="late"), grpc.StatusCode.DEADLINE_EXCEEDED, "", True),
-        (pb.GetTopicRouteRequest(topic="cancelled"), grpc.StatusCode.CANCELLED, "by the server", True),
-        (admin_service_pb2.GetNamesrvConfigRequest(), grpc.StatusCode.INTERNAL, "", True),
-        (admin_service_pb2.GetKvConfigRequest(), grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max", False),
-        (pb.StreamRouteSnapshotRequest(pin_id="p"), grpc.StatusCode.INTERNAL, "broke off", True),
-    ],
-    ids=["late", "cancelled", "no message", "too large once it is unpacked", "a stream that breaks off"],
-)
-def test_an_answer_that_is_none_is_a_failure(
-    ask: Ask, message: Message, code: grpc.StatusCode, text: str, unreachable: bool
-) -> None:
-    error = failure(ask, message)
-    assert (error.error.code, error.unreachable) == (code, unreachable)
-    assert text in error.error.message
+def test_a_stream_that_breaks_off_is_a_failure(client: NamesrvClient) -> None:
+    assert str(failure(lambda: snapshot(client, "broken"))) == f"{client.endpoint}: INTERNAL: broke off"
 
 
-def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
+def test_a_stream_without_end_is_given_up_at_its_limit(client: NamesrvClient, fake: Fake) -> None:
     with mock.patch.object(namesrv_client, "STREAM_LIMITS", ResponseLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
-        error = failure(ask, pb.StreamRouteSnapshotRequest(pin_id="endless"))
+        error = failure(lambda: snapshot(client))
     problem = "sends too much: StreamRouteSnapshot has 1,100 rows so far, over the limit of 1,000"
-    assert str(error) == f"{endpoint}: INTERNAL: {problem}"
+    assert str(error) == f"{fake.endpoint}: INTERNAL: {problem}"
     assert error.unreachable
     assert fake.ended.wait(TIMEOUT)
 
 
-def test_a_list_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake) -> None:
-    with mock.patch.object(namesrv_client, "LIST_LIMITS", ResponseLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
-        error = failure(ask, pb.ListTopicsRequest(page_size=ENDLESS))
-    assert error.error.message == "sends too much: ListTopics has 12 rows so far, over the limit of 10"
-    assert fake.pages_sent == 6
+@pytest.mark.parametrize(
+    ("limit", "most", "problem", "pages"),
+    [
+        ("LIST_LIMITS", ResponseLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT), "ListTopics has 12 rows", 6),
+        ("MAX_PAGES", 3, "4 pages of ListTopics", 4),
+    ],
+)
+def test_a_list_without_end_is_given_up_at_its_limit(
+    client: NamesrvClient, fake: Fake, limit: str, most: Any, problem: str, pages: int
+) -> None:
+    with mock.patch.object(namesrv_client, limit, most):
+        error = failure(lambda: list(client.pages(client.route.ListTopics, pb.ListTopicsRequest())))
+    assert error.error.message.startswith(f"sends too much: {problem} so far, over the limit of ")
+    assert len(fake.asked["ListTopics"]) == pages
 
 
-def test_a_list_of_pages_without_end_is_given_up(ask: Ask, fake: Fake) -> None:
-    with mock.patch.object(namesrv_client, "MAX_PAGES", 3):
-        error = failure(ask, pb.ListTopicsRequest(page_size=ENDLESS))
-    assert error.error.message == "sends too much: 4 pages of ListTopics so far, over the limit of 3"
-    assert fake.pages_sent == 4
-
-
-def test_nobody_at_the_endpoint_is_unreachable() -> None:
-    nobody = Endpoint("127.0.0.1", 1)
-    with NamesrvClient(nobody, TIMEOUT) as client, pytest.raises(CallError) as caught:
-        client.route.GetNamesrvStatus(NOTHING)
-    assert (caught.value.error.code, caught.value.unreachable) == (grpc.StatusCode.UNAVAILABLE, True)
-
-
-def test_a_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
-    follow = pb.StreamRouteSnapshotRequest(follow=True)
-    with (
-        NamesrvClient(endpoint, TIMEOUT) as client,
-        closing(client.stream(client.route.StreamRouteSnapshot, follow, None)) as messages,
-    ):
+def test_a_stream_that_is_closed_ends_at_the_server(client: NamesrvClient, fake: Fake) -> None:
+    with closing(client.stream(client.route.StreamRouteSnapshot, pb.StreamRouteSnapshotRequest(), None)) as messages:
         next(messages)
     assert fake.ended.wait(TIMEOUT)
 
 
-def test_a_call_after_the_close_is_a_defect_and_no_answer(endpoint: Endpoint) -> None:
-    client = NamesrvClient(endpoint, TIMEOUT)
+def test_a_call_after_the_close_is_a_defect_and_no_answer(client: NamesrvClient) -> None:
     client.close()
     with pytest.raises(ValueError, match="closed channel"):
-        client.route.GetNamesrvStatus(NOTHING)
+        client.route.ListTopics(pb.ListTopicsRequest())
 
 
 def test_settings_become_options_in_grpcs_units() -> None:
     settings = ConnectionSettings(
-        connect_seconds=3.0,
-        first_backoff_seconds=0.1,
-        longest_backoff_seconds=1.0,
-        keepalive_seconds=5.0,
-        shared=False,
-        service_config="{}",
+        connect_seconds=3.0, first_backoff_seconds=0.1, longest_backoff_seconds=1.0, keepalive_seconds=5.0, shared=False
     )
     assert dict(settings.options) == {
         "grpc.min_reconnect_backoff_ms": 3_000,
@@ -217,5 +142,6 @@ def test_settings_become_options_in_grpcs_units() -> None:
         "grpc.http2.ping_timeout_ms": 5_000,
         "grpc.http2.max_pings_without_data": 0,
         "grpc.use_local_subchannel_pool": 1,
-        "grpc.service_config": "{}",
+        "grpc.enable_retries": 0,
     }
+    assert ("grpc.service_config", "{}") in ConnectionSettings(service_config="{}").options

@@ -17,38 +17,8 @@ from nsctl.commands.doctor import check_silence
 from nsctl.commands.findings import Code, Severity
 from nsctl.session import FOUND, USAGE, WARNED
 from tests.support.fleet_states import STATES, State
-from tests.support.programs.nsctl_runs import examined, rows, run
+from tests.support.programs.nsctl_runs import examined, run
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.programs.rocketmq import RemotingClient
-from tests.support.programs.rocketmq import register as register_as_rocketmq
-
-
-def test_a_planned_drain_is_no_warning_until_it_leaves_a_topic_unwritable(tmp_path: Path) -> None:
-    own = ["broker-a", "DefaultCluster", "BenchmarkTest", "%RETRY%g", "SCHEDULE_TOPIC_XXXX"]
-    with (
-        NamesrvProcess("--remoting-listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as namesrv,
-        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as broker,
-    ):
-
-        def told(wanted: int) -> list[str]:
-            exit_code, found = examined(namesrv.endpoint)
-            assert exit_code == wanted, found
-            return [row["what"] for row in found]
-
-        register_as_rocketmq(broker, own)
-        drain = ["drain", "broker-a", "--why", "new disks", "--namesrv", str(namesrv.endpoint)]
-        preview = rows(*drain, "--dry-run")
-        assert preview[0]["blast_radius"]["topics_losing_last_writable_queue"] == 0
-        run(*drain)
-        [intent] = told(0)
-        assert intent.startswith("planned: broker-a is drained since 2")
-        assert intent.endswith(", with no end (new disks)")
-        register_as_rocketmq(broker, [*own, "orders"], counter=2)
-        assert [what for what in told(WARNED) if what != intent] == [
-            "1 topic has no writable queue during a drain (broker-a with no end): orders"
-        ]
-        run(*drain, "--for", "1h")
-        assert [what.count(" until 2") for what in told(WARNED)] == [1, 1]
 
 
 def test_a_plain_name_server_that_hangs_is_not_called_with_tls() -> None:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
-from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
+from tests.support.fleet_states import two_name_servers
 from tests.support.programs import nsctl_runs
+from tests.support.programs.agents import joined
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.registrations import register, registration
+from tests.support.registrations import identity, register, registration
 
 NOBODY = "127.0.0.1:1"
 
 
 class OperatedFleet:
-    """Two name servers and a command line for them."""
+    """Name servers and a command line for them."""
 
-    def __init__(self, first: NamesrvProcess, second: NamesrvProcess) -> None:
-        self.endpoints = f"{first.endpoint};{second.endpoint}"
-        self.first, self.second = str(first.endpoint), str(second.endpoint)
+    def __init__(self, *servers: NamesrvProcess) -> None:
+        self.servers, self.endpoints = servers, joined(*servers)
+        self.first, self.second = str(servers[0].endpoint), str(servers[-1].endpoint)
+
+    def register(self, at: int, *topics: str, counter: int = 1) -> None:
+        with self.servers[at].connect() as client:
+            register(client, *topics, counter=counter)
 
     def run(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> str:
         return nsctl_runs.run(*arguments, "--namesrv", namesrv or self.endpoints, exit_code=exit_code).output
@@ -32,17 +37,17 @@ class OperatedFleet:
     def rows(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> list[dict[str, Any]]:
         return nsctl_runs.rows(*arguments, "--namesrv", namesrv or self.endpoints, exit_code=exit_code)
 
+    def column(self, name: str, *arguments: str) -> list[Any]:
+        return [row[name] for row in self.rows(*arguments)]
+
 
 @pytest.fixture
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatedFleet]:
-    with (
-        NamesrvProcess("--name", "ns-a", "--data-dir", str(tmp_path_factory.mktemp("a"))) as first,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(tmp_path_factory.mktemp("b"))) as second,
-    ):
-        for namesrv in (first, second):
-            with namesrv.connect() as client:
-                register(client, "TopicTest")
-        yield OperatedFleet(first, second)
+def fleet(tmp_path: Path) -> Iterator[OperatedFleet]:
+    with two_name_servers(tmp_path) as servers:
+        operated = OperatedFleet(*servers)
+        for at in (0, 1):
+            operated.register(at, "TopicTest")
+        yield operated
 
 
 def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: OperatedFleet) -> None:
@@ -71,8 +76,7 @@ def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet:
 
 
 def test_a_topic_that_is_absent_is_deleted_and_explained_in_one_line(fleet: OperatedFleet) -> None:
-    with grpc.insecure_channel(fleet.first) as connection:
-        RegistrationServiceStub(connection).RegisterBroker(registration(("TopicTest", "A"), counter=2), timeout=10)
+    fleet.register(0, "TopicTest", "A", counter=2)
     assert [row["result"] for row in fleet.rows("delete-topic", "A", "--force")] == ["done", "not there"]
     assert fleet.run("explain", "nope", exit_code=REFUSED) == "nsctl: no broker ever reported nope\n"
 
@@ -137,8 +141,7 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
         output = fleet.run("diff", exit_code=FOUND, namesrv=f"{fleet.first};{empty.endpoint}")
     assert "brokers that differ" in output
     assert "not there" in output
-    with grpc.insecure_channel(fleet.first) as connection:
-        RegistrationServiceStub(connection).RegisterBroker(registration(("TopicTest", "A"), counter=2), timeout=10)
+    fleet.register(0, "TopicTest", "A", counter=2)
     broker, topic = fleet.rows("diff", exit_code=FOUND)
     assert (broker["part"], broker["broker"]) == ("broker", "broker-a")
     assert [topic[key] for key in ("topic", "broker", fleet.second)] == ["A", "broker-a", "not there"]
@@ -199,31 +202,85 @@ def test_a_watch_shows_the_route_and_its_changes(fleet: OperatedFleet) -> None:
 OTHER = "127.0.0.1:2"
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:3"})
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("--namesrv", NOBODY, "route", "T"), UNREACHABLE, f"nsctl: {NOBODY}: UNAVAILABLE"),
+        (("-n", NOBODY, "kv", "list"), UNREACHABLE, f"nsctl: {NOBODY}: UNAVAILABLE"),
+        (("--namesrv", NOBODY, "route", "T", "--namesrv", OTHER), UNREACHABLE, f"nsctl: {OTHER}: "),
+        (("--context", "none", "status"), USAGE, "contexts.toml"),
+        (
+            ("--namesrv", NOBODY, "agent", "status", OTHER),
+            USAGE,
+            "--namesrv is for name servers, and this command asks",
+        ),
+    ],
+)
+def test_options_before_the_command_count_unless_it_has_its_own(
+    arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    result = CliRunner().invoke(app, list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:3"})
+    assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr
 
 
-@pytest.mark.parametrize("arguments", [("route", "T"), ("kv", "list"), ("status",), ("intents",)])
-def test_the_option_before_the_command_names_the_name_servers(arguments: tuple[str, ...]) -> None:
-    for option in ("--namesrv", "-n"):
-        result = run(option, NOBODY, *arguments)
-        assert result.exit_code == UNREACHABLE
-        assert result.stderr.startswith(f"nsctl: {NOBODY}: UNAVAILABLE")
+# Several broker groups, named by a pattern.
+
+GROUPS = {
+    ("east", "broker-a1"): ["%RETRY%g", "broker-a1", "orders", "payments"],
+    ("east", "broker-a2"): ["BenchmarkTest", "orders", "payments"],
+    ("west", "broker-b1"): ["orders"],
+}
 
 
-def test_the_option_after_the_command_wins() -> None:
-    assert run("--namesrv", NOBODY, "route", "T", "--namesrv", OTHER).stderr.startswith(f"nsctl: {OTHER}: ")
+@pytest.fixture
+def grouped(tmp_path: Path) -> Iterator[OperatedFleet]:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
+        for port, ((cluster, name), topics) in enumerate(GROUPS.items(), 10911):
+            broker = identity(f"127.0.0.1:{port}", name=name, cluster=cluster)
+            client.registration.RegisterBroker(registration(tuple(topics), broker), timeout=client.TIMEOUT)
+        yield OperatedFleet(process)
 
 
-def test_a_context_may_be_named_before_the_command() -> None:
-    result = run("--context", "none", "status")
-    assert result.exit_code == USAGE
-    assert "contexts.toml" in result.stderr
+def test_a_dry_run_lists_matches_and_topics_of_applications_first(grouped: OperatedFleet) -> None:
+    dry_run = ("drain", "east/*", "--dry-run")
+    assert grouped.column("broker", *dry_run) == ["broker-a1", "broker-a2"]
+    assert grouped.column("topics", *dry_run) == [
+        ["orders", "payments", "%RETRY%g", "broker-a1"],
+        ["orders", "payments", "BenchmarkTest"],
+    ]
+    assert grouped.column("result", *dry_run) == ["would need --force"] * 2
+    assert "TOPICS_IN_USE: 1 topic would lose the last writable queue: payments" in grouped.run(*dry_run)
+    assert grouped.column("result", "drain", "east/*1", "--dry-run") == ["would be done"]
+    assert grouped.rows("intents") == []
 
 
-def test_commands_that_ask_agents_say_that_they_ask_no_name_servers() -> None:
-    result = run("--namesrv", NOBODY, "agent", "status", OTHER)
-    assert (result.exit_code, result.stderr) == (
-        USAGE,
-        "nsctl: --namesrv is for name servers, and this command asks agents: name them as AGENT\n",
-    )
+def test_a_pattern_drains_all_or_none_and_restores_what_is_drained(grouped: OperatedFleet) -> None:
+    refused = grouped.run("drain", "east/*", "-o", "json", exit_code=REFUSED)
+    assert all(line.startswith("nsctl: ") for line in refused.splitlines()), "there are no rows"
+    assert "nothing has changed" in refused
+    assert grouped.rows("intents") == []
+    done = grouped.rows("drain", "broker-a*", "--force", "--why", "move")
+    assert [(row["cluster"], row["broker"], row["result"]) for row in done] == [
+        ("east", "broker-a1", "done"),
+        ("east", "broker-a2", "done"),
+    ]
+    assert grouped.column("broker_name", "intents") == ["broker-a1", "broker-a2"]
+    restore = ("restore", "*/broker-*")
+    assert grouped.column("broker", *restore, "--dry-run") == ["broker-a1", "broker-a2"], "broker-b1 is not drained"
+    assert grouped.column("broker", *restore) == ["broker-a1", "broker-a2"]
+    assert grouped.rows("intents") == []
+    assert "no drained broker group matches */broker-*" in grouped.run(*restore, exit_code=REFUSED)
+
+
+def test_a_route_is_explained_for_the_groups_of_a_pattern(grouped: OperatedFleet) -> None:
+    for pattern, names in (("east/*", ["a1", "a2"]), ("*1", ["a1", "b1"]), ("west/broker-b1", ["b1"])):
+        assert grouped.column("broker_name", "explain", "orders", pattern) == [f"broker-{name}" for name in names]
+    assert "no broker group of orders matches north/*" in grouped.run("explain", "orders", "north/*", exit_code=REFUSED)
+
+
+def test_a_cluster_can_stand_before_a_name_or_in_the_option(grouped: OperatedFleet) -> None:
+    assert grouped.column("result", "drain", "west/broker-b1", "--dry-run") == ["would be done"]
+    assert grouped.column("broker", "drain", "*", "--cluster", "west", "--dry-run") == ["broker-b1"]
+    for wrong in (("east/*", "--cluster", "east"), ("east//*",), ("east/b\tr*",)):
+        grouped.run("drain", *wrong, exit_code=USAGE)
+    assert "no broker group matches north/*" in grouped.run("drain", "north/*", exit_code=REFUSED)

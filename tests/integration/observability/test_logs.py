@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,28 +170,22 @@ def hang_up(process: Process) -> None:
     eventually(lambda: process.events("reload_requested"), lambda found: len(found) > seen)
 
 
-def test_a_name_server_reloads_its_certificate_and_its_permits(tmp_path: Path) -> None:
+def test_programs_reload_certificates_and_permits_at_a_hangup_and_stop_at_sigterm(tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).sign_server()
     permits = tmp_path / "permits.toml"
     permits.write_text('[principals.reader]\ncertificates = ["reader"]\nlook_up = true\n')
-    flags = ("--tls-cert", str(certificate), "--tls-key", str(key), "--permits-file", str(permits))
-    with NamesrvProcess(*flags) as namesrv:
-        hang_up(namesrv)
-        eventually(lambda: namesrv.events("tls_reloaded") and namesrv.events("permits_reloaded"))
-        assert namesrv.terminate() == 0
-
-
-def test_an_agent_reloads_its_certificate_and_stops_on_sigterm(tmp_path: Path) -> None:
-    certificate, key = Authority(tmp_path).sign_server()
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
     with (
-        NamesrvProcess() as namesrv,
-        Agent(str(namesrv.endpoint), "--tls-cert", str(certificate), "--tls-key", str(key)) as agent,
+        NamesrvProcess(*tls, "--permits-file", str(permits)) as namesrv,
+        Agent(str(namesrv.endpoint), *tls) as agent,
     ):
         agent.wait_for("agent_started")
+        for program in (namesrv, agent):
+            hang_up(program)
+            eventually(partial(program.events, "tls_reloaded"))
+        eventually(lambda: namesrv.events("permits_reloaded"))
         hang_up(agent)
-        eventually(lambda: agent.events("tls_reloaded"))
-        hang_up(agent)
-        assert agent.terminate() == 0
+        assert (agent.terminate(), namesrv.terminate()) == (0, 0)
 
 
 LOGGING_HANDLER = """

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
-from prometheus_client import Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_channel
@@ -31,8 +30,6 @@ METRICS = ("--metrics-listen", "127.0.0.1:0")
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 Described = tuple[str, frozenset[str]]
 """Kind and labels."""
-SERIES = 1_000
-"""More than a name server has."""
 
 
 def get(namesrv: NamesrvProcess, path: str) -> tuple[int, str]:
@@ -189,11 +186,7 @@ def test_the_page_has_just_the_metrics_of_an_agent(place: Place) -> None:
 
 @pytest.fixture
 def listen() -> Iterator[Endpoint]:
-    registry = metrics_registry()
-    many = Gauge("many", "What a name server has, and more.", ["n"], registry=registry)
-    for number in range(SERIES):
-        many.labels(f"{number:060}").set(number)
-    server = MetricsServer(Endpoint("127.0.0.1", 0), registry, lambda: None, lambda: None)
+    server = MetricsServer(Endpoint("127.0.0.1", 0), metrics_registry(), lambda: None, lambda: None)
     server.start()
     yield server.endpoint
     server.stop()
@@ -213,3 +206,11 @@ def test_a_peer_that_sends_half_a_request_is_cut_after_its_time(
     with socket.create_connection(listen, timeout=20) as peer:
         peer.sendall(b"GET /healthz HTTP/1.1")
         assert peer.recv(100) == b""
+
+
+def test_a_listener_that_stops_at_once_logs_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):
+        server = MetricsServer(Endpoint("127.0.0.1", 0), metrics_registry(), lambda: None, lambda: None)
+        server.start()
+        server.stop()
+    assert caplog.records == []

@@ -20,8 +20,6 @@ from tests.support.programs.rocketmq import (
 
 ONE_WAY = 2
 GROUP = {"0": "127.0.0.1:10911"}
-CLUSTERS = {"Zulu": "127.0.0.1:10911", "Alpha": "127.0.0.1:20911"}
-"""In the order in which their groups of one name register."""
 
 
 def test_an_unknown_topic_is_17_in_rocketmqs_words(client: RemotingClient) -> None:
@@ -57,25 +55,6 @@ def test_a_static_topics_mapping_is_given_back_as_it_came(client: RemotingClient
         assert key in client.ask(105, {"topic": "Static"}, version=version).body
     assert client.ask(105, {"topic": "Static"}).json["topicQueueMappingByBroker"] == {"broker-a": mapping}
     assert "topicQueueMappingByBroker" not in client.ask(105, {"topic": "Plain"}).json
-
-
-def test_a_kept_route_goes_with_the_group_of_another_cluster_that_it_shows(client: RemotingClient) -> None:
-    groups = {cluster: {**broker_fields(addr=addr), "clusterName": cluster} for cluster, addr in CLUSTERS.items()}
-    for fields in groups.values():
-        register(client, broker=fields)
-    shown = [client.ask(105, {"topic": "TopicTest"}).json["brokerDatas"][0]["cluster"] for _ in range(3)]
-    assert client.ask(104, groups["Zulu"]).code == 0
-    shown += [client.ask(105, {"topic": "TopicTest"}).json["brokerDatas"][0]["cluster"] for _ in range(2)]
-    register(client, broker=groups["Zulu"])
-    shown.append(client.ask(105, {"topic": "TopicTest"}).json["brokerDatas"][0]["cluster"])
-    assert shown == ["Zulu"] * 3 + ["Alpha"] * 3
-
-
-def test_one_odd_topic_refuses_no_other_and_is_told_in_the_log(namesrv: NamesrvProcess, client: RemotingClient) -> None:
-    assert register(client, ["Good", topic_config("not\ta name")]).code == 0
-    assert client.ask(105, {"topic": "Good"}).code == 0
-    line = namesrv.wait_for("topics_skipped")
-    assert (line["skipped"], line["broker"]) == (1, "broker-a")
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%group+orders", "订单", "a b", "orders/eu", "x@y", "a:b", "[red]", "-x"])

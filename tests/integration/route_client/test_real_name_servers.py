@@ -1,8 +1,7 @@
-"""RouteClient and real processes: what a producer sees while they come, go, die and hang, fork and spawn."""
+"""RouteClient and real processes: what a producer sees while they come, go, die and hang, and after a fork."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
@@ -13,17 +12,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
+from namesrv_api.v1 import admin_service_pb2
 
-from route_client import ClientSettings, KnownRoute, RouteClient
-from tests.integration.route_client.sessions import TOPIC, watching
-from tests.support.programs.agents import Agent, StandInBroker
-from tests.support.programs.processes import Client, NamesrvProcess, Process, ended, eventually
-from tests.support.registrations import identity, registration
+from route_client import ClientSettings, RouteClient
+from tests.integration.route_client.conftest import TOPIC, InOrder, watching
+from tests.support.programs.agents import Agent, StandInBroker, joined
+from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
+from tests.support.registrations import register, unregister
 
-MASTER = "127.0.0.1:10911"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
-QUICK = ClientSettings(poll_seconds=0.2, timeout_seconds=5)
 
 
 @pytest.fixture
@@ -33,34 +30,19 @@ def start() -> Iterator[Callable[..., NamesrvProcess]]:
         yield lambda *arguments, **kwargs: stack.enter_context(NamesrvProcess(*arguments, **kwargs))
 
 
-def register(client: Client, name: str = "broker-a", addr: str = MASTER, topic: str = TOPIC) -> None:
-    client.registration.RegisterBroker(registration([topic], broker=identity(addr=addr, name=name)), timeout=20)
-
-
-def unregister(client: Client, name: str = "broker-a", addr: str = MASTER) -> None:
-    request = registration_service_pb2.UnregisterBrokerRequest(broker=identity(addr=addr, name=name))
-    client.registration.UnregisterBroker(request, timeout=20)
-
-
-def broker_names(known: KnownRoute | None) -> list[str]:
-    return [group.broker_name for group in known.route.broker_datas] if known is not None and known.route else []
-
-
 def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
     start: Callable[..., NamesrvProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("route_client.namesrv.KEEPALIVE_SECONDS", 1)
     quick_pings = ("--keepalive-time-millis", "1000")
-    first, second = start(*quick_pings), start(*quick_pings)
-    settings = ClientSettings(timeout_seconds=2)
-    with RouteClient([str(first.endpoint), str(second.endpoint)], settings, topics=[TOPIC]) as client:
-        used = eventually(client.status, lambda status: status.mode == "watch").endpoint
-        hangs, left = (first, second) if used == first.endpoint else (second, first)
+    hangs, left = start(*quick_pings), start(*quick_pings)
+    with RouteClient(joined(hangs, left), ClientSettings(timeout_seconds=2), [TOPIC], InOrder()) as client:
+        watching(client, hangs)
         hangs.signal(signal.SIGSTOP)
         watching(client, left)
         with left.connect() as broker:
-            register(broker)
-        eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
+            register(broker, TOPIC)
+        eventually(lambda: client.find_broker_address_in_publish("broker-a"))
         hangs.signal(signal.SIGCONT)
 
 
@@ -70,18 +52,18 @@ def test_the_example_prints_each_change_as_it_happens(start: Callable[..., Names
     with server.connect() as broker, Process(program, pipes=True) as example:
         _, output = example.pipes
         assert "knows no topic 'TopicTest'; waiting for it" in output.readline()
-        register(broker)
+        register(broker, TOPIC)
         assert "TopicTest: send to 4 queues of broker-a" in output.readline()
-        register(broker, "broker-b", "127.0.0.1:10921")
+        register(broker, TOPIC, name="broker-b", port=10921)
         assert "send to 4 queues of broker-a, 4 queues of broker-b" in output.readline()
         unregister(broker)
-        assert f"send to 4 queues of broker-b; {MASTER} left: UNREGISTERED" in output.readline()
+        assert "send to 4 queues of broker-b; 127.0.0.1:10911 left: UNREGISTERED" in output.readline()
         server.kill()
         assert "no name server can be reached; going on with this route" in output.readline()
         back = start(port=server.endpoint.port)
         assert "nobody says why; going on with the old route" in output.readline()
         with back.connect() as again:
-            register(again, "broker-b", "127.0.0.1:10921")
+            register(again, TOPIC, name="broker-b", port=10921)
         assert "confirmed by a name server" in output.readline()
         example.signal(signal.SIGINT)
         assert example.wait() == 0
@@ -91,7 +73,7 @@ def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_d
     start: Callable[..., NamesrvProcess], tmp_path: Path
 ) -> None:
     servers = [start("--data-dir", str(tmp_path / name)) for name in "ab"]
-    namesrv = ";".join(str(server.endpoint) for server in servers)
+    namesrv = joined(*servers)
     read: list[str] = []
 
     def wait_for(*texts: str) -> None:
@@ -162,18 +144,3 @@ def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
     lines = program.stdout.splitlines()
     assert (len(lines), program.returncode) == (3, 0), program.stderr
     assert all(line.endswith("create the client after the fork") for line in lines)
-
-
-def _broker_of(endpoint: str) -> str:
-    with RouteClient(endpoint, ClientSettings(timeout_seconds=5)) as client:
-        known = client.route(TOPIC)
-        assert known.route is not None
-        return known.route.broker_datas[0].broker_name
-
-
-def test_a_spawned_process_has_a_client_of_its_own_beside_its_parents(namesrv: NamesrvProcess) -> None:
-    with namesrv.connect() as connected:
-        connected.registration.RegisterBroker(registration([TOPIC], identity()), timeout=20)
-    endpoint = str(namesrv.endpoint)
-    with RouteClient(endpoint), multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply_async(_broker_of, [endpoint]).get(60) == "broker-a"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.secured.fleet import CALLERS, LIVE_SECONDS, Place, connected, outcome
 
-OWN_TOPICS = ("--topics-mode", "own")
 LET_IN = {"OK", "CONSUMER_GROUP_NOT_FOUND"}
 """What a call ends with whose caller may make it."""
 
@@ -38,15 +38,13 @@ def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
     """The flags of an agent of a kind."""
     place.give_agent_its_address()
     pair = place.agent_flags("broker")[2:]
-    return {"TLS": pair, "token": pair, "mTLS": (*pair, "--tls-client-ca", str(place.authority.path))}[kind]
+    return (*pair, "--tls-client-ca", str(place.authority.path)) if kind == "mTLS" else pair
 
 
-@contextmanager
-def secured_agent(namesrv: NamesrvProcess, place: Place, tmp_path: Path, *flags: str, **kwargs: Any) -> Iterator[Agent]:
+def secured_agent(namesrv: NamesrvProcess, tmp_path: Path, *flags: str, **options: Any) -> Agent:
     """An agent that owns its topics."""
-    topics = tmp_path / f"topics-{kwargs.get('broker_id', 0)}.json"
-    with Agent(str(namesrv.endpoint), *OWN_TOPICS, *flags, topics=topics, **kwargs) as agent:
-        yield agent
+    topics = tmp_path / f"topics-{options.get('broker_id', 0)}.json"
+    return Agent(str(namesrv.endpoint), "--topics-mode", "own", *flags, topics=topics, **options)
 
 
 def ordinary(agent: Agent) -> Endpoint:
@@ -63,26 +61,20 @@ def outcomes(agent: Agent, files: ClientFiles | None) -> dict[str, str]:
         operator, client, queries = AgentClient(fast), ClientServiceStub(usual), ClientServiceStub(fast)
         topic = topics_pb.TopicConfig(topic="Orders", read_queue_nums=1, write_queue_nums=1)
         members = clients_pb.ListConsumerIdsRequest(consumer_group="g")
-        calls: dict[str, Callable[[], object]] = {
-            "read": operator.status,
-            "topics": lambda: operator.topics.CreateOrUpdateTopic(
-                topics_pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT
-            ),
-            "operate": lambda: operator.agent.UpdateBrokerPermission(
-                agent_pb.UpdateBrokerPermissionRequest(broker_permission=6), timeout=TIMEOUT
-            ),
-            "replicate": operator.table,
-            "members, fast": lambda: queries.ListConsumerIds(members, timeout=TIMEOUT),
-            "members": lambda: client.ListConsumerIds(members, timeout=TIMEOUT),
-            "heartbeat": lambda: client.Heartbeat(clients_pb.HeartbeatRequest(client_id="c"), timeout=TIMEOUT),
-            "channel": lambda: next(
-                iter(client.OpenClientChannel(clients_pb.OpenClientChannelRequest(), timeout=TIMEOUT))
-            ),
-            "filter server": lambda: client.RegisterFilterServer(
-                clients_pb.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:1"), timeout=TIMEOUT
-            ),
+        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=6)
+        filter_server = clients_pb.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:1")
+        calls: dict[str, tuple[Callable[..., Any], object]] = {
+            "read": (operator.agent.GetAgentStatus, agent_pb.GetAgentStatusRequest()),
+            "topics": (operator.topics.CreateOrUpdateTopic, topics_pb.CreateOrUpdateTopicRequest(topic_config=topic)),
+            "operate": (operator.agent.UpdateBrokerPermission, permission),
+            "members, fast": (queries.ListConsumerIds, members),
+            "members": (client.ListConsumerIds, members),
+            "heartbeat": (client.Heartbeat, clients_pb.HeartbeatRequest(client_id="c")),
+            "filter server": (client.RegisterFilterServer, filter_server),
         }
-        return {name: outcome(call) for name, call in calls.items()}
+        found = {name: outcome(partial(call, request, timeout=TIMEOUT)) for name, (call, request) in calls.items()}
+        channel = client.OpenClientChannel(clients_pb.OpenClientChannelRequest(), timeout=TIMEOUT)
+        return found | {"replicate": outcome(operator.table), "channel": outcome(lambda: next(iter(channel)))}
 
 
 MATRIX = {
@@ -98,7 +90,7 @@ def test_who_may_have_an_agent_do_what_over_which_connection(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
 ) -> None:
     flags = (*listener_flags(place, kind), "--permits-file", str(place.permits))
-    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
+    with secured_agent(namesrv, tmp_path, *flags) as agent:
         seen = {caller: outcomes(agent, place.files(kind, caller)) for caller in CALLERS}
         for caller, found in seen.items():
             if kind == "TLS":
@@ -112,7 +104,7 @@ def test_who_may_have_an_agent_do_what_over_which_connection(
 def test_without_permits_all_on_this_machine_may_do_everything(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path
 ) -> None:
-    with secured_agent(namesrv, place, tmp_path, *listener_flags(place, "mTLS")) as agent:
+    with secured_agent(namesrv, tmp_path, *listener_flags(place, "mTLS")) as agent:
         assert set(outcomes(agent, place.files("mTLS", "client")).values()) <= LET_IN
 
 
@@ -121,7 +113,7 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
 ) -> None:
     flags = (*listener_flags(place, "token"), "--permits-file", str(place.permits))
     with (
-        secured_agent(namesrv, place, tmp_path, *flags) as agent,
+        secured_agent(namesrv, tmp_path, *flags) as agent,
         connected(ordinary(agent), place.files("token", "client")) as client,
     ):
         request = clients_pb.OpenClientChannelRequest()
@@ -141,8 +133,8 @@ def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place,
     flags = (*place.agent_flags("broker"), *shown, "--permits-file", str(place.permits))
     with NamesrvProcess(*place.flags(kind)) as secured:
         master_flags = (*flags, *(ca if kind == "mTLS" else ()), "--ha-server-addr", "127.0.0.1:10912")
-        with secured_agent(secured, place, tmp_path, *master_flags) as master:
+        with secured_agent(secured, tmp_path, *master_flags) as master:
             slave_flags = (*flags, "--master-agent", str(master.endpoint))
             other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
-            with secured_agent(secured, place, tmp_path, *slave_flags, **other) as slave:
+            with secured_agent(secured, tmp_path, *slave_flags, **other) as slave:
                 eventually(lambda: slave.events("topics_copied"), within_seconds=30)

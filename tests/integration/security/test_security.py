@@ -15,7 +15,7 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import BrokerIdentity, QueueData
 
-from namesrv.grpc_api.reflection import SERVICE_NAMES
+from namesrv.grpc_api.handlers import REFLECTION_NAMES
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.grpc_errors import RichError
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
@@ -139,7 +139,7 @@ def test_health_and_reflection_stay_open(place: Place) -> None:
         with connected(server.endpoint, files) as client:
             check = health_pb2_grpc.HealthStub(client.connection).Check(health_pb2.HealthCheckRequest(), timeout=20)
             assert check.status == health_pb2.HealthCheckResponse.SERVING
-            for service in SERVICE_NAMES:
+            for service in REFLECTION_NAMES:
                 reflection = client.connection.stream_stream(f"/{service}/ServerReflectionInfo", None, None)
                 answers = reflection(iter([b"\x3a\x00"]), timeout=20)  # list_services
                 assert b"namesrv_api.v1.RouteService" in next(iter(answers))

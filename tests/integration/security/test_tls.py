@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,40 +65,6 @@ def test_a_server_under_another_name_is_talked_to_if_it_is_expected(place: Place
             assert lookup(client) == "OK"
         with connected(server.endpoint, ClientFiles(place.authority.path)) as client:
             assert lookup(client) == "UNAVAILABLE"
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
-def test_tls_below_1_2_is_refused(place: Place) -> None:
-    with NamesrvProcess(*place.flags("TLS")) as server:
-        for version in ("-tls1_2", "-tls1_3"):
-            assert b"BEGIN CERTIFICATE" in _handshake(server.endpoint, version).stdout
-        old = _handshake(server.endpoint, "-tls1_1").stdout
-        assert b"no peer certificate available" in old
-        assert b"written 0 bytes" not in old, "the client offered the old version"
-
-
-def _handshake(endpoint: Endpoint, version: str) -> subprocess.CompletedProcess[bytes]:
-    # At its usual security level the client would not even offer the old version.
-    command = ["openssl", "s_client", "-connect", str(endpoint), version, "-alpn", "h2", "-cipher", "ALL:@SECLEVEL=0"]
-    return subprocess.run(command, input=b"", capture_output=True, timeout=20, check=False)
-
-
-def test_new_certificates_are_taken_while_calls_go_on(place: Place) -> None:
-    with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess(*place.flags("mTLS")))
-        files = place.files("mTLS", "broker")
-        client = stack.enter_context(connected(server.endpoint, files))
-        channel = client.open_channel()
-        assert register(client, channel_id=channel.id) == "OK"
-        place.authority.sign_server()  # instead of the first
-        reloaded: list[Any] = eventually(
-            lambda: [lookup(client)] and server.events("tls_reloaded"), within_seconds=LIVE_SECONDS
-        )
-        assert len(reloaded) == 1
-        with connected(server.endpoint, files) as later:
-            assert lookup(later) == "OK"
-        assert lookup(client) == "OK"
-        assert client.addrs() == {0: "127.0.0.1:10911"}, "the channel is still open"
 
 
 def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one(place: Place) -> None:

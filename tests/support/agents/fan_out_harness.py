@@ -36,13 +36,7 @@ def target_of(endpoint: Endpoint, options: ConnectionOptions = OPTIONS, **more: 
 class FanOut(ExitStack):
     """Targets for the name servers, started, with an open channel where there is a name server."""
 
-    def __init__(
-        self,
-        *servers: FakeNameServer,
-        target_class: type[NamesrvTarget] = NamesrvTarget,
-        options: ConnectionOptions = OPTIONS,
-        **more: Any,
-    ) -> None:
+    def __init__(self, *servers: FakeNameServer, options: ConnectionOptions = OPTIONS) -> None:
         super().__init__()
         self.timing = Timing()
         self.wanted: list[NamesrvTarget] = []
@@ -51,7 +45,7 @@ class FanOut(ExitStack):
         self.results: list[Results] = []
         self.api = BrokerOuterAPI(
             lambda: self.listed,
-            lambda endpoint: target_class(endpoint, "test", options, self.wanted.append, self.timing, **more),
+            lambda endpoint: NamesrvTarget(endpoint, "test", options, self.wanted.append, self.timing),
             lambda: self.content,
             TIMEOUT,
             self.timing,

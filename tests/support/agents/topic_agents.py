@@ -18,9 +18,9 @@ from namesrv_common.grpc_errors import RichError
 
 
 @contextmanager
-def topic_agent(servicer: object, port: int = 0, admission: AgentAdmission | None = None) -> Iterator[Endpoint]:
+def topic_agent(servicer: object, admission: AgentAdmission | None = None) -> Iterator[Endpoint]:
     """Runs a server for the time of the block."""
-    server = AgentServer(Endpoint("127.0.0.1", port), [(SERVICE, servicer)], admission=admission)
+    server = AgentServer(Endpoint("127.0.0.1", 0), [(SERVICE, servicer)], admission=admission)
     server.start()
     try:
         yield server.endpoint

@@ -51,9 +51,11 @@ class Agent:
         self.managers = ClientManagers(agent_timing(self.clock))
         self.filter_servers_seen: list[tuple[str, ...]] = []
         """The addresses after each change."""
-        self.managers.on_filter_servers_change = lambda: self.filter_servers_seen.append(
-            self.managers.filter_servers.addresses
-        )
+        self.managers.filter_servers.on_change = self._see_filter_servers
+
+    def _see_filter_servers(self, addresses: tuple[str, ...]) -> None:
+        if addresses not in self.filter_servers_seen[-1:]:
+            self.filter_servers_seen.append(addresses)
 
     def open(self, sharer: Sharer = MACHINE) -> StreamChannel:
         return self.managers.channels.open(ADDRESS, sharer)

@@ -33,8 +33,8 @@ OPTIONS = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REG
 
 def refuse(context: grpc.ServicerContext, error: RichError) -> NoReturn:
     """Ends a call with an error."""
-    context.abort_with_status(error.status())
-    raise AssertionError
+    context.set_trailing_metadata(error.trailers())
+    context.abort(error.code, error.message)
 
 
 class ScriptedNamesrv:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
@@ -112,13 +112,6 @@ class Place:
         return place
 
 
-class Registered(NamedTuple):
-    """A name server, and the connection of its broker."""
-
-    server: NamesrvProcess
-    broker: Client
-
-
 @contextmanager
 def connected(endpoint: Endpoint, files: ClientFiles | None) -> Iterator[Client]:
     """A connection of its own."""
@@ -146,14 +139,14 @@ def register(client: Client, **changes: Any) -> str:
 
 
 @contextmanager
-def with_its_broker(place: Place, kind: str, *flags: str) -> Iterator[Registered]:
-    """A name server of a kind, whose one broker has registered and stays connected."""
+def with_its_broker(place: Place, kind: str, *flags: str) -> Iterator[tuple[NamesrvProcess, Client]]:
+    """A name server of a kind, and the connection of its one broker, which has registered."""
     with (
         NamesrvProcess(*flags, *place.flags(kind)) as server,
         connected(server.endpoint, place.files(kind, "broker")) as broker,
     ):
         assert register(broker) == "OK"
-        yield Registered(server, broker)
+        yield server, broker
 
 
 def administer(client: Client) -> str:

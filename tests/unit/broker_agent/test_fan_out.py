@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.broker_outer_api import Master, RegistrationResults
+from broker_agent.broker_outer_api import RegistrationResults
 from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane, call_all
-from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
+from broker_agent.name_server import Master, NamesrvTarget, RegisterBrokerResult
 from namesrv_common.endpoints import Endpoint
 from tests.support.agents.fan_out_harness import target_of
 from tests.support.patience import TIMEOUT
@@ -135,14 +135,14 @@ def test_a_late_answer_is_logged_and_not_applied(lane: Lane, target: NamesrvTarg
 
 
 def ordered(topic: str) -> tuple[RegisterBrokerResult, ...]:
-    return (RegisterBrokerResult(Endpoint("a", 1), None, None, {topic: "broker-a:4"}),)
+    return (RegisterBrokerResult(Endpoint("a", 1), None, {topic: "broker-a:4"}),)
 
 
 def test_the_first_named_master_wins_and_silence_takes_nothing_back() -> None:
     slave = RegistrationResults(lambda: True, lambda _topics: pytest.fail("no topic is ordered"))
-    nobody = RegisterBrokerResult(Endpoint("a", 1), None, None)
-    first = RegisterBrokerResult(Endpoint("b", 1), "10.0.0.9:10911", None)
-    second = RegisterBrokerResult(Endpoint("c", 1), "10.0.0.8:10911", "10.0.0.8:10912")
+    nobody = RegisterBrokerResult(Endpoint("a", 1))
+    first = RegisterBrokerResult(Endpoint("b", 1), Master("10.0.0.9:10911", None))
+    second = RegisterBrokerResult(Endpoint("c", 1), Master("10.0.0.8:10911", "10.0.0.8:10912"))
     learnt = []
     for results in [(nobody,), (nobody, first, second), (nobody,), ()]:
         slave.take(results)

@@ -33,7 +33,7 @@ OLD, NEW = registration(1, topic("A")), registration(2, topic("A"), topic("B"))
 SLAVE = replace(STATE, broker_id=1)
 OLD_SLAVE = registration(1, topic("A"), state=SLAVE)
 UNKNOWN = Known()
-HELD = Known(held=OLD, generation=7, must_register=False, claims_id=False, id_doubtful=False)
+HELD = Known(held=OLD, generation=7, claims_id=False, id_doubtful=False)
 REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
 
 
@@ -49,7 +49,6 @@ REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
         (HELD, registration(1, topic("A"), state=replace(STATE, permission=4)), 0.0, Call.SEND_ALL),
         (replace(HELD, has_news=True), OLD, 0.0, Call.SEND_CHANGES),
         (replace(HELD, held=OLD_SLAVE), OLD_SLAVE, 0.0, Call.SEND_CHANGES),  # its answer names the master
-        (replace(HELD, must_register=True), OLD, 0.0, Call.SEND_ALL),
         (replace(HELD, held=None), OLD, 0.0, Call.SEND_ALL),
         (replace(HELD, held=None, id_doubtful=True), OLD, 0.0, Call.FIND_HOLDER),
         (replace(HELD, held=None, id_doubtful=True, claims_id=True), OLD, 0.0, Call.SEND_ALL),
@@ -103,6 +102,8 @@ def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
     assert status.counts == {(pb.REGISTRATION_KIND_FULL, "accepted"): 2, (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2}
+    report = status.report()
+    assert (report.full_registration_count, report.increment_count, report.generation) == (2, 0, 1)
 
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")
@@ -118,7 +119,7 @@ class Attempts:
         self.stopping = threading.Event()
         self._errors = list(errors)
         self._always = always
-        self._retries = CallRetries(agent_timing(self.clock), self.stopping, self._sleep)
+        self._retries = CallRetries(replace(agent_timing(self.clock), wait=self._wait), self.stopping)
 
     def run(self, deadline: float = 6.0) -> str:
         return self._retries.run(self._call, deadline)
@@ -130,9 +131,11 @@ class Attempts:
             raise NameServerError(error)
         return "answer"
 
-    def _sleep(self, seconds: float) -> None:
+    def _wait(self, stopping: threading.Event, seconds: float) -> bool:
+        assert stopping is self.stopping
         self.waits.append(seconds)
         self.clock.advance(seconds)
+        return stopping.is_set()
 
 
 def test_an_unavailable_name_server_is_tried_again_with_growing_waits() -> None:
@@ -292,13 +295,3 @@ def test_agents_come_back_spread_after_an_announced_restart() -> None:
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
     for options in (ConnectionOptions().as_grpc(), slave_synchronize._CONNECTION.options):
         assert ("grpc.enable_retries", 0) in options
-
-
-def test_who_holds_the_id_is_asked_after_a_refused_increment(status: NameServerStatus) -> None:
-    """The name server may have lost the broker to another agent, which must not lose the id again at once."""
-    accept(status, pb.REGISTRATION_KIND_FULL)
-    error = NameServerError(RichError(grpc.StatusCode.FAILED_PRECONDITION, "holds none", "NEED_FULL_REGISTRATION"))
-    status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
-    assert next_call(status.known, NEW, 0.0) is Call.FIND_HOLDER
-    assert [event.kind for event in status.report().events] == [pb.NamesrvEvent.KIND_NEED_FULL_REGISTRATION]
-    assert status.registered, "the whole table follows at once"

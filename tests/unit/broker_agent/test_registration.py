@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,9 @@ def test_as_long_as_nothing_changes_the_registration_is_the_same_one() -> None:
     broker, topics = current(DataVersion(1, 1))
     first = broker.registration()
     assert broker.registration() is first
-    assert broker.change_filter_servers(())
+    assert broker.change_filter_servers(("f:1",))
     second = broker.registration()
-    assert not broker.change_filter_servers(())
+    assert not broker.change_filter_servers(("f:1",))
     assert broker.registration() is second
     put_topic(topics, TopicConfig("U", 4, 4, 6))
     assert not broker.registration().same_as(second)
@@ -81,16 +82,12 @@ def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
 
     broker, _ = current(DataVersion(1, 1, 3), file=TopicsFile(Path("topics.json"), write=save))
     before = broker.registration()
-    change = threading.Thread(target=broker.change_role, args=(1,), daemon=True)
-    change.start()
-    assert saving.wait(20)
-    asked: list[Registration] = []
-    asking = threading.Thread(target=lambda: asked.append(broker.registration()), daemon=True)
-    asking.start()
-    asking.join(5)
-    assert asked == [before]
-    saved.set()
-    change.join(20)
+    with ThreadPoolExecutor(2) as pool:
+        change = pool.submit(broker.change_role, 1)
+        assert saving.wait(20)
+        assert pool.submit(broker.registration).result(5) is before
+        saved.set()
+        assert change.result(20) == 4
     assert broker.registration().version.state_version == 4
     assert broker.state.broker_id == 1
 
@@ -131,7 +128,7 @@ def test_zero_is_said_and_absence_is_kept(settings: MakeSettings) -> None:
     assert request.data_version.HasField("counter")
     assert not request.data_version.HasField("state_version")
     assert not request.HasField("ha_server_addr")
-    assert not request.HasField("filter_servers")
+    assert request.HasField("filter_servers")
     assert not request.HasField("channel_id")
 
 

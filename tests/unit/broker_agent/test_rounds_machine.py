@@ -6,13 +6,16 @@ The agent leaves out what it knows to be useless: a table that was refused for g
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
+from structlog.testing import capture_logs
 
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import CallRetries, NamesrvTarget
@@ -25,6 +28,7 @@ from tests.properties import Machine, machine_test
 from tests.support.agents.fan_out_harness import OPTIONS, STATE, registration, topic
 from tests.support.virtual_clock import VirtualClock
 
+Event = agent_pb.NamesrvEvent
 OTHER = "10.0.0.9:10911"
 """The address of another agent's broker, which has the same id."""
 
@@ -43,10 +47,14 @@ class NameServer:
         """Names of topics with which a table is refused for good."""
         self.is_full = False
         """Whether it has no capacity for the next registration, whatever that is."""
+        self.sends_news = False
+        """Whether news come over the channel before the answer to the next registration, which does not have them."""
         self.registrations = 0
         """Calls, refused ones among them."""
         self.refusals = 0
         """Calls that were refused for good."""
+        self.refused_increments = 0
+        """Calls with the changes of a table that it does not hold."""
 
     def forget(self, holder: str | None = None) -> None:
         self.holder, self.held, self.version = holder, {}, None
@@ -56,6 +64,7 @@ class NameServer:
         if request.channel_id != self.channel_id:
             raise refused("CHANNEL_GONE")
         if request.HasField("base_version") and (self.version is None or self.version != request.base_version):
+            self.refused_increments += 1
             raise refused("NEED_FULL_REGISTRATION")
         topics = {config.topic: config.read_queue_nums for config in request.topic_configs}
         if self.is_full:
@@ -74,6 +83,7 @@ class NameServer:
 
     def members(self) -> route_service_pb2.GetBrokerMemberGroupResponse:
         response = route_service_pb2.GetBrokerMemberGroupResponse()
+        response.broker_data.broker_addrs.add(broker_id=STATE.broker_id + 1, broker_addr=OTHER)
         if self.holder is not None:
             response.broker_data.broker_addrs.add(broker_id=STATE.broker_id, broker_addr=self.holder)
         return response
@@ -84,11 +94,13 @@ def refused(reason: str, **metadata: str) -> NameServerError:
 
 
 class Target(NamesrvTarget):
-    """Calls the name server without a connection."""
+    """Calls the name server without a connection. Of its calls, at most registrations are compressed."""
 
-    def __init__(self, server: NameServer, timing: Timing) -> None:
-        super().__init__(Endpoint("127.0.0.1", 1), "test", OPTIONS, lambda _: None, timing)
+    def __init__(self, server: NameServer, timing: Timing, *, compressed: bool) -> None:
+        options = replace(OPTIONS, compressed_register=compressed)
+        super().__init__(Endpoint("127.0.0.1", 1), "test", options, lambda _: None, timing)
         self._server = server
+        self._compressed = {pb.RegisterBrokerRequest} if compressed else set()
 
     def open(self) -> None:
         """Nothing: the channel is the machine's."""
@@ -98,7 +110,10 @@ class Target(NamesrvTarget):
             self._channel.id = channel_id
 
     def _call(self, method: Any, request: Any, deadline: float, compression: Any = None) -> Any:
+        assert compression == (grpc.Compression.Gzip if type(request) in self._compressed else None)
         if isinstance(request, pb.RegisterBrokerRequest):
+            if self._server.sends_news:
+                self.state.news()
             return self._server.register(request)
         return (
             self._server.query(request) if isinstance(request, pb.QueryDataVersionRequest) else self._server.members()
@@ -108,10 +123,12 @@ class Target(NamesrvTarget):
 class RoundsAgainstANameServer(Machine):
     outcomes = frozenset(
         {
+            "left after a refused increment",
             "left to another",
             "no room",
             "nothing to do",
             "refused before",
+            "refreshed",
             "refused for good",
             "registered",
             "taken from another",
@@ -122,26 +139,40 @@ class RoundsAgainstANameServer(Machine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock()
-        self.timing = Timing(clock=self.clock)
+        self.timing = Timing(clock=self.clock, wait=self._wait)
         self.server = NameServer()
-        self.target = Target(self.server, self.timing)
-        self.retries = CallRetries(self.timing, threading.Event(), self.clock.advance)
+        self.retries = CallRetries(self.timing, threading.Event())
         self.channels = 1
         self.topics = {"A": 4}
         self.counter = 0
+        self.said: list[str] | None = None
+        """What the log says of the last round; None before the first one."""
         self.is_claiming = True
         """Whether the agent shall take the id from another one: it has a new channel or a new role."""
         self.knows_of_other = False
         """Whether the agent has seen that its registration went."""
+        self.has_news = False
+        """Whether the name server has said that the answer to a registration has news."""
         self.refused: tuple[int, int] | None = None
         """The version of the table that was refused for good over the present channel, and how often in turn."""
         self.refused_until = 0.0
 
-    @initialize()
-    def start(self) -> None:
+    def _wait(self, _stopping: threading.Event, seconds: float) -> bool:
+        self.clock.advance(seconds)
+        return False
+
+    @initialize(holder=st.sampled_from([None, OTHER]), compressed=st.booleans())
+    def start(self, holder: str | None, *, compressed: bool) -> None:
+        self.server.holder = holder
+        self.target = Target(self.server, self.timing, compressed=compressed)
         self.target.has_channel("1")
         self.target.state.channel_opened()
         self.round(force=False)
+        assert self.kinds() == ([] if holder is None else [Event.KIND_BROKER_ID_REPLACED])
+
+    def kinds(self) -> list[Event.Kind]:
+        news = Event.KIND_ORDER_TOPIC_CONFIG_CHANGED
+        return [event.kind for event in self.target.status().events if event.kind != news]
 
     def now(self) -> Registration:
         return registration(self.counter, *(topic(name, queues) for name, queues in sorted(self.topics.items())))
@@ -183,10 +214,20 @@ class RoundsAgainstANameServer(Machine):
     def the_name_server_forgets_the_broker(self) -> None:
         self.server.forget()
 
-    @rule(forces=st.lists(st.booleans(), max_size=3))
-    def another_agent_takes_the_id(self, forces: list[bool]) -> None:
+    @rule(forces=st.lists(st.booleans(), max_size=3), queues=st.sampled_from([4, 8]))
+    def another_agent_takes_the_id(self, forces: list[bool], queues: int) -> None:
+        self.topics_change("A", queues)
         self.server.forget(OTHER)
         self.rounds(forces=forces, pause=0.0)
+
+    @rule()
+    def the_ordered_topics_change(self) -> None:
+        self.target.state.news()
+        self.has_news = True
+
+    @rule()
+    def the_ordered_topics_change_during_the_next_registration(self) -> None:
+        self.server.sends_news = True
 
     @rule()
     def the_broker_has_a_new_role(self) -> None:
@@ -202,12 +243,18 @@ class RoundsAgainstANameServer(Machine):
     @rule(force=st.booleans())
     def round(self, force: bool) -> None:
         held, before, now = self.target.state.known.held, self.server.registrations, self.clock.seconds
-        content = self.now()
-        asks = not force and held is not None and held.same_as(content) and not self.target.state.known.must_register
+        content, kinds = self.now(), self.kinds()
+        is_same = not force and content.same_as(held)
+        asks, refreshes = is_same and not self.has_news, is_same and self.has_news
         may_be_left = not self.is_claiming and self.server.holder == OTHER
-        refusals, is_full = self.server.refusals, self.server.is_full
-        self.target.synchronize(content, now + 60.0, self.retries, force=force)
+        refusals, is_full, refused_before = self.server.refusals, self.server.is_full, self.server.refused_increments
+        was_registered = self.target.state.registered
+        with capture_logs() as logs:
+            self.target.synchronize(content, now + 60.0, self.retries, force=force)
+        self.each_change_is_logged_once([entry["event"] for entry in logs], was_registered)
         sent = self.server.registrations - before
+        needs_all = self.server.refused_increments > refused_before
+        assert not needs_all or Event.KIND_NEED_FULL_REGISTRATION in self.kinds()[-2:]
         if self.refused is not None and self.refused[0] == self.counter and now < self.refused_until:
             assert sent == 0, "it was refused a short while ago"
             self.reaches("refused before")
@@ -218,9 +265,12 @@ class RoundsAgainstANameServer(Machine):
             self.reaches("tried again" if times else "refused for good")
         elif may_be_left and (asks or self.knows_of_other):
             assert sent == 0, "another agent has the id"
+            assert not self.knows_of_other or self.kinds() == kinds, "it is said once"
             self.it_is_left_to_the_other()
         elif may_be_left and self.server.holder == OTHER and not is_full:
-            self.it_is_left_to_the_other()  # an increment was refused first
+            self.it_is_left_to_the_other()
+            if needs_all:
+                self.reaches("left after a refused increment")
         elif asks and not sent:
             self.reaches("nothing to do")
             assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
@@ -228,18 +278,37 @@ class RoundsAgainstANameServer(Machine):
             self.reaches("no room")
         else:
             assert sent
+            assert not (may_be_left and needs_all), "it was not asked who has the id"
             self.reaches("taken from another" if may_be_left else "registered")
             self.it_is_registered()
+            assert not asks or self.kinds()[-1] == Event.KIND_REGISTRATION_LOST
+            if refreshes and sent == 1:
+                status = self.target.status()
+                assert (status.last_kind, status.last_topic_count) == (agent_pb.REGISTRATION_KIND_REFRESH, 0)
+                self.reaches("refreshed")
+
+    def each_change_is_logged_once(self, events: list[str], was_registered: bool) -> None:
+        is_first, is_registered = self.said is None, self.target.state.registered
+        self.said = [event for event in events if event in {"registered", "not_registered", "broker_id_taken"}]
+        if is_registered == was_registered and not is_first:
+            assert self.said in ([], ["broker_id_taken"])
+        else:
+            assert (len(self.said), "registered" in self.said) == (1, is_registered)
 
     def it_is_left_to_the_other(self) -> None:
         assert self.server.holder == OTHER
-        assert self.target.status().broker_id_held_by == OTHER
+        status = self.target.status()
+        assert (status.broker_id_held_by, status.registered) == (OTHER, False)
+        assert self.knows_of_other or self.kinds()[-1] == Event.KIND_BROKER_ID_TAKEN
+        assert self.said == ([] if self.knows_of_other else ["broker_id_taken"])
         self.knows_of_other = True
         self.reaches("left to another")
 
     def it_is_registered(self) -> None:
         assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
+        assert self.target.state.registered
         self.is_claiming = self.knows_of_other = False
+        self.has_news, self.server.sends_news = self.server.sends_news, False
 
     @invariant()
     def the_agent_says_that_it_is_registered_only_if_it_was(self) -> None:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, Debounce, PeriodicThread, RegistrationSchedule, Timing
 from tests.support.patience import TIMEOUT
+from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -104,7 +105,7 @@ def test_work_that_raises_is_logged_and_done_again_later() -> None:
         times.append(time.seconds)
         raise KeyError
 
-    thread = PeriodicThread("broker-agent-test", work, wait=time.wait)
+    thread = PeriodicThread("broker-agent-test", work, agent_timing(time))
     with capture_logs() as logs:
         thread.start()
         time.run(AFTER_BUG_SECONDS)
@@ -121,23 +122,8 @@ def test_a_thread_that_is_stopped_before_its_start_does_nothing() -> None:
         done.append(1)
         return 1.0
 
-    thread = PeriodicThread("broker-agent-test", work)
+    thread = PeriodicThread("broker-agent-test", work, Timing())
     thread.stop()
     thread.start()
     thread.join(10)
     assert done == []
-
-
-def test_work_may_stop_its_own_thread() -> None:
-    ended = threading.Event()
-
-    def work() -> float:
-        thread.stop()
-        thread.join(10)
-        ended.set()
-        return 0.0
-
-    thread = PeriodicThread("broker-agent-test", work)
-    thread.start()
-    assert ended.wait(10)
-    thread.join(10)

@@ -11,6 +11,7 @@ from typing import Any
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.fair_queue import OWN
+from namesrv.app.history import History
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
@@ -20,14 +21,16 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.grpc_api.admin import OperatorCalls
+from namesrv.grpc_api.admin import AdminServicer
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import LookupCalls, RouteServicer, TableCalls
-from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
+from namesrv.grpc_api.streams import StreamCalls
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.database import Database
+from namesrv.storage.database import Database, MemoryDatabase
+from namesrv.storage.journal import Journal
 from tests.support.core_fleet import Fleet
 from tests.support.state_changes import Held
+from tests.unit.namesrv.explaining import STARTED_AT
 
 
 def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -> Operators:
@@ -37,10 +40,16 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
     return Operators(fleet.state, writer, database, in_force, apply_settings=lambda *_: None, wall_millis=now)
 
 
-def operator_calls(fleet: Fleet, writer: TableWriter, database: Database | None) -> OperatorCalls:
-    """The calls of operators on a fleet's name server."""
-    administration = Administration(fleet.state, writer, operators_of(fleet, writer, database))
-    return OperatorCalls(fleet.state, administration, Worker("reader"))
+def admin_servicer(
+    fleet: Fleet, database: Database | None = None, journal: Journal | None = None, watchers: WatchStreams | None = None
+) -> AdminServicer:
+    """What operators call at a fleet's name server, which holds on to its tables."""
+    state, writer, reader = fleet.state, TableWriter(), Worker("reader")
+    administration = Administration(state, writer, operators_of(fleet, writer, database))
+    history = History(state, journal or Journal(MemoryDatabase(), "", 1), reader, STARTED_AT)
+    if watchers is None:
+        watchers = WatchStreams(state, WarmUp(state, fleet.clock, 0.0), fleet.clock)
+    return AdminServicer(state, administration, history, watchers, reader)
 
 
 @asynccontextmanager
@@ -78,16 +87,19 @@ def table_calls(fleet: Fleet) -> TableCalls:
     return TableCalls(fleet.state, WarmUp(fleet.state, fleet.clock, 0.0), Worker("reader"), 0, lambda: None)
 
 
-def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: float = 0.0) -> RouteServicer:
+def route_servicer(
+    fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: float = 0.0, watchers: WatchStreams | None = None
+) -> RouteServicer:
     """A servicer that answers from a fleet's name server."""
     state, clock = fleet.state, fleet.clock
     numbers, shares = itertools.count(1), FairShares()
     warm_up = WarmUp(state, clock, warm_up_seconds)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
-    watchers, reader = WatchStreams(state, warm_up, clock), Worker("reader")
+    reader = Worker("reader")
+    if watchers is None:
+        watchers = WatchStreams(state, warm_up, clock)
     return RouteServicer(
         LookupCalls(state, warm_up),
         TableCalls(state, warm_up, reader, started_at_millis, lambda: None),
-        SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=shares.snapshot_streams),
-        WatchCalls(state, watchers, reader),
+        StreamCalls(state, warm_up, pins, watchers, reader, shares.snapshot_streams),
     )

@@ -1,4 +1,4 @@
-"""Handlers of calls, with the errors of the name server and of the agent: what goes in, and how calls end."""
+"""Handlers of calls, with the errors of the name server: what goes in, and how calls end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import gc
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,24 +17,19 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent.errors import FAILURES as OF_AGENT
-from namesrv.error_codes import FAILURES as OF_NAME_SERVER
+from namesrv.error_codes import FAILURES
 from namesrv_common.errors import Refused, invalid_field
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server import rpc_handlers
-from namesrv_common.server.call_metrics import BeginOfCall
 from namesrv_common.server.health_service import MAX_SERVICE_LENGTH, HealthService
-from namesrv_common.server.rpc_handlers import MAX_STREAM_REQUEST_BYTES, CallHandlers, Context, Failures, Gate
+from namesrv_common.server.rpc_handlers import MAX_STREAM_REQUEST_BYTES, CallHandlers, Context, Gate
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
 REQUEST = pb.HealthCheckRequest(service="s").SerializeToString()
-NO_MESSAGE = b"\xff\xff"
 GONE = grpc.aio.InternalError()
 """What grpcio raises if the reader has left."""
 
 Work = Callable[[], Any]
-
-both = pytest.mark.parametrize("failures", [OF_NAME_SERVER, OF_AGENT], ids=["name server", "agent"])
 
 
 class Reader:
@@ -59,16 +55,6 @@ class Reader:
         failed = {"code": code, "details": details, "trailing_metadata": trailing_metadata}
         self.error = RichError.of(mock.Mock(**{f"{name}.return_value": value for name, value in failed.items()}))
         raise grpc.aio.AbortError
-
-
-class Observer:
-    """Remembers how calls ended."""
-
-    def __init__(self) -> None:
-        self.ended_with: list[grpc.StatusCode] = []
-
-    def of(self, _method: str, *, streams: bool) -> BeginOfCall:
-        return lambda _metadata: self.ended_with.append
 
 
 class Part:
@@ -116,36 +102,29 @@ class World:
     """The handlers of a program, and what they were made with."""
 
     def __init__(
-        self,
-        failures: Failures,
-        work: Work,
-        slow_reader_seconds: float = 20.0,
-        *,
-        tally: Tally | None = None,
-        inline_calls: tuple[str, ...] = ("Check",),
-        **options: Any,
+        self, work: Work, *, tally: Tally | None = None, inline_calls: tuple[str, ...] = ("Check",), **options: Any
     ) -> None:
-        self.part, self.observer, self.tally = Part(work, inline_calls), Observer(), tally or Tally()
-        handlers = CallHandlers(
-            failures, slow_reader_seconds, gate_of=lambda _: self.tally, observers=(self.observer,), **options
-        )
+        self.part, self.tally = Part(work, inline_calls), tally or Tally()
+        self.ended_with: list[grpc.StatusCode] = []
+        observer: Any = SimpleNamespace(of=lambda _method, **_: lambda _metadata: self.ended_with.append)
+        handlers = CallHandlers(FAILURES, 20.0, gate_of=lambda _: self.tally, observers=(observer,), **options)
         self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part,))
 
-    async def check(self, reader: Reader, request: bytes = REQUEST) -> bytes:
-        answer: bytes = await self.handlers["Check"].unary_unary(request, reader)
+    async def check(self, reader: Reader) -> bytes:
+        answer: bytes = await self.handlers["Check"].unary_unary(REQUEST, reader)
         return answer
 
     async def watch(self, reader: Reader) -> None:
         await self.handlers["Watch"].unary_stream(REQUEST, reader)
 
-    def refused(self, request: bytes = REQUEST) -> RichError:
+    def refused(self) -> RichError:
         """What the unary call ends with; it must leave nothing behind."""
         reader = Reader()
         with pytest.raises(grpc.aio.AbortError):
-            asyncio.run(self.check(reader, request))
+            asyncio.run(self.check(reader))
         assert (self.tally.inside, self.tally.taken) == (0, 0)
         assert reader.error is not None
-        assert self.observer.ended_with == [reader.error.code]
+        assert self.ended_with == [reader.error.code]
         return reader.error
 
 
@@ -163,45 +142,25 @@ def failing(error: BaseException) -> Work:
     return work
 
 
-@both
 @pytest.mark.parametrize("answer", [b"\x08\x01", pb.HealthCheckResponse(status=1)])
-def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any) -> None:
-    world = World(failures, answering(answer))
+def test_an_answer_may_be_a_message_or_its_bytes(answer: Any) -> None:
+    world = World(answering(answer))
     assert asyncio.run(world.check(Reader())) == b"\x08\x01"
-    assert world.observer.ended_with == [grpc.StatusCode.OK]
+    assert world.ended_with == [grpc.StatusCode.OK]
     assert rpc_handlers.never_waits(world.handlers["Check"])
 
 
-@both
-@pytest.mark.parametrize(
-    ("work", "request_bytes", "code", "reason"),
-    [
-        (failing(invalid_field("service", "is bad")), REQUEST, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
-        (answering(b""), NO_MESSAGE, grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
-        (failing(asyncio.CancelledError()), REQUEST, grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN"),
-    ],
-    ids=["error of the program", "no message", "cancelled by something else"],
-)
-def test_an_error_travels_as_the_table_of_the_program_says(
-    failures: Failures, work: Work, request_bytes: bytes, code: grpc.StatusCode, reason: str
-) -> None:
-    error = World(failures, work).refused(request_bytes)
-    assert (error.code, error.reason, error.domain) == (code, reason, failures.domain)
-
-
-@both
-def test_the_text_of_a_defect_is_for_the_log_alone(failures: Failures) -> None:
+def test_the_text_of_a_defect_is_for_the_log_alone() -> None:
     with capture_logs() as lines:
-        error = World(failures, failing(RuntimeError("the secret is Mellon"))).refused()
+        error = World(failing(RuntimeError("the secret is Mellon"))).refused()
     assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_DEFECT")
     assert "Mellon" not in str(error)
     assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in lines] == [
-        (failures.defect_event, error.metadata["error_id"], "the secret is Mellon")
+        (FAILURES.defect_event, error.metadata["error_id"], "the secret is Mellon")
     ]
 
 
-@both
-def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
+def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind() -> None:
     async def run() -> weakref.ref[Reader]:
         begun = asyncio.Event()
 
@@ -209,7 +168,7 @@ def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failure
             begun.set()
             await asyncio.Event().wait()
 
-        world, reader = World(failures, work), Reader()
+        world, reader = World(work), Reader()
         call = asyncio.create_task(world.check(reader))
         await begun.wait()
         call.cancel()
@@ -217,7 +176,7 @@ def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failure
         assert call.cancelled()
         assert reader.error is None
         assert (world.tally.inside, world.tally.taken) == (0, 0)
-        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
+        assert world.ended_with == [grpc.StatusCode.CANCELLED]
         return weakref.ref(reader)
 
     gc.disable()
@@ -227,52 +186,35 @@ def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failure
         gc.enable()
 
 
-@both
-async def test_a_reader_that_is_gone_is_no_defect(failures: Failures) -> None:
-    world, reader = World(failures, answering(b"message")), Reader(failing(GONE))
+async def test_a_reader_that_is_gone_is_no_defect() -> None:
+    world, reader = World(answering(b"message")), Reader(failing(GONE))
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
         await world.watch(reader)
     assert (reader.error, lines) == (None, [])
     assert (world.part.closed, world.tally.inside, world.tally.taken) == (True, 0, 0)
-    assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
+    assert world.ended_with == [grpc.StatusCode.CANCELLED]
 
 
-@both
-async def test_a_reader_that_takes_nothing_is_cut_and_told_so(failures: Failures) -> None:
-    world = World(failures, answering(b"message"), slow_reader_seconds=0.0)
-    reader = Reader(asyncio.Event().wait)
-    with capture_logs() as lines, pytest.raises(grpc.aio.AbortError):
-        await world.watch(reader)
-    assert (world.part.closed, world.tally.inside) == (True, 0)
-    assert world.observer.ended_with == [grpc.StatusCode.RESOURCE_EXHAUSTED]
-    assert reader.error is not None
-    assert reader.error.reason == "SLOW_READER"
-    assert [(line["event"], line["call"]) for line in lines] == [("slow_reader_cut", "grpc.health.v1.Health.Watch")]
-
-
-@both
-async def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures: Failures) -> None:
+async def test_a_stream_gives_its_requests_memory_back_with_the_first_message() -> None:
     taken: list[int] = []
-    world = World(failures, answering(b"message"))
+    world = World(answering(b"message"))
 
     async def writing() -> None:
         taken.append(world.tally.taken)
-        if len(taken) == 2:
-            raise GONE
+        raise GONE
 
     with pytest.raises(asyncio.CancelledError):
         await world.watch(Reader(writing))
-    assert taken == [0, 0]
+    assert taken == [0]
 
 
 @pytest.mark.parametrize(
     ("large_streams", "reason"), [((), "LIMIT_EXCEEDED"), (("grpc.health.v1.Health.Watch",), None)]
 )
-@both
 async def test_a_stream_refuses_a_request_larger_than_it_needs(
-    failures: Failures, large_streams: tuple[str, ...], reason: str | None
+    large_streams: tuple[str, ...], reason: str | None
 ) -> None:
-    world, reader = World(failures, answering(b"message"), large_streams=large_streams), Reader(failing(GONE))
+    world, reader = World(answering(b"message"), large_streams=large_streams), Reader(failing(GONE))
     padded = REQUEST + b"\x12\x80\x20" + bytes(MAX_STREAM_REQUEST_BYTES)  # a field that nobody knows
     with pytest.raises((grpc.aio.AbortError, asyncio.CancelledError)):
         await world.handlers["Watch"].unary_stream(padded, reader)
@@ -280,7 +222,7 @@ async def test_a_stream_refuses_a_request_larger_than_it_needs(
 
 
 async def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
-    world, request = World(OF_NAME_SERVER, answering(b"message")), bytes(bytearray(REQUEST))
+    world, request = World(answering(b"message")), bytes(bytearray(REQUEST))
     before, while_open = sys.getrefcount(request), 0
 
     async def writing() -> None:
@@ -293,8 +235,7 @@ async def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> No
     assert while_open == before
 
 
-@both
-def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
+def test_who_is_not_let_in_takes_no_room() -> None:
     class Closed(Tally):
         def enter(self, context: Context) -> None:
             raise invalid_field("caller", "is unknown")
@@ -302,7 +243,7 @@ def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
         def leave(self, entered: None) -> None:
             raise AssertionError("nobody has entered")
 
-    assert World(failures, answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"
+    assert World(answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"
 
 
 async def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
@@ -314,7 +255,7 @@ async def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
         raise error
 
     with pytest.raises(grpc.aio.AbortError):
-        await World(OF_NAME_SERVER, work).check(Reader())
+        await World(work).check(Reader())
     assert held[0].__traceback__ is None
 
 
@@ -328,7 +269,7 @@ def test_a_large_request_that_is_no_message_is_not_held_while_its_answer_leaves(
         raise errors[0]
 
     reader = Reader()
-    world = World(OF_NAME_SERVER, answering(b"answer"), inline_calls=(), parse_large=parse_half)
+    world = World(answering(b"answer"), inline_calls=(), parse_large=parse_half)
     handler = world.handlers[call]
     with pytest.raises(grpc.aio.AbortError):
         asyncio.run((handler.unary_unary or handler.unary_stream)(REQUEST, reader))
@@ -377,53 +318,35 @@ async def test_an_open_watch_does_not_keep_its_request() -> None:
     assert sys.getrefcount(request) == before
 
 
-async def test_a_watch_of_a_name_longer_than_any_service_is_refused(context: mock.Mock) -> None:
-    answers = watch(HealthService(), "a" * (MAX_SERVICE_LENGTH + 1), context)
-    assert [answer async for answer in answers] == []
-    context.set_code.assert_called_once_with(grpc.StatusCode.INVALID_ARGUMENT)
-
-
 async def test_statuses_that_are_set_during_the_shutdown_are_ignored(context: mock.Mock) -> None:
     health = HealthService()
-    health.set("a", IS_SERVING)
     health.enter_shutdown()
-    health.set("a", IS_SERVING)
-    for service in ("a", ""):
-        assert (await health.Check(pb.HealthCheckRequest(service=service), context)).status == IS_NOT_SERVING
+    health.set("", IS_SERVING)
+    assert (await health.Check(pb.HealthCheckRequest(), context)).status == IS_NOT_SERVING
 
 
-async def test_an_unknown_service_is_not_found(context: mock.Mock) -> None:
+async def test_names_that_no_service_has_are_refused(context: mock.Mock) -> None:
     await HealthService().Check(pb.HealthCheckRequest(service="unknown"), context)
-    context.set_code.assert_called_once_with(grpc.StatusCode.NOT_FOUND)
+    assert [answer async for answer in watch(HealthService(), "a" * (MAX_SERVICE_LENGTH + 1), context)] == []
+    codes = [mock.call(grpc.StatusCode.NOT_FOUND), mock.call(grpc.StatusCode.INVALID_ARGUMENT)]
+    assert context.set_code.call_args_list == codes
 
 
-async def wait() -> int:
-    await asyncio.sleep(0)
-    return 7
-
-
-async def wait_whatever_comes() -> int:
-    for _ in range(2):
-        try:
-            await asyncio.sleep(0)
-        except rpc_handlers.Waited:
-            continue
-    return 7
-
-
-async def say_what_it_was_told() -> str:
+async def wait_once() -> str:
     try:
         await asyncio.sleep(0)
     except rpc_handlers.Waited as told:
         return str(told)
-    return "nothing"
+    return "it was told nothing"
 
 
-@pytest.mark.parametrize("waiting", [wait, wait_whatever_comes])
-def test_what_waits_is_ended_with_an_error(waiting: Callable[[], Coroutine[Any, Any, int]]) -> None:
-    with pytest.raises(rpc_handlers.Waited):
-        rpc_handlers.run(waiting())
+async def wait_whatever_comes() -> str:
+    await wait_once()
+    return await wait_once()
 
 
-def test_what_waits_may_still_say_that_it_failed() -> None:
-    assert rpc_handlers.run(say_what_it_was_told()) == "a call that is answered at once waits for something"
+def test_a_call_that_waits_is_told_so_once_and_ended_if_it_goes_on_waiting() -> None:
+    assert rpc_handlers.run(wait_once()) == "a call that is answered at once waits for something"
+    for waiting in (asyncio.sleep(0), wait_whatever_comes()):
+        with pytest.raises(rpc_handlers.Waited):
+            rpc_handlers.run(waiting)

@@ -5,43 +5,25 @@ from __future__ import annotations
 import pytest
 
 from namesrv_common.endpoints import LOOPBACK, Endpoint, owner_of, parse_endpoints
-from namesrv_common.labels import MAX_LABELS, label_problem, parse_labels, shown_labels
-from namesrv_common.topic_names import TopicKind, application_first, check_name, check_topic, kind_of
+from namesrv_common.labels import MAX_LABELS, parse_labels, shown_labels
+from namesrv_common.topic_names import MAX_NAME_LENGTH, TopicKind, application_first, check_name, check_topic, kind_of
 
-NAMES = [
-    "a",
-    "x" * 255,
-    "%RETRY%group+topic",
-    "|%-_",
-    "host-1.example.com",
-    "0",
-    "订单",
-    "a b",
-    "orders/eu",
-    "x@y",
-    "a:b",
-]
+LONGEST_POP_RETRY = "%RETRY%" + "g" * 255 + "+" + "t" * 127
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["订单", "a b", "|%-_+/@:", LONGEST_POP_RETRY])
 def test_good_names_are_given_back(name: str) -> None:
-    assert check_name(name) == name
     assert check_topic(name) == name
-
-
-def test_the_longest_retry_topic_of_pop_consumption_is_taken() -> None:
-    longest = "%RETRY%" + "g" * 255 + "+" + "t" * 127
-    assert check_topic(longest) == longest
+    assert check_name(name[:MAX_NAME_LENGTH]) == name[:MAX_NAME_LENGTH]
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("", "is empty"),
-        ("x" * 401, "has 401 bytes, at most 400"),
+        ("", "^is empty"),
+        ("x" * 401, r"^'x{40}'\.\.\. has 401 bytes, at most 400"),
         ("单" * 134, "has 402 bytes, at most 400"),
-        ("T\n", r"'T\\n' has characters that are not printable"),
-        ("\u202eT", "has characters that are not printable"),
+        ("T\n", r"^'T\\n' has characters that are not printable"),
         ("\ud800", "has characters that are not printable"),
     ],
 )
@@ -50,55 +32,25 @@ def test_bad_names_are_refused_with_the_rule(name: str, problem: str) -> None:
         check_topic(name)
 
 
-def test_a_name_that_is_too_long_is_not_repeated_whole() -> None:
-    with pytest.raises(ValueError, match="bytes") as caught:
-        check_name("x" * 10_000)
-    assert len(str(caught.value)) < 100
+TOPICS = {
+    TopicKind.NORMAL: "orders orders%RETRY% _REPLY_TOPIC west_REPLY_TOPIC",
+    TopicKind.RETRY: "%RETRY%billing",
+    TopicKind.DEAD_LETTER: "%DLQ%billing",
+    TopicKind.SYSTEM: "SCHEDULE_TOPIC_XXXX BenchmarkTest CHECKPOINT_TOPIC DefaultHeartBeatSyncerTopic TBW102 "
+    "OFFSET_MOVED_EVENT SELF_TEST_TOPIC TRANS_CHECK_MAX_TIME_TOPIC RMQ_SYS_TRACE_TOPIC rmq_sys_wheel_timer "
+    "east broker-a east_REPLY_TOPIC",
+}
 
 
-@pytest.mark.parametrize(
-    ("topic", "kind"),
-    [
-        ("orders", TopicKind.NORMAL),
-        ("orders%RETRY%", TopicKind.NORMAL),
-        ("_REPLY_TOPIC", TopicKind.NORMAL),
-        ("west_REPLY_TOPIC", TopicKind.NORMAL),
-        ("%RETRY%billing", TopicKind.RETRY),
-        ("%DLQ%billing", TopicKind.DEAD_LETTER),
-        ("SCHEDULE_TOPIC_XXXX", TopicKind.SYSTEM),
-        ("BenchmarkTest", TopicKind.SYSTEM),
-        ("CHECKPOINT_TOPIC", TopicKind.SYSTEM),
-        ("DefaultHeartBeatSyncerTopic", TopicKind.SYSTEM),
-        ("OFFSET_MOVED_EVENT", TopicKind.SYSTEM),
-        ("RMQ_SYS_ROCKSDB_OFFSET_TOPIC", TopicKind.SYSTEM),
-        ("RMQ_SYS_TRACE_TOPIC", TopicKind.SYSTEM),
-        ("RMQ_SYS_TRANS_HALF_TOPIC", TopicKind.SYSTEM),
-        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", TopicKind.SYSTEM),
-        ("SELF_TEST_TOPIC", TopicKind.SYSTEM),
-        ("TBW102", TopicKind.SYSTEM),
-        ("TRANS_CHECK_MAX_TIME_TOPIC", TopicKind.SYSTEM),
-        ("rmq_sys_REVIVE_LOG_east", TopicKind.SYSTEM),
-        ("rmq_sys_wheel_timer", TopicKind.SYSTEM),
-        ("east", TopicKind.SYSTEM),
-        ("broker-a", TopicKind.SYSTEM),
-        ("east_REPLY_TOPIC", TopicKind.SYSTEM),
-    ],
-)
+@pytest.mark.parametrize(("kind", "topic"), [(kind, name) for kind, names in TOPICS.items() for name in names.split()])
 def test_a_kind_goes_by_conventions_and_the_names_of_clusters_and_brokers(topic: str, kind: TopicKind) -> None:
     assert kind_of(topic, {"east", "broker-a"}) is kind
 
 
 def test_lists_have_applications_topics_first() -> None:
     topics = ["%DLQ%g", "%RETRY%g", "BenchmarkTest", "broker-a", "east", "orders", "Zebra"]
-    assert application_first(topics, {"east", "broker-a"}) == [
-        "Zebra",
-        "orders",
-        "%DLQ%g",
-        "%RETRY%g",
-        "BenchmarkTest",
-        "broker-a",
-        "east",
-    ]
+    in_order = ["Zebra", "orders", "%DLQ%g", "%RETRY%g", "BenchmarkTest", "broker-a", "east"]
+    assert application_first(topics, {"east", "broker-a"}) == in_order
 
 
 LONGEST_PREFIX = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
@@ -115,49 +67,31 @@ LONGEST_PREFIX = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
     ],
 )
 def test_labels_that_kubernetes_takes_are_taken(key: str, value: str) -> None:
-    assert label_problem({key: value}) is None
     assert shown_labels(parse_labels([f"{key}={value}"])) == [f"{key}={value}"]
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
-        ("", "v", "name '' must have ASCII letters"),
-        ("/rack", "v", "prefix '' must be a DNS subdomain"),
-        ("a/", "v", "name '' must have ASCII letters"),
-        ("a/b/c", "v", "prefix 'a/b' must be a DNS subdomain"),
-        ("Example.com/rack", "v", "prefix 'Example.com' must be a DNS subdomain"),
-        ("-rack", "v", "a letter or digit at both ends"),
-        ("rack\n", "v", r"name 'rack\\n' must have ASCII letters"),
-        ("räck", "v", "name 'räck' must have ASCII letters"),
-        ("k" * 64, "v", "name has 64 characters, at most 63"),
-        (f"{LONGEST_PREFIX}d/k", "v", "prefix has 254 characters, at most 253"),
-        ("rack", "v" * 64, "has the key 'rack', whose value has 64 characters, at most 63"),
-        ("rack", "r 1", "has the key 'rack', whose value 'r 1' must have ASCII letters"),
-    ],
-)
-def test_other_labels_are_refused_with_key_part_and_rule(key: str, value: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        parse_labels([f"{key}={value}"])
 
 
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
+        (["=v"], "name '' must have ASCII letters"),
+        (["/rack=v"], "prefix '' must be a DNS subdomain"),
+        (["a/b/c=v"], "prefix 'a/b' must be a DNS subdomain"),
+        (["Example.com/rack=v"], "prefix 'Example.com' must be a DNS subdomain"),
+        (["-rack=v"], "a letter or digit at both ends"),
+        (["rack\n=v"], r"name 'rack\\n' must have ASCII letters"),
+        (["räck=v"], "name 'räck' must have ASCII letters"),
+        (["k" * 100 + "=v"], "^has the key 'k{70}', whose name has 100 characters, at most 63"),
+        ([f"{LONGEST_PREFIX}d/k=v"], "prefix has 254 characters, at most 253"),
+        (["rack=" + "v" * 64], "has the key 'rack', whose value has 64 characters, at most 63"),
+        (["rack=r 1"], "has the key 'rack', whose value 'r 1' must have ASCII letters"),
         (["rack"], "'rack' has no '='; write key=value"),
         (["rack=r1", "rack=r2"], "has the key 'rack' twice"),
         ([f"k{number}=" for number in range(MAX_LABELS + 1)], "has 17 labels, at most 16"),
     ],
 )
-def test_texts_that_are_no_labels_are_refused(texts: list[str], problem: str) -> None:
+def test_other_labels_are_refused_with_key_part_and_rule(texts: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_labels(texts)
-
-
-def test_a_key_of_any_length_is_not_repeated_whole() -> None:
-    problem = label_problem({"k" * 100_000: ""})
-    assert problem is not None
-    assert len(problem) < 200
 
 
 @pytest.mark.parametrize("text", ["a:1;b:2", "a:1,b:2", "a:1 b:2", "a:1; b:2", "a:1 ,b:2", " a:1\n\tb:2 ", "a:1  b:2"])
@@ -168,6 +102,7 @@ def test_semicolons_commas_and_white_space_all_separate(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ([], "is empty"),
         ("", "empty element"),
         ("a:1;;b:2", "empty element"),
         ("a", "has no port"),
@@ -182,24 +117,15 @@ def test_semicolons_commas_and_white_space_all_separate(text: str) -> None:
         ("a:1;a:1", "has a:1 twice"),
     ],
 )
-def test_a_bad_list_says_what_is_wrong(text: str, problem: str) -> None:
+def test_a_bad_list_says_what_is_wrong(text: str | list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_endpoints(text)
 
 
-def test_no_text_at_all_is_an_empty_list() -> None:
-    with pytest.raises(ValueError, match="is empty"):
-        parse_endpoints([])
-
-
-def test_an_endpoint_is_written_as_it_is_read() -> None:
-    for text in ("host:1", "127.0.0.1:9876", "[::1]:9876", "[fe80::1%eth0]:1"):
-        assert str(Endpoint.parse(text)) == text
-
-
-def test_the_port_follows_the_last_colon_of_an_ipv6_address() -> None:
-    assert Endpoint.parse("fd00::1:7a:10911") == Endpoint("fd00::1:7a", 10911)
-    assert Endpoint.parse("fe80::1%eth0:1") == Endpoint("fe80::1%eth0", 1)
+@pytest.mark.parametrize("text", ["host:1", "127.0.0.1:9876", "[::1]:9876", "[fe80::1%eth0]:1"])
+def test_an_endpoint_is_written_as_it_is_read(text: str) -> None:
+    assert str(Endpoint.parse(text)) == text
+    assert Endpoint.parse(text.translate({ord("["): "", ord("]"): ""})) == Endpoint.parse(text), "brackets are optional"
 
 
 def test_loopback_is_known_by_address_and_by_name() -> None:

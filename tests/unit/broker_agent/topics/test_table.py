@@ -18,7 +18,6 @@ from broker_agent.topics.table import (
     TopicConfigTable,
     TopicQueueMapping,
     built_in_topics,
-    changed_topics,
     is_system_topic,
 )
 from broker_agent.topics.topic_service import altered_attributes
@@ -80,9 +79,7 @@ def test_a_file_of_rocketmq_5_with_more_fields_is_read(tmp_path: Path) -> None:
         ("T", TOPIC | {"topicName": "U"}, "topic 'T': topicName is 'U', must be the topic's key in topicConfigTable"),
         ("T", {"readQueueNums": 1, "perm": 6}, "topic 'T': writeQueueNums is missing"),
         ("T", 3, "topic 'T': its value is 3, must be a JSON object"),
-        ("", TOPIC, "topic '': topicName is empty"),
         ("T\n", TOPIC, r"topic 'T\n': topicName 'T\n' has characters that are not printable"),
-        ("T" * 401, TOPIC, "has 401 bytes, at most 400"),
     ],
 )
 def test_a_bad_topic_is_left_out_kept_and_named_with_value_and_rule(
@@ -106,15 +103,12 @@ def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
     ("broken", "expected"),
     [
         (content([]), "topicConfigTable is [], must be a JSON object"),
-        (content(None), "topicConfigTable is missing, must be a JSON object"),
         (content({}, None), "dataVersion is missing, must be a JSON object"),
         (content({}, {"counter": 1}), "dataVersion: timestamp is missing, must be an integer"),
         (content({"a b": 3}, {"timestamp": 1}), "dataVersion: counter is missing"),
-        (content({}, {"counter": -1, "timestamp": 1}), "dataVersion: counter is -1, must be an integer"),
         (content({}, VERSION | {"stateVersion": 2**62 + 1}), "dataVersion: stateVersion is 4611686018427387905"),
         (content({}, {"counter": 2**63 - 1, "timestamp": 1}), "dataVersion: counter is 9223372036854775807, must be"),
         (content({"T": TOPIC | {"new": float("nan")}}), "NaN is no number that JSON has room for"),
-        (b"", "the file is empty"),
         (b" \n", "the file is empty"),
         (TOPICS.read_bytes()[:200], "not JSON, or cut off: "),
         (b"[]", "the file is [], must be a JSON object"),
@@ -171,16 +165,6 @@ def topics(**queues: int) -> TopicConfigTable:
     return TopicConfigTable(DataVersion(1, 1), tuple(TopicConfig(name, n, n, 6) for name, n in queues.items()))
 
 
-def test_an_increment_has_what_is_new_and_what_is_different() -> None:
-    assert changed_topics(topics(a=1, b=2), topics(a=1, b=3, c=4)) == topics(b=3, c=4).topics
-    assert changed_topics(topics(a=1), topics(a=1)) == ()
-    assert changed_topics(topics(), topics(a=1)) == topics(a=1).topics
-
-
-def test_no_increment_can_say_that_a_topic_has_gone() -> None:
-    assert changed_topics(topics(a=1, b=2), topics(a=1, c=4)) is None
-
-
 def test_a_changed_table_keeps_the_order_and_the_old_one_stays() -> None:
     before = topics(a=1, b=2)
     after = before.with_topics(topics(c=3, a=9).topics, DataVersion(2, 2))
@@ -190,14 +174,10 @@ def test_a_changed_table_keeps_the_order_and_the_old_one_stays() -> None:
     assert before.get("c") is None
 
 
-def as_upstream(cluster: str, broker_name: str) -> dict[str, tuple[int, int]]:
-    topics = built_in_topics(cluster, broker_name)
-    assert all(topic.read_queue_nums == topic.write_queue_nums for topic in topics)
-    return {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in topics}
-
-
 def test_the_built_in_topics_are_upstreams() -> None:
-    assert as_upstream("DefaultCluster", "broker-a") == {
+    topics = built_in_topics("DefaultCluster", "broker-a")
+    assert all(topic.read_queue_nums == topic.write_queue_nums for topic in topics)
+    assert {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in topics} == {
         "SELF_TEST_TOPIC": (1, 6),
         "TBW102": (8, 7),
         "BenchmarkTest": (1024, 6),
@@ -218,14 +198,9 @@ def test_a_broker_named_like_its_cluster_has_one_topic_of_that_name() -> None:
     assert [topic.read_queue_nums for topic in topics if topic.topic_name == "same"] == [1]
 
 
-@pytest.mark.parametrize("name", ["TBW102", "rmq_sys_anything", "SCHEDULE_TOPIC_XXXX", "broker-a"])
-def test_the_brokers_own_topics_are_system_topics(name: str) -> None:
-    assert is_system_topic(name, frozenset({"broker-a"}))
-
-
-@pytest.mark.parametrize("name", ["TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"])
-def test_other_topics_are_not(name: str) -> None:
-    assert not is_system_topic(name, frozenset({"broker-a"}))
+def test_the_brokers_own_topics_and_no_others_are_system_topics() -> None:
+    own, others = ["TBW102", "rmq_sys_anything", "broker-a"], ["TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"]
+    assert [name for name in own + others if is_system_topic(name, frozenset({"broker-a"}))] == own
 
 
 # The topicQueueMapping.json of a broker of RocketMQ 5: read as the broker registers it.
@@ -283,7 +258,6 @@ def test_a_broker_whose_queues_have_moved_has_a_mapping_without_queues() -> None
         (detail(hostedQueues=[]), "hostedQueues is [], must be a JSON object"),
         (detail(hostedQueues={"4": []}), "hostedQueues has the queue '4', must be 0 to 3"),
         (detail(hostedQueues={"00": []}), "hostedQueues has the queue '00', must be 0 to 3"),
-        (detail(hostedQueues={"-1": []}), "hostedQueues has the queue '-1', must be 0 to 3"),
         (detail(hostedQueues={"0": {}}), "hostedQueues[0] must be a list"),
         (detail(hostedQueues={"0": [None]}), "hostedQueues[0] is missing, must be a JSON object"),
         (

@@ -140,7 +140,7 @@ async def test_a_large_lookup_waits_for_no_registration() -> None:
     requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
     registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
     await parsing.held.begun()
-    requests._end_of_piece = lambda request, *_: len(request)
+    requests.end_of_piece = lambda request, *_: len(request)
     async with asyncio.timeout(TIMEOUT):
         found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString(), CONTEXT)
     assert (found, registration.done()) == (lookup, False)

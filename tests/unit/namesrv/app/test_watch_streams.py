@@ -16,7 +16,6 @@ from namesrv import limits
 from namesrv.app import watches
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchStreams
-from namesrv.app.worker import Worker
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion
@@ -25,9 +24,7 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import RouteWatch
 from namesrv.core.watch.subscription import Subscription
 from namesrv.error_codes import FAILURES
-from namesrv.grpc_api.admin import WatcherListCalls
 from namesrv.grpc_api.handlers import Context, handlers_of_server
-from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv_common.server.shares import Sharer
 from tests.support.calls_from_nowhere import CONTEXT, Caller
@@ -35,6 +32,7 @@ from tests.support.core_fleet import B, Fleet
 from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses
+from tests.unit.namesrv.servicers import admin_servicer, route_servicer
 
 Messages = AsyncIterator[bytes]
 
@@ -69,8 +67,8 @@ class Server:
         self.warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
         self.shares = FairShares(None, **most)
         self.watchers = WatchStreams(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
-        self.calls = WatchCalls(fleet.state, self.watchers, Worker("reader"))
-        self.lists = WatcherListCalls(fleet.state, self.watchers)
+        self.calls = route_servicer(fleet, watchers=self.watchers).streams
+        self.lists = admin_servicer(fleet, watchers=self.watchers)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -17,7 +17,7 @@ from namesrv.app.event_log import RegistrationLog, listen_for_mass_loss, listen_
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, Registration
-from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
+from namesrv.grpc_api.admin import COUNT_SECONDS, DiagnosticsCalls
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import SMALL_FLEETS, A, B, Fleet
 from tests.support.virtual_clock import VirtualClock

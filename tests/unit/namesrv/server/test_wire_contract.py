@@ -12,8 +12,7 @@ from namesrv_api.v1.error_reason_pb2 import ErrorReason
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
-from namesrv.grpc_api.admin import HistoryCalls, OperatorCalls, WatcherListCalls
-from namesrv.grpc_api.internal import DiagnosticsCalls
+from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.server.listener import ADMIN_SERVICE, DIAGNOSTICS_SERVICE, REGISTRATION_SERVICE, ROUTE_SERVICE
@@ -21,7 +20,7 @@ from namesrv.server.listener import ADMIN_SERVICE, DIAGNOSTICS_SERVICE, REGISTRA
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),
     ROUTE_SERVICE: tuple(get_type_hints(RouteServicer).values()),
-    ADMIN_SERVICE: (OperatorCalls, HistoryCalls, WatcherListCalls),
+    ADMIN_SERVICE: (AdminServicer,),
     DIAGNOSTICS_SERVICE: (DiagnosticsCalls,),
 }
 

@@ -98,13 +98,6 @@ def test_the_principal_of_a_call_is_its_caller() -> None:
     assert caller_of(shown) == "broker"
 
 
-def test_without_permits_the_caller_is_the_peer() -> None:
-    gate = Admission(REGISTER, FairShares(), None)
-    entered = gate.enter(call())
-    assert entered.principal is None
-    gate.checked(entered, [NamedBroker(("any", "thing"))], call())
-
-
 def test_a_refused_call_takes_no_room() -> None:
     gate = Admission(LOOKUP, FairShares(lookups=1), authorizer(Permits({"x": Principal("x", lookup=True)})))
     for _ in range(3):

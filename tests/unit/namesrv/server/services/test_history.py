@@ -12,15 +12,12 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.app.history import History
-from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, ChangeLog, KvChange, QueuesChange, Row
 from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, QueueData
 from namesrv.core.operator_changes import IntentsChange, TopicDeletion
-from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.grpc_api.admin import HistoryCalls
+from namesrv.core.state import NamesrvIdentity
 from namesrv.grpc_api.paging import token_after
 from namesrv.storage.database import DATABASE_FILE, Database, MemoryDatabase
 from namesrv.storage.journal import Journal
@@ -28,16 +25,12 @@ from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.support.refusals import refuses
 from tests.support.state_changes import apply_now
-from tests.unit.namesrv.explaining import NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, decide, only
+from tests.unit.namesrv.explaining import NEWER, T0, T0_MILLIS, T10, T10_MILLIS, decide, only
+from tests.unit.namesrv.servicers import admin_servicer
 
 CAUSE = Cause("RegisterBroker", "caller", "comment")
 EPOCH = "000000000000001-00000000"
 """Of every fleet in a test."""
-
-
-def history_calls(state: RouteState, journal: Journal) -> HistoryCalls:
-    reader = Worker("reader")
-    return HistoryCalls(state, History(state, journal, reader, STARTED_AT), reader)
 
 
 KV = KvChange(("ns", "key"), None, "value")
@@ -61,7 +54,7 @@ class Log:
         self.log = self.state.change_log
         self.journal = Journal(database or MemoryDatabase(), epoch, 10**7, max_entries=max_entries)
         self.log.listen(self.journal.on_change)
-        self.calls = history_calls(self.state, self.journal)
+        self.calls = admin_servicer(self.fleet, journal=self.journal)
 
     def append(self, *rows: Row, at: int = 1_000) -> None:
         self.log.append(Change(CAUSE, rows or (KV,)), at)
@@ -115,24 +108,6 @@ def test_an_entry_counts_the_brokers_that_left_and_says_why(log: Log) -> None:
     assert (came.removed_broker_count, came.removal_reason) == (0, route_data_pb2.REMOVAL_REASON_UNSPECIFIED)
 
 
-def test_pages_come_newest_first_and_outlive_changes_that_come_and_go() -> None:
-    log = Log(max_entries=7)
-    for _ in range(7):
-        log.append()
-    request = pb.ListAuditEntriesRequest(page_size=3)
-    first = log.page(request)
-    assert [entry.revision for entry in first.entries] == [7, 6, 5]
-    for _ in range(2):  # two newer ones come, and the two oldest are dropped
-        log.append()
-    request.page_token = first.next_page_token
-    second = log.page(request)
-    assert [entry.revision for entry in second.entries] == [4, 3]
-    assert second.next_page_token == ""
-    for _ in range(7):  # and now all that the token could continue with are dropped
-        log.append()
-    assert log.revisions(request) == []
-
-
 def test_entries_are_filtered_by_topic_broker_and_time(log: Log) -> None:
     log.append(queues("broker-a", "TopicA", "TopicB"), at=1_000)
     log.append(queues("broker-b", "TopicB"), at=2_000)
@@ -140,29 +115,20 @@ def test_entries_are_filtered_by_topic_broker_and_time(log: Log) -> None:
     log.append(at=4_000)
     assert log.revisions(pb.ListAuditEntriesRequest(topic="TopicB")) == [2, 1]
     assert log.revisions(pb.ListAuditEntriesRequest(broker_name="broker-a")) == [3, 1]
-    assert log.revisions(pb.ListAuditEntriesRequest(topic="TopicB", broker_name="broker-b")) == [2]
-    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=2_000)) == [4, 3, 2]
-    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=2_001)) == [4, 3]
-    assert log.revisions(pb.ListAuditEntriesRequest(to_millis=2_000)) == [1]
-    assert log.revisions(pb.ListAuditEntriesRequest(to_millis=2_001)) == [2, 1]
-    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=2_000, to_millis=4_000, topic="TopicC")) == [3]
+    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=2_000, to_millis=4_000)) == [3, 2]
     assert log.revisions(pb.ListAuditEntriesRequest(to_millis=0)) == []
-    assert log.revisions(pb.ListAuditEntriesRequest(topic="TopicD")) == []
 
 
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
         (pb.ListAuditEntriesRequest(topic=""), "topic"),
-        (pb.ListAuditEntriesRequest(topic="no\ttopic"), "topic"),
-        (pb.ListAuditEntriesRequest(broker_name=""), "broker_name"),
         (pb.ListAuditEntriesRequest(broker_name="b" * 256), "broker_name"),
         (pb.ListAuditEntriesRequest(from_millis=-1), "from_millis"),
         (pb.ListAuditEntriesRequest(to_millis=-1), "to_millis"),
         (pb.ListAuditEntriesRequest(from_millis=5, to_millis=5), "to_millis"),
-        (pb.ListAuditEntriesRequest(page_size=-1), "page_size"),
-        (pb.ListAuditEntriesRequest(page_token=token(-1)), "page_token"),
-        (pb.ExplainTopicRouteRequest(), "topic"),
+        (pb.ListAuditEntriesRequest(after_epoch="e"), "after_revision"),
+        (pb.ListAuditEntriesRequest(after_revision=1), "after_epoch"),
         (pb.ExplainTopicRouteRequest(topic="no\ttopic"), "topic"),
         (pb.ExplainTopicRouteRequest(topic="T", broker_name=""), "broker_name"),
         (pb.ExplainTopicRouteRequest(topic="T", cluster_name="c"), "broker_name"),
@@ -224,8 +190,7 @@ def test_a_reason_that_a_newer_version_wrote_is_passed_on_by_its_number(database
 def call(
     fleet: Fleet, request: pb.ExplainTopicRouteRequest, journal: Journal | None = None
 ) -> pb.ExplainTopicRouteResponse:
-    calls = history_calls(fleet.state, journal or Journal(MemoryDatabase(), "", 1))
-    return asyncio.run(calls.ExplainTopicRoute(request, CONTEXT))
+    return asyncio.run(admin_servicer(fleet, journal=journal).ExplainTopicRoute(request, CONTEXT))
 
 
 def told_of(fleet: Fleet, journal: Journal, broker_name: str) -> pb.RouteExplanation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,14 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv import limits
-from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import Doubt, ReportedTopic
 from namesrv.core.operator_changes import TOPICS_NAMED
-from namesrv.grpc_api.handlers import Context
 from namesrv.storage.database import Database
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
-from tests.unit.namesrv.servicers import operator_calls
+from tests.unit.namesrv.servicers import admin_servicer
 
 
 class Operator:
@@ -39,11 +36,8 @@ class Operator:
 
         async def run() -> Any:
             database = Database(self._folder) if self._folder else None
-            writer = TableWriter()
-            calls = operator_calls(self.fleet, writer, database)
-            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(calls, name)
             try:
-                return await method(request, CONTEXT)
+                return await getattr(admin_servicer(self.fleet, database), name)(request, CONTEXT)
             finally:
                 if database is not None:
                     await database.close(20)
@@ -213,9 +207,7 @@ def test_a_topic_can_be_deleted_held_and_released(operator: Operator) -> None:
 def test_topics_and_holds_that_are_not_there_are_errors(operator: Operator) -> None:
     operator.fleet.register()
     operator.refused(pb.DeleteTopicRequest(force=True, topic="Other"), Reason.TOPIC_NOT_FOUND)
-    missing = operator.refused(
-        pb.DeleteTopicRequest(force=True, topic="TopicTest", cluster_name="x"), Reason.TOPIC_NOT_FOUND
-    )
+    missing = operator.refused(pb.DeleteTopicRequest(topic="TopicTest", cluster_name="x"), Reason.TOPIC_NOT_FOUND)
     assert missing.text == "no topic route info in this name server for the topic 'TopicTest' in cluster 'x'"
     assert missing.metadata == {"topic": "TopicTest", "cluster_name": "x"}
     operator.call(hold())
@@ -245,14 +237,10 @@ BAD_REQUESTS = {
     "a wipe without a name": ("broker_name", wipe("")),
     "a wipe of an empty cluster": ("cluster_name", wipe(cluster_name="")),
     "a wipe that has ended": ("ends_at_millis", wipe(ends_at_millis=NOW)),
-    "a wipe that ends before 1970": ("ends_at_millis", wipe(ends_at_millis=-1)),
     "a wipe with a long comment": ("comment", wipe(comment="x" * 501)),
     "an addition with a long comment": ("comment", add(comment="x" * 501)),
     "an addition to a name with a tab": ("broker_name", add("broker\ta")),
-    "a deletion with a long comment": (
-        "comment",
-        pb.DeleteTopicRequest(force=True, topic="TopicTest", comment="x" * 501),
-    ),
+    "a deletion with a long comment": ("comment", pb.DeleteTopicRequest(topic="TopicTest", comment="x" * 501)),
     "a deletion that ends": ("ends_at_millis", pb.DeleteTopicRequest(topic="t", ends_at_millis=NOW + 1)),
     "a hold that has ended": ("ends_at_millis", hold(ends_at_millis=1)),
     "a deletion without a topic": ("topic", pb.DeleteTopicRequest()),
@@ -261,9 +249,6 @@ BAD_REQUESTS = {
     "a loss with a long comment": ("comment", pb.ConfirmBrokerLossRequest(comment="x" * 501)),
     "a loss of a cluster": ("cluster_name", pb.ConfirmBrokerLossRequest(cluster_name=CLUSTER)),
     "a loss of an empty name": ("broker_name", pb.ConfirmBrokerLossRequest(broker_name="")),
-    "a negative page": ("page_size", pb.ListIntentsRequest(page_size=-1)),
-    "a page token that is none": ("page_token", pb.ListIntentsRequest(page_token="!")),
-    "a page token of another list": ("page_token", pb.ListIntentsRequest(page_token="VG9waWM=")),
 }
 
 

@@ -1,29 +1,162 @@
-"""RouteService: batches as generated code encodes them, the status, pins, and streams of snapshots and changes."""
+"""RouteService: page tokens, batches as generated code encodes them, status, pins, streams of tables and changes."""
 
 from __future__ import annotations
 
 import asyncio
+import string
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import cast
+from typing import NamedTuple, cast
 
 import pytest
 from google.protobuf.json_format import MessageToDict
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app.quotas import FairShares
 from namesrv.core.changes import ChangeLog
+from namesrv.core.digests import Position
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api import streams
+from namesrv.grpc_api.paging import AsksForPage, Name, paged, token_after
 from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
-from namesrv.grpc_api.streams import SnapshotCalls
+from namesrv.grpc_api.streams import StreamCalls
 from tests.support.calls_from_nowhere import CONTEXT
-from tests.support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.servicers import route_servicer
+from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
+
+ListTopics = pb.ListTopicsRequest
+ListAuditEntries = admin_service_pb2.ListAuditEntriesRequest
+START = Name("")
+NAME = "Bestellungen-\xff\xff\xfe"
+
+
+def position_of(request: AsksForPage) -> str:
+    return paged(request, START).after.name
+
+
+def test_a_token_goes_on_after_its_position_whatever_the_page_size() -> None:
+    token = token_after(ListTopics(page_size=10), Name(NAME))
+    assert set(token) <= set(string.ascii_letters + string.digits + "-_=")
+    assert position_of(ListTopics(page_size=20, page_token=token)) == NAME
+    assert position_of(ListTopics()) == ""
+
+
+def test_pages_have_a_thousand_rows_by_default_and_never_more_than_allowed() -> None:
+    expected = [1_000, 1, 10_000, 10_000]
+    assert [paged(ListTopics(page_size=size), START).size for size in (0, 1, 10_000, 10_001)] == expected
+    assert [paged(ListTopics(page_size=size), START, most=9, default=5).size for size in (0, 9, 10)] == [5, 9, 9]
+    with refuses(Reason.INVALID_FIELD, match="^page_size: is -1, must not be negative$"):
+        paged(ListTopics(page_size=-1), START)
+
+
+@pytest.mark.parametrize("fitting", [2, 3])
+def test_only_a_page_that_leaves_rows_out_has_a_token(fitting: int) -> None:
+    asked = paged(ListTopics(page_size=3), START)
+    page, token = asked.cut(["a", "b", "c", "d"], Name, fitting)
+    assert page == ["a", "b", "c"][:fitting]
+    assert position_of(ListTopics(page_token=token)) == page[-1]
+    assert asked.cut(["a", "b", "c"], Name) == (["a", "b", "c"], "")
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (ListTopics(), ListTopics(cluster_name="c")),
+        (ListTopics(), ListAuditEntries()),
+    ],
+)
+def test_a_token_of_another_call_or_of_other_parameters_is_refused(first: AsksForPage, then: AsksForPage) -> None:
+    then.page_token = token_after(first, Name(NAME))
+    with refuses(Reason.INVALID_FIELD, match=r"^page_token: is not a next_page_token of this call with these"):
+        position_of(then)
+
+
+class Entry(NamedTuple):
+    """A position of a text and a number, as those of most calls are."""
+
+    name: str
+    number: int
+
+
+@pytest.mark.parametrize("text", ["e", "e\n-1", "e\n1.0", "e\n٣", "e\n1 ", "e\n1\n2", "\n1", f"e\n{2**63}"])
+def test_a_token_without_a_position_after_the_first_is_refused(text: str) -> None:
+    request = ListTopics(page_token=token_after(ListTopics(), (text,)))
+    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
+        paged(request, Entry("", -1))
+
+
+@pytest.mark.parametrize("token", ["!", "eA==", "VG9waWNUZXN0", "ü", token_after(ListTopics(), Name(""))])
+def test_a_token_that_no_answer_had_is_refused(token: str) -> None:
+    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
+        position_of(ListTopics(page_token=token))
+
+
+__all__ = ["made"]  # pytest finds the fixture by its name in this module
+
+
+def fill(fleet: Fleet) -> list[Position]:
+    """Five brokers in two clusters, registered in no order."""
+    for cluster, name, broker_id in (("c2", "a", 0), ("c1", "b", 1), ("c1", "a", 2), ("c1", "b", 0), ("c1", "a", 10)):
+        fleet.register(f"{cluster}{name}:{1 + broker_id}", broker_id, name=name, cluster=cluster)
+    in_order = [("c1", "a", 2), ("c1", "a", 10), ("c1", "b", 0), ("c1", "b", 1), ("c2", "a", 0)]
+    return [Position(*position) for position in in_order]
+
+
+def positions(answer: pb.GetRouteDigestResponse) -> list[Position]:
+    return [Position(row.cluster_name, row.broker_name, row.broker_id) for row in answer.brokers]
+
+
+def test_a_row_says_who_the_broker_is_and_which_version_it_has(made: Digests) -> None:
+    made.fleet.register(version=DataVersion(1, 2, 3))
+    answer = made.page()
+    assert answer.header == made.fleet.state.header()
+    assert list(answer.brokers) == [
+        pb.BrokerDigest(
+            cluster_name=CLUSTER,
+            broker_name="broker-a",
+            broker_id=0,
+            broker_addr=A,
+            data_version=route_data_pb2.DataVersion(timestamp_millis=1, counter=2, state_version=3),
+            digest=expected({"TopicTest": (4, 4, 6, 0)}),
+        )
+    ]
+
+
+def test_a_page_token_survives_that_its_broker_its_group_and_its_cluster_go(
+    made: Digests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order = fill(made.fleet)
+    assert (positions(made.page()), made.page().next_page_token) == (in_order, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "MAX_DIGEST_PAGE_SIZE", 2)
+        first = made.page(3)
+    assert positions(first) == in_order[:2]
+    token = first.next_page_token
+    for broker_id in (2, 10):
+        made.fleet.unregister(f"c1a:{1 + broker_id}", name="a", cluster="c1")
+    assert positions(made.page(0, token)) == in_order[2:]
+    for broker_id in (0, 1):
+        made.fleet.unregister(f"c1b:{1 + broker_id}", name="b", cluster="c1")
+    assert positions(made.page(0, token)) == in_order[4:]
+
+
+def test_a_page_of_the_longest_names_is_below_what_clients_take() -> None:
+    row = pb.BrokerDigest(
+        cluster_name="c" * 127,
+        broker_name="b" * 127,
+        broker_id=2**63 - 1,
+        broker_addr="a" * 260,
+        data_version=route_data_pb2.DataVersion(timestamp_millis=2**63 - 1, counter=2**63 - 1, state_version=2**63 - 1),
+        digest=b"d" * 32,
+    )
+    answer = pb.GetRouteDigestResponse(brokers=[row] * limits.MAX_DIGEST_PAGE_SIZE)
+    assert answer.ByteSize() < 4 * 1024 * 1024
 
 
 @pytest.fixture
@@ -53,6 +186,7 @@ def test_a_batch_names_the_topics_whose_routes_do_not_fit(
     fleet.register(B, topics=("T2",), name="broker-b")
     whole = pb.BatchGetTopicRoutesResponse.FromString(batch(servicer, "T1", "T2", "gone", "T3"))
     most = whole.ByteSize() + LATER_HEADER_BYTES
+    assert limits.MAX_BATCH_BYTES <= 4 * 1024 * 1024, "which clients take"
     monkeypatch.setattr(limits, "MAX_BATCH_BYTES", most)
     assert pb.BatchGetTopicRoutesResponse.FromString(batch(servicer, "T1", "T2", "gone", "T3")) == whole
     monkeypatch.setattr(limits, "MAX_BATCH_BYTES", most - 1)
@@ -72,23 +206,6 @@ def test_a_batch_fails_if_no_route_fits(fleet: Fleet, servicer: RouteServicer, m
     monkeypatch.setattr(limits, "MAX_BATCH_BYTES", 100)
     with refuses(Reason.LIMIT_EXCEEDED):
         batch(servicer, "T1", "T2")
-
-
-def test_a_batch_of_the_longest_names_and_wide_routes_stays_below_what_clients_accept(
-    fleet: Fleet, servicer: RouteServicer
-) -> None:
-    names = [f"%RETRY%{number:04}{'T' * 244}" for number in range(1_000)]
-    for number in range(40):
-        fleet.register(f"10.0.0.{number}:1", topics=names[:500], name=f"{'g' * 100}-{number}")
-    pending, routes, not_found = names, list[str](), list[str]()
-    while pending:
-        encoded = batch(servicer, *pending)
-        assert len(encoded) <= 4_194_304
-        answer = pb.BatchGetTopicRoutesResponse.FromString(encoded)
-        routes += [named.topic for named in answer.routes]
-        not_found += answer.topics_not_found
-        pending = list(answer.topics_left_out)
-    assert (routes, not_found) == (names[:500], names[500:])
 
 
 def groups(servicer: RouteServicer, size: int, token: str = "") -> tuple[list[str], str]:
@@ -161,23 +278,18 @@ def test_a_batch_has_1_to_1000_topics() -> None:
 
 
 @pytest.fixture
-def calls(servicer: RouteServicer) -> SnapshotCalls:
-    return servicer.snapshots
+def calls(servicer: RouteServicer) -> StreamCalls:
+    return servicer.streams
 
 
-def test_a_followed_snapshot_does_not_keep_its_request(calls: SnapshotCalls, fleet: Fleet) -> None:
-    async def run() -> tuple[int, int]:
-        request = pb.StreamRouteSnapshotRequest(follow=True)
-        request.resume_after.epoch, request.resume_after.revision = fleet.state.identity.epoch, fleet.state.revision
-        before = sys.getrefcount(request)
-        stream = calls.StreamRouteSnapshot(request, CONTEXT)
-        async with aclosing(cast("AsyncGenerator[bytes]", stream)):
-            fleet.register()
-            await anext(stream)
-            return before, sys.getrefcount(request)
-
-    before, while_open = asyncio.run(run())
-    assert while_open == before
+async def test_a_followed_snapshot_does_not_keep_its_request(calls: StreamCalls, fleet: Fleet) -> None:
+    request = pb.StreamRouteSnapshotRequest(follow=True)
+    request.resume_after.epoch, request.resume_after.revision = fleet.state.identity.epoch, fleet.state.revision
+    before = sys.getrefcount(request)
+    async with aclosing(cast("AsyncGenerator[bytes]", calls.StreamRouteSnapshot(request, CONTEXT))) as stream:
+        fleet.register()
+        await anext(stream)
+        assert sys.getrefcount(request) == before
 
 
 def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
@@ -189,18 +301,18 @@ def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
     return asyncio.run(read())
 
 
-def pin(calls: SnapshotCalls, lease_millis: int | None = None) -> pb.PinRouteSnapshotResponse:
+def pin(calls: StreamCalls, lease_millis: int | None = None) -> pb.PinRouteSnapshotResponse:
     return asyncio.run(calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(lease_millis=lease_millis), CONTEXT))
 
 
-def snapshot(calls: SnapshotCalls, request: pb.StreamRouteSnapshotRequest) -> list[pb.StreamRouteSnapshotResponse]:
+def snapshot(calls: StreamCalls, request: pb.StreamRouteSnapshotRequest) -> list[pb.StreamRouteSnapshotResponse]:
     return [
         pb.StreamRouteSnapshotResponse.FromString(sent) for sent in all_of(calls.StreamRouteSnapshot(request, CONTEXT))
     ]
 
 
 def changes(
-    calls: SnapshotCalls, fleet: Fleet, after: int, up_to: int | None = None
+    calls: StreamCalls, fleet: Fleet, after: int, up_to: int | None = None
 ) -> list[pb.StreamRouteChangesResponse]:
     request = pb.StreamRouteChangesRequest(
         after=pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=after), up_to_revision=up_to
@@ -215,7 +327,7 @@ def make_changes(fleet: Fleet, count: int) -> None:
         fleet.register(version=DataVersion(1, fleet.state.revision + 1))
 
 
-def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: SnapshotCalls) -> None:
+def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: StreamCalls) -> None:
     make_changes(fleet, 3)
     answer = pin(calls)
     assert (answer.header, answer.lease_millis) == (fleet.state.header(), 600_000)
@@ -223,19 +335,19 @@ def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: SnapshotCalls) -
         assert pin(calls, lease_millis=millis).lease_millis == millis
 
 
-@pytest.mark.parametrize("millis", [limits.MIN_PIN_LEASE_MILLIS - 1, limits.MAX_PIN_LEASE_MILLIS + 1, -1])
-def test_another_lease_is_refused(calls: SnapshotCalls, millis: int) -> None:
+@pytest.mark.parametrize("millis", [limits.MIN_PIN_LEASE_MILLIS - 1, limits.MAX_PIN_LEASE_MILLIS + 1])
+def test_another_lease_is_refused(calls: StreamCalls, millis: int) -> None:
     with refuses(Reason.INVALID_FIELD) as caught:
         pin(calls, lease_millis=millis)
     expected = ("lease_millis", f"is {millis}, must be 1000 to 3600000")
     assert (caught.value.violations[0].field, caught.value.violations[0].description) == expected
 
 
-def release(calls: SnapshotCalls, pin_id: str) -> pb.ReleaseRouteSnapshotResponse:
+def release(calls: StreamCalls, pin_id: str) -> pb.ReleaseRouteSnapshotResponse:
     return asyncio.run(calls.ReleaseRouteSnapshot(pb.ReleaseRouteSnapshotRequest(pin_id=pin_id), CONTEXT))
 
 
-def test_a_released_pin_is_gone_and_releasing_it_again_changes_nothing(fleet: Fleet, calls: SnapshotCalls) -> None:
+def test_a_released_pin_is_gone_and_releasing_it_again_changes_nothing(fleet: Fleet, calls: StreamCalls) -> None:
     make_changes(fleet, 1)
     pin_id = pin(calls).pin_id
     assert [release(calls, pin_id).released for _ in range(2)] == [True, False]
@@ -245,7 +357,7 @@ def test_a_released_pin_is_gone_and_releasing_it_again_changes_nothing(fleet: Fl
 
 
 def test_snapshots_and_pins_say_whether_the_name_server_was_warm(fleet: Fleet) -> None:
-    calls = route_servicer(fleet, warm_up_seconds=45.0).snapshots
+    calls = route_servicer(fleet, warm_up_seconds=45.0).streams
     make_changes(fleet, 1)
     cold = pin(calls)
     assert not cold.warm
@@ -262,7 +374,7 @@ def test_snapshots_and_pins_say_whether_the_name_server_was_warm(fleet: Fleet) -
     assert (warm.warm, told(), told(warm.pin_id), told(cold.pin_id)) == (True, True, True, False)
 
 
-def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: SnapshotCalls) -> None:
+def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: StreamCalls) -> None:
     fleet.state.frozen = True
     with refuses(Reason.SHUTTING_DOWN):
         pin(calls)
@@ -276,14 +388,14 @@ BAD_TABLES: dict[str, tuple[list[int], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_TABLES)
-def test_tables_that_are_none_or_named_twice_are_refused(calls: SnapshotCalls, case: str) -> None:
+def test_tables_that_are_none_or_named_twice_are_refused(calls: StreamCalls, case: str) -> None:
     tables, field, problem = BAD_TABLES[case]
     with refuses(Reason.INVALID_FIELD) as caught:
         snapshot(calls, pb.StreamRouteSnapshotRequest(tables=cast("list[pb.RouteTable]", tables)))
     assert (caught.value.violations[0].field, caught.value.violations[0].description) == (field, problem)
 
 
-def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls: SnapshotCalls) -> None:
+def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls: StreamCalls) -> None:
     fleet.register(topics=["T1"], filter_servers=("f:1",))
     pin_id = pin(calls).pin_id
     fields = {
@@ -311,14 +423,14 @@ BAD_POINTS = {
 
 
 @pytest.mark.parametrize("case", BAD_POINTS)
-def test_changes_need_a_point_to_begin_after(calls: SnapshotCalls, case: str) -> None:
+def test_changes_need_a_point_to_begin_after(calls: StreamCalls, case: str) -> None:
     point, field = BAD_POINTS[case]
     with refuses(Reason.INVALID_FIELD) as caught:
         all_of(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
     assert caught.value.violations[0].field == field
 
 
-def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet, calls: SnapshotCalls) -> None:
+def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet, calls: StreamCalls) -> None:
     request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch="another", revision=1_000))
     with refuses(Reason.EPOCH_CHANGED) as caught:
         all_of(calls.StreamRouteChanges(request, CONTEXT))
@@ -326,7 +438,7 @@ def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet,
 
 
 def test_changes_can_be_read_after_the_compacted_revision_up_to_the_last_and_no_other(
-    fleet: Fleet, calls: SnapshotCalls
+    fleet: Fleet, calls: StreamCalls
 ) -> None:
     fleet.state.change_log = ChangeLog(max_changes=3)
     make_changes(fleet, 5)
@@ -341,7 +453,7 @@ def test_changes_can_be_read_after_the_compacted_revision_up_to_the_last_and_no_
     assert caught.value.metadata == {"revision": "6", "last_revision": "5"}
 
 
-def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Fleet, calls: SnapshotCalls) -> None:
+def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Fleet, calls: StreamCalls) -> None:
     make_changes(fleet, 5)
     for up_to in (2, 5):
         revisions = [message.header.revision for message in changes(calls, fleet, 2, up_to)]
@@ -353,32 +465,13 @@ def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Flee
         assert (caught.value.violations[0].field, caught.value.violations[0].description) == expected
 
 
-def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fleet, calls: SnapshotCalls) -> None:
-    fleet.state.change_log = ChangeLog(max_changes=5)
-    make_changes(fleet, 5)
-    request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=fleet.state.identity.epoch))
-
-    async def read() -> list[int]:
-        revisions = []
-        async for sent in calls.StreamRouteChanges(request, CONTEXT):
-            revisions.append(pb.StreamRouteChangesResponse.FromString(sent).header.revision)
-            make_changes(fleet, 2)
-        return revisions
-
-    assert asyncio.run(read()) == [1, 2, 3, 4, 5, 5]
-    assert fleet.state.change_log.compacted_revision == 12
-
-
-def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: SnapshotCalls) -> None:
-    calls._streams = FairShares(snapshot_streams=1).snapshot_streams
+async def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: StreamCalls) -> None:
+    calls.streams = FairShares(snapshot_streams=1).snapshot_streams
     make_changes(fleet, 1)
-
-    async def read() -> None:
-        async with aclosing(calls.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), CONTEXT)) as stream:  # type: ignore[type-var]
-            await anext(stream)
-            point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=0)
-            with refuses(Reason.OVERLOADED):
-                await anext(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
-
-    asyncio.run(read())
-    assert len(changes(calls, fleet, 0)) == 2
+    point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=0)
+    asked = pb.StreamRouteChangesRequest(after=point)
+    async with aclosing(calls.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), CONTEXT)) as stream:  # type: ignore[type-var]
+        await anext(stream)
+        with refuses(Reason.OVERLOADED):
+            await anext(calls.StreamRouteChanges(asked, CONTEXT))
+    assert len([message async for message in calls.StreamRouteChanges(asked, CONTEXT)]) == 2
