@@ -29,7 +29,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from bench.figures import Sample, parser, report, summarise
 from bench.workload import SEED, Profile, registration, topic_name
 from namesrv.app.worker import MIDDLE, YOUNG
-from namesrv.app.writer import INLINE_TOPICS, collecting, tune_garbage_collection
+from namesrv.app.writer import INLINE_TOPICS, tune_garbage_collection
 from namesrv.core.encoding import tag, varint
 from namesrv.core.heartbeats import Heartbeats
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
@@ -239,7 +239,7 @@ def _watches_ended(state: RouteState, profile: Profile, sizes: Sizes) -> Figures
     for watch in watches:
         began = time.perf_counter()
         steps = hub.close(watch)
-        blocked += (_millis_since(began), *_step_millis(collecting(steps)))
+        blocked += (_millis_since(began), *_step_millis(steps))
     yield f"ending {sizes.watches:,} watches of {count:,} topics, longest step", "ms", max(blocked)
 
 

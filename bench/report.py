@@ -32,7 +32,7 @@ from bench.peers.servers import (
     TLS,
 )
 from bench.peers.workloads import all_workloads
-from namesrv.engines.factory import native_problem
+from namesrv.engines.api import native_problem
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).parent / "results" / "figures.json"

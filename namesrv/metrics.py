@@ -10,18 +10,16 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from namesrv.app.access import FairShares
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import DurableRoutes
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.symptoms import SymptomCounter
-from namesrv.app.upkeep import DigestSamples
+from namesrv.app.upkeep import DigestSamples, SymptomCounter
 from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import Change, LiveChange
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState
-from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import EngineServer
 from namesrv.remoting.wire import RequestCode
 from namesrv.settings import NamesrvSettings
@@ -43,7 +41,6 @@ class Sources:
     """Where the gauges come from. They are read from the scrape's thread: single values only."""
 
     state: RouteState
-    warm_up: WarmUp
     stall_detector: StallDetector
     pins: Pins
     watchers: WatchStreams
@@ -73,7 +70,7 @@ def _gauges(of: Sources) -> Rows:
     doubts, shares = tuple(state.doubts.values()), of.shares.by_kind().items()
     unconfirmed = sum(why.is_unconfirmed for why in doubts)
     names_again = len(tables.broker_addr_table) - len(index.clusters_by_name)
-    refused = durable.data_dir_problem() is not None if durable.is_kept else None
+    refused = None if durable.crashes is None else durable.data_dir_problem() is not None
     ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
     digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
     yield "live_brokers", "Live brokers, including unconfirmed ones.", len(tables.broker_live_table)
@@ -93,12 +90,12 @@ def _gauges(of: Sources) -> Rows:
     yield "compacted_revision", "Changes after this revision can still be read.", log.compacted_revision
     yield "pins", "Pinned snapshots.", len(of.pins)
     yield "watchers", "Open watches and change streams.", len(of.watchers)
-    yield "warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", of.warm_up.is_warm()
+    yield "warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", durable.warm_up.is_warm()
     delay, lag = of.stall_detector.longest_delay(), state.liveness.longest_overdue
     yield "event_loop_delay_seconds", "Longest delay in the last minute; a stall above 1 s.", delay
     yield "expiry_lag_seconds", "Longest overdue timeout at the last scan; normally below 10.", lag
     yield "durable_writes_refused", "1 while the disk refuses the database or the snapshot file.", refused
-    age = durable.snapshot_age_seconds()
+    age = durable.snapshots.age_seconds()
     yield "snapshot_age_seconds", "Time since the snapshot file last held the tables; normally below 30.", age
     yield "certificate_not_after_seconds", "Expiry of a certificate, seconds since the Unix epoch.", ends, "use"
     yield "routes_digest", "Hash of the tables and settings at a full minute.", digests, "minute"
@@ -152,7 +149,8 @@ class NamesrvMetrics(Collector):
         """Why lookups should go to other name servers; None if they are welcome."""
         if self._sources.state.frozen:
             return "shutting down"
-        return None if self._sources.warm_up.serves() else "warming: without a snapshot file, brokers may be missing"
+        serves = self._sources.durable.warm_up.serves()
+        return None if serves else "warming: without a snapshot file, brokers may be missing"
 
     def collect(self) -> Iterator[Family]:
         yield from _families(GaugeMetricFamily, _gauges(self._sources))

@@ -17,7 +17,7 @@ from broker_agent.clients import limits as client_limits
 from broker_agent.topics import table as topic_table
 from broker_agent.topics import topic_service, topics_json
 from docs.tools.generated_page import table, write_or_check
-from namesrv import limits, runtime_settings
+from namesrv import limits, settings
 from namesrv.app import administration
 from namesrv.core import changes, pins
 from namesrv.remoting import limits as remoting_limits
@@ -35,10 +35,13 @@ SETTINGS = (
     "cache_bytes",
 )
 """Settings that are limits on what a caller may do or hold."""
-NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS", "SHOWN_CHARACTERS"}
+NO_LIMITS = {
+    *("LONGEST_RETRY_SECONDS", "MAX_SHOWN_NAME", "POLL_SECONDS", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS"),
+    "SHOWN_CHARACTERS",
+}
 """Numbers of these modules that bound nothing that a caller sends or holds."""
 SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
-    "## Name servers": (r"[A-Z]\w*", (limits, changes, pins, administration, runtime_settings)),
+    "## Name servers": (r"[A-Z]\w*", (limits, changes, pins, administration, settings)),
     "## Names and files": (r"[A-Z]\w*", (topic_names, labels, endpoints, permits)),
     "## RocketMQ's protocol": (r"[A-Z]\w*", (remoting_limits,)),
     "## Metrics and health": (r"MAX_\w*|REQUEST_SECONDS", (metrics_http,)),

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.demo.processes import BIN, Agent, NameServer, addresses_of, eventually
-from namesrv.engines.factory import native_problem
+from namesrv.engines.api import native_problem
 
 TOPIC = "TopicTest"
 MASTER, MASTER_HA = "127.0.0.1:10911", "127.0.0.1:10912"

@@ -1,9 +1,9 @@
-"""Access: which principal calls, and which calls and brokers its permits allow."""
+"""Access: which principal calls, which calls and brokers its permits allow, and how much it may hold."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from namesrv.app.quotas import FairShares
-from namesrv.core.errors import Refused
+from namesrv import limits
+from namesrv.core.errors import Refused, limit_exceeded, overloaded
 from namesrv.core.model import LiveKey
+from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
 from namesrv.core.state import RouteState
-from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC, SMALL_REQUEST_BYTES
 from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import (
     NamedBroker,
@@ -29,7 +29,7 @@ from namesrv_common.server.permits import (
     principal_of,
 )
 from namesrv_common.server.rpc_handlers import NO_LIMIT, Context, Gate, RequestT
-from namesrv_common.server.shares import Sharer, Shares, sharer_at
+from namesrv_common.server.shares import Refusal, Sharer, ShareRules, Shares, sharer_at
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
 
@@ -85,6 +85,55 @@ def call_of(principal: Principal) -> Entered:
     return entered
 
 
+# Quotas: how much of each limited resource one caller may hold.
+
+
+def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:
+    """The error where a retry helps, because the resource will be released soon."""
+    return overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
+
+
+class FairShares:
+    """The shares of each kind; one for a whole server."""
+
+    def __init__(self, rules: ShareRules | None = None, **most: int) -> None:
+        """Makes them with rules for one caller; ``most`` has other bounds than those of ``limits``, by kind."""
+
+        def of(kind: str, what: str, usual: int, own: Refusal = _too_much, full: Refusal = _too_much) -> Shares:
+            return Shares(what, most.get(kind, usual), rules, own=own, full=full)
+
+        self.lookups = of("lookups", "lookups under way", limits.MAX_LOOKUPS_UNDER_WAY)
+        """Unary calls of RouteService and DiagnosticsService under way."""
+        self.registrations = of("registrations", "registrations under way", limits.MAX_REGISTRATIONS_UNDER_WAY)
+        """Unary calls of RegistrationService under way."""
+        self.admin_calls = of("admin_calls", "calls of AdminService under way", limits.MAX_ADMIN_CALLS_UNDER_WAY)
+        self.streams = of("streams", "streams under way", limits.MAX_STREAMS_UNDER_WAY)
+        """Streams of any service."""
+        self.probes = of("probes", "open calls of health", limits.MAX_PROBES_UNDER_WAY)
+        self.reflections = of("reflections", "open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY)
+        self.request_bytes = of("request_bytes", "bytes of requests under way", limits.MAX_REQUEST_BYTES_UNDER_WAY)
+        """Bytes of large requests from parsing to answer."""
+        self.registered_topics = of(
+            "registered_topics", "topics of registrations under way", limits.MAX_TOPICS_UNDER_WAY
+        )
+        """Topics of registrations from before they are read to the answer."""
+        self.channels = of("channels", "open channels", limits.MAX_CHANNELS, limit_exceeded, limit_exceeded)
+        self.watches = of("watches", "open watches", limits.MAX_WATCHERS, limit_exceeded)
+        """Open watches and followed snapshots."""
+        self.watched_names = of(
+            "watched_names", "topics and prefixes watched", limits.MAX_WATCHED_NAMES, limit_exceeded, limit_exceeded
+        )
+        self.snapshot_streams = of("snapshot_streams", "snapshot streams", limits.MAX_SNAPSHOT_STREAMS, limit_exceeded)
+        """Snapshots, or changes up to a revision, on their way."""
+        self.pins = of("pins", "pins", MAX_PINS, too_many_pins, too_many_pins)
+        self.pinned_revisions = of(
+            "pinned_revisions", "pinned revisions", MAX_PINNED_REVISIONS, too_many_pins, too_many_pins
+        )
+
+    def by_kind(self) -> Mapping[str, Shares]:
+        return vars(self)
+
+
 # The admission of every call before it is parsed: caller, permission, and a free share.
 
 _PERMISSIONS = {
@@ -118,8 +167,14 @@ class Admission(Gate):
     def __init__(self, method: MethodDescriptor, shares: FairShares, authorizer: Authorizer | None) -> None:
         """Makes it; without an authorizer everybody may call."""
         self._call = method.full_name
-        self._permission = permission_of(method)
-        self._shares = _shares_of(method, shares)
+        self._permission = _PERMISSIONS[method.containing_service.name]
+        # Each class of calls has shares of its own, so that none can starve the others.
+        by_permission = {
+            Permission.LOOKUP: shares.lookups,
+            Permission.REGISTER: shares.registrations,
+            Permission.ADMINISTER: shares.admin_calls,
+        }
+        self._shares = shares.streams if method.server_streaming else by_permission[self._permission]
         self._request_bytes = shares.request_bytes
         self._authorizer = authorizer
 
@@ -181,7 +236,7 @@ class Admission(Gate):
         Raises:
             OVERLOADED: Too little memory is left, in all or for the caller.
         """
-        if size <= SMALL_REQUEST_BYTES:
+        if size <= limits.SMALL_REQUEST_BYTES:
             return 0
         self._request_bytes.take(entered.sharer, size)
         return size
@@ -195,21 +250,6 @@ class Admission(Gate):
     def has_room(self) -> bool:
         """Reports whether any caller has a share for one more call."""
         return self._shares.has_room_for_anyone()
-
-
-def permission_of(method: MethodDescriptor) -> Permission:
-    return _PERMISSIONS[method.containing_service.name]
-
-
-def _shares_of(method: MethodDescriptor, shares: FairShares) -> Shares:
-    """What a call takes a share of: each class has its own, so that none can starve the others."""
-    if method.server_streaming:
-        return shares.streams
-    return {
-        Permission.LOOKUP: shares.lookups,
-        Permission.REGISTER: shares.registrations,
-        Permission.ADMINISTER: shares.admin_calls,
-    }[permission_of(method)]
 
 
 # Brokers that a call of RegistrationService is about.
@@ -234,7 +274,7 @@ class NamedBrokers:
                 yield from self.at_address(broker.cluster_name, broker.broker_name, broker.broker_addr)
             case pb.RegisterTopicRequest():
                 # One more than are allowed: the call refuses the others, and a request may have millions.
-                for queues in islice(request.queue_datas, MAX_QUEUE_DATAS_PER_TOPIC + 1):
+                for queues in islice(request.queue_datas, limits.MAX_QUEUE_DATAS_PER_TOPIC + 1):
                     yield NamedBroker((queues.cluster_name, queues.broker_name))
             case pb.HandOverChannelRequest():
                 yield from self.of_channel(request.channel_id)

@@ -11,8 +11,8 @@ from functools import partial
 import structlog
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.app.access import FairShares
 from namesrv.app.event_log import log_removed
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter, run_cooperatively
 from namesrv.core.changes import Change, GroupChange, KvChange
@@ -24,13 +24,16 @@ from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from namesrv_common.server.shares import MACHINE, Sharer, Shares
 
-# The streams behind channels: events to their holders, and what happens when one ends.
-
 DOUBTED_SECONDS = 60.0
 """Time that a broker has to register again after we ended its channel: the longest period of agents."""
 
 REOPEN_MILLIS = 1_000
 """Time after which holders may open their channels again at a name server that ends: a restart takes a second."""
+
+ORDER_NOTICE_PAUSE_SECONDS = 1.0
+"""Shortest time between two notices of a changed ordered-topic configuration: operators set many keys in a row, and
+each notice goes to every channel.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +53,10 @@ class _Channel:
 
 
 class ChannelStreams:
-    """Opens, feeds and closes the streams of channels, and removes the brokers of those that ended."""
+    """Opens, feeds and closes the streams of channels, and removes the brokers of those that ended.
+
+    It listens to the change log, and notifies the channels that a change concerns.
+    """
 
     def __init__(
         self, state: RouteState, writer: TableWriter, stall_detector: StallDetector, shares: Shares | None = None
@@ -64,6 +70,8 @@ class ChannelStreams:
         """The open channels."""
         self._ended: asyncio.Queue[tuple[str, _Channel]] = asyncio.Queue()
         """Channels that have ended. They hold their shares until their brokers are removed, which bounds the queue."""
+        self._order_config_changed = asyncio.Event()
+        state.change_log.listen(self._on_change)
 
     @asynccontextmanager
     async def open(
@@ -142,20 +150,6 @@ class ChannelStreams:
             _log.warning("channel_end_doubted", why=why.label, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
-    def open_ids(self) -> list[str]:
-        """The open channels whose holders get events."""
-        return [channel_id for channel_id, channel in self._channels.items() if channel.events is not None]
-
-    def send(self, channel_id: str, event: pb.OpenChannelResponse) -> None:
-        """Sends an event to a channel's holder. A channel whose reader is too far behind is closed."""
-        channel = self._channels.get(channel_id)
-        if channel is None or channel.events is None:
-            return
-        if channel.events.full():
-            self.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
-        else:
-            channel.events.put_nowait(event)
-
     def close(self, channel_id: str, reason: pb.ChannelClosing.Reason) -> None:
         """Tells a channel's holder why, then ends the stream. The stream of a holder that does not read ends, too."""
         channel = self._channels.get(channel_id)
@@ -188,23 +182,7 @@ class ChannelStreams:
         _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         return channel_id
 
-
-# Notices to channels: a group's lowest broker id, or the ordered-topic configuration has changed.
-
-ORDER_NOTICE_PAUSE_SECONDS = 1.0
-"""Shortest time between two notices of a changed ordered-topic configuration: operators set many keys in a row, and
-each notice goes to every channel.
-"""
-
-
-class ChannelNotices:
-    """Listens to the change log and notifies the channels concerned."""
-
-    def __init__(self, state: RouteState, channels: ChannelStreams) -> None:
-        self._state = state
-        self._channels = channels
-        self._order_config_changed = asyncio.Event()
-        state.change_log.listen(self._on_change)
+    # Notices: a group's lowest broker id, or the ordered-topic configuration has changed.
 
     async def notify_of_order_config(self) -> None:
         """Notifies all channels of a changed ordered-topic configuration, if brokers get it. Runs until cancelled."""
@@ -213,8 +191,7 @@ class ChannelNotices:
             self._order_config_changed.clear()
             if self._state.behaviour.return_order_topic_config_to_broker:
                 event = pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged())
-                send = partial(self._channels.send, event=event)
-                await run_cooperatively(each_in_slices(self._channels.open_ids(), send))
+                await run_cooperatively(each_in_slices(tuple(self._channels), partial(self._send, event=event)))
             await asyncio.sleep(ORDER_NOTICE_PAUSE_SECONDS)
 
     def _on_change(self, change: Change) -> None:
@@ -251,7 +228,17 @@ class ChannelNotices:
         for member in others if came and others else after.members:
             channel_id = self._live(after, member).channel_id
             if channel_id is not None:
-                self._channels.send(channel_id, event)
+                self._send(channel_id, event)
+
+    def _send(self, channel_id: str, event: pb.OpenChannelResponse) -> None:
+        """Sends an event to a channel's holder. A channel whose reader is too far behind is closed."""
+        channel = self._channels.get(channel_id)
+        if channel is None or channel.events is None:
+            return
+        if channel.events.full():
+            self.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
+        else:
+            channel.events.put_nowait(event)
 
     def _live(self, group: BrokerData, member: Member) -> BrokerLiveInfo:
         return self._state.tables.broker_live_table[group.live_key(member)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -83,8 +83,13 @@ class SnapshotWrites:
     """
 
     def __init__(
-        self, state: RouteState, warm_up: WarmUp, file: SnapshotFile, monotonic: Callable[[], float] = time.monotonic
+        self,
+        state: RouteState,
+        warm_up: WarmUp,
+        file: SnapshotFile | None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Writes nothing yet. Without a file, all writes do nothing."""
         self._state = state
         self._warm_up = warm_up
         self._file = file
@@ -120,14 +125,17 @@ class SnapshotWrites:
                 pause = min(pause, max(RETRY_SECONDS, RETRY_PAUSES * (self._monotonic() - began)))
 
     async def write_last(self, deadline_seconds: float) -> None:
-        """Writes what has changed since the last file, and ends the thread. The tables must be frozen before."""
+        """Writes what has changed since the last file, and ends the thread.
+
+        The tables must be frozen before, and no stream ended yet.
+        """
         await self.write_if_changed(deadline_seconds)
         self._thread.shutdown(wait=False)  # a disk that hangs must not block the shutdown
 
     async def write_if_changed(self, deadline_seconds: float) -> None:
         """Writes the file if the name server serves and the current file differs from the tables."""
-        revision, now = self._state.revision, self._monotonic()
-        if not self._warm_up.serves() or self._state.is_half_made:
+        revision, now, file = self._state.revision, self._monotonic(), self._file
+        if file is None or not self._warm_up.serves() or self._state.is_half_made:
             return
         if revision == self._written_revision:
             self._held_at = now
@@ -136,7 +144,7 @@ class SnapshotWrites:
             self._held_at = now  # so that a disk that never took one is seen to fall behind, too
         try:
             async with asyncio.timeout(deadline_seconds) as deadline:
-                await self._write()
+                await self._write(file)
         except OSError as error:  # running out of time is a failure of the disk, too
             over = f"the disk took longer than {deadline_seconds:g} s"
             problem = over if deadline.expired() else error.strerror or str(error)
@@ -149,10 +157,10 @@ class SnapshotWrites:
             self.problem = None
             _log.debug("snapshot_written", revision=revision)
 
-    async def _write(self) -> None:
+    async def _write(self, file: SnapshotFile) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])  # or each try would leave one more to a disk that hangs
-        save = partial(with_pauses, partial(self._file.write, self._state.snapshot().messages()))
+        save = partial(with_pauses, partial(file.write, self._state.snapshot().messages()))
         self._writing = asyncio.get_running_loop().run_in_executor(self._thread, save)
         await asyncio.shield(self._writing)
 
@@ -175,10 +183,6 @@ class DurableRoutes:
         The name server starts without a snapshot file that cannot be loaded.
         """
         self._database = database
-        snapshot_file: SnapshotFile | None = None
-        snapshot_is_complete = False
-        self.crashes: int | None = None
-        """Processes on this data directory that ended without an orderly stop; None without a data directory."""
         self._memory: MemoryDatabase | None = None
         if database is not None and settings.journal_max_bytes:
             self.journal = Journal(database, state.identity.epoch, settings.journal_max_bytes)
@@ -186,21 +190,24 @@ class DurableRoutes:
             self._memory = MemoryDatabase()
             self.journal = Journal(self._memory, state.identity.epoch, MAX_MEMORY_JOURNAL_BYTES)
         state.change_log.listen(self.journal.on_change)  # from the first change on
+        self.crashes: int | None = None
+        """Processes on this data directory that ended without an orderly stop; None without a data directory."""
+        file: SnapshotFile | None = None
+        is_complete = False
         if database is not None:
-            self.crashes, snapshot_is_complete = database.last_run()
-            snapshot_file = SnapshotFile(database.folder)
-            load_routes(state, snapshot_file, clock)
-        self.warm_up = WarmUp(state, clock, settings.warm_up_millis / 1000, snapshot_is_complete=snapshot_is_complete)
-        self._snapshots = SnapshotWrites(state, self.warm_up, snapshot_file) if snapshot_file else None
+            self.crashes, is_complete = database.last_run()
+            file = SnapshotFile(database.folder)
+            load_routes(state, file, clock)
+        self.warm_up = WarmUp(state, clock, settings.warm_up_millis / 1000, snapshot_is_complete=is_complete)
+        self.snapshots = SnapshotWrites(state, self.warm_up, file)
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 
-    def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        tasks: list[Coroutine[Any, Any, None]] = [self.journal.keep_writing()]
+    def tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
+        yield self.journal.keep_writing()
         if self._database is not None:
-            tasks.append(self._database.watch())
-        if self._snapshots is not None and self._snapshot_interval:
-            tasks.append(self._snapshots.write_periodically(self._snapshot_interval))
-        return tasks
+            yield self._database.watch()
+            if self._snapshot_interval:
+                yield self.snapshots.write_periodically(self._snapshot_interval)
 
     async def begin_run(self) -> None:
         """Notes that a process runs, so that the next one can count it as crashed. Await it before serving."""
@@ -208,25 +215,9 @@ class DurableRoutes:
             with suppress_refusals(Reason.NOT_DURABLE):  # the log has it, and this run is not counted
                 await self._database.begin_run()
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether there is a data directory."""
-        return self._database is not None
-
-    def snapshot_age_seconds(self) -> float | None:
-        """Time since the snapshot file last held what the tables held; None without one, and before the first."""
-        return None if self._snapshots is None else self._snapshots.age_seconds()
-
     def data_dir_problem(self) -> str | None:
         """Why the disk refused the last commit or the last snapshot file; None if it took both, or none are kept."""
-        if self._database is None or self._snapshots is None:
-            return None
-        return self._database.problem or self._snapshots.problem
-
-    async def write_last_snapshot(self) -> None:
-        """Writes the snapshot file once more. The tables must be frozen before, and no stream ended yet."""
-        if self._snapshots is not None:
-            await self._snapshots.write_last(LAST_WRITE_SECONDS)
+        return None if self._database is None else self._database.problem or self.snapshots.problem
 
     async def close(self, *, orderly: bool) -> None:
         """Writes what waits for the database. The tables must be frozen before, and the tasks cancelled.
@@ -240,6 +231,6 @@ class DurableRoutes:
             await run_step("journal", self.journal.write_last(), LAST_STEP_SECONDS)
         if self._database is not None:
             if orderly:
-                complete = self._snapshots is not None and self._snapshots.is_complete
-                await run_step("run", self._database.end_run(snapshot_is_complete=complete), LAST_STEP_SECONDS)
+                ends = self._database.end_run(snapshot_is_complete=self.snapshots.is_complete)
+                await run_step("run", ends, LAST_STEP_SECONDS)
             await self._database.close(LAST_WRITE_SECONDS)

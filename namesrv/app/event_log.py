@@ -66,13 +66,24 @@ def log_removed(brokers: Iterable[RemovedBroker]) -> None:
         )
 
 
-def listen_for_names_in_two_clusters(state: RouteState) -> None:
-    """Makes every group log a warning that comes under a name which another cluster has already.
+def listen_for_warnings(state: RouteState) -> None:
+    """Has changes log a warning: those of the mass-loss guard, and groups under a name that another cluster has.
 
+    A large fleet is held in several changes, and brokers that vanish later in further ones: each has a line of its own.
     RocketMQ's protocol and ordered-topic configurations name groups without a cluster.
     """
 
     def on_change(change: Change) -> None:
+        if change.cause is MASS_LOSS_GUARD:
+            lives = [row for row in change.rows if isinstance(row, LiveChange)]
+            _log.warning(
+                "mass_loss_guard",
+                brokers=len(lives),
+                brought_back=sum(row.before is None for row in lives),
+                first=", ".join(_name(row.live) for row in lives[:BROKERS_NAMED]),
+                hold_seconds=state.behaviour.mass_loss_hold_seconds,
+                revision=change.revision,
+            )
         for row in change.rows:
             if isinstance(row, GroupChange) and row.before is None:
                 cluster_name, broker_name = row.key
@@ -142,28 +153,6 @@ class RegistrationLog:
 def _broker(registration: Registration) -> dict[str, str]:
     broker = registration.broker
     return {"cluster": broker.cluster_name, "broker": broker.broker_name, "addr": registration.broker_addr}
-
-
-def listen_for_mass_loss(state: RouteState) -> None:
-    """Makes every change by which the mass-loss guard holds brokers or brings them back log a warning.
-
-    A large fleet is held in several changes, and brokers that vanish later in further ones: each has a line of its own.
-    """
-
-    def on_change(change: Change) -> None:
-        if change.cause is not MASS_LOSS_GUARD:
-            return
-        lives = [row for row in change.rows if isinstance(row, LiveChange)]
-        _log.warning(
-            "mass_loss_guard",
-            brokers=len(lives),
-            brought_back=sum(row.before is None for row in lives),
-            first=", ".join(_name(row.live) for row in lives[:BROKERS_NAMED]),
-            hold_seconds=state.behaviour.mass_loss_hold_seconds,
-            revision=change.revision,
-        )
-
-    state.change_log.listen(on_change)
 
 
 def _name(live: BrokerLiveInfo) -> str:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from namesrv import limits
+from namesrv.app.access import FairShares
 from namesrv.app.counters import DurationCounter
 from namesrv.app.fair_queue import FairLock
-from namesrv.app.quotas import FairShares
-from namesrv.app.writer import collecting, run_cooperatively
+from namesrv.app.writer import run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Reason, Refused, shutting_down
 from namesrv.core.policy import Clock
@@ -147,7 +147,7 @@ class WatchStreams:
             with self._shares.watches.holding(sharer), listed as watcher:
                 async with self._beginning.held_for(sharer.name):
                     await self._read_changes()
-                    await run_cooperatively(collecting(self.hub.join(watch)))
+                    await run_cooperatively(self.hub.join(watch))
                     await self._read_changes()
                     if after_revision is None:
                         await run_cooperatively(self.hub.fill(watch))
@@ -168,9 +168,9 @@ class WatchStreams:
         """
         await self._read_changes()
         await self._take_names(sharer, change.added.name_count)
-        await run_cooperatively(collecting(self.hub.begin_resubscribing(watch, change)))
+        await run_cooperatively(self.hub.begin_resubscribing(watch, change))
         await self._read_changes()
-        await run_cooperatively(collecting(self.hub.end_resubscribing(watch, change)))
+        await run_cooperatively(self.hub.end_resubscribing(watch, change))
         self._shares.watched_names.give_back(sharer, change.removed.name_count)
 
     @contextmanager
@@ -305,7 +305,7 @@ class WatchStreams:
     async def _leave(self, steps: Sliced[None], watch: RouteWatch, sharer: Sharer) -> None:
         """Removes the names of an ended watch from the index, for one watch at a time."""
         async with self._ending:
-            await run_cooperatively(collecting(steps))
+            await run_cooperatively(steps)
         self._shares.watched_names.give_back(sharer, watch.name_count)
 
     @contextmanager

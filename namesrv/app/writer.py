@@ -54,32 +54,12 @@ YOUNG, MIDDLE, FULL = 5_000, 10, 1_000
 full one. With Python's own numbers (700, 10, 10) filling the tables causes full runs, of some 10 ms at 400,000 rows.
 They find nothing: rows hold no cycles."""
 
-_YOUNG_GENERATION, _MIDDLE_GENERATION = 0, 1
-
 
 def tune_garbage_collection() -> None:
     """Makes full runs rare, and exempts objects that exist already. Call it once, after importing everything."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, FULL)
-
-
-def collecting(steps: Sliced[ResultT]) -> Sliced[ResultT]:
-    """The same steps, with a run over the new objects after each: some 20 µs if a step is a slice of a change.
-
-    Rows that replace others are no net growth, so without this they would pile up before a run of 10 ms and more. When
-    the collector sees tuples of bytes soon, they are exempt for good. A growing table gets into the oldest generation
-    while it is small.
-    """
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: ResultT = end.value
-            return result
-        finally:
-            gc.collect(_MIDDLE_GENERATION if gc.get_count()[_MIDDLE_GENERATION] >= MIDDLE else _YOUNG_GENERATION)
-        yield
 
 
 # The one line through which every change of the tables goes.
@@ -122,14 +102,16 @@ class TableWriter:
         """Number of changes that wait, and the one that is being made."""
         return self._lock.waiting
 
-    async def apply(self, change: StateChange[ResultT], owner: str) -> ResultT:
+    async def apply(self, change: StateChange[ResultT], owner: str = OWN) -> ResultT:
         """Makes a change and returns its result. If the caller goes away before the commit, nothing has changed.
+
+        The server's own changes, and those that are on disk already, are never refused: their callers bound them.
 
         Raises:
             OVERLOADED: Too many changes wait already.
             Refused: What the change raises.
         """
-        if self.waiting >= self._max_waiting:
+        if owner != OWN and self.waiting >= self._max_waiting:
             raise overloaded(f"{self.waiting} changes wait for their turn already")
         async with self._lock.held_for(owner):
             return await self._make(change)
@@ -141,14 +123,6 @@ class TableWriter:
         elif topics:
             change.read()
         return await self.apply(change, owner)
-
-    async def apply_own(self, change: StateChange[ResultT]) -> ResultT:
-        """Makes a change that must not be refused, because it is on disk already or the server's own.
-
-        The caller bounds how many wait. Raises Refused, as the change does.
-        """
-        async with self._lock.held_for(OWN):
-            return await self._make(change)
 
     async def apply_each(self, changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
         """Makes changes that follow from each other, with no other one between them, and returns all their results.
@@ -192,6 +166,8 @@ class TableWriter:
     def commit_now(self, state: RouteState, change: str, commit: Callable[[], ResultT]) -> ResultT:
         """Makes a change that is prepared, or needs no preparation, and returns its result.
 
+        If the commit fails half-way, the name server ends.
+
         Args:
             change: Its name in the log.
 
@@ -206,19 +182,13 @@ class TableWriter:
         except Refused:
             raise
         except Exception as error:
-            raise self._failed(state, change, error) from error
-
-    def _failed(self, state: RouteState, change: str, error: Exception) -> Refused:
-        """Ends the name server, as the tables may be half changed. Returns the error for the caller.
-
-        A supervisor starts it again from the last snapshot, which is whole.
-        """
-        state.frozen = state.is_half_made = True
-        listener = error.listener if isinstance(error, ListenerFailed) else None
-        _log.error("commit_failed", change=change, listener=listener, exc_info=error)
-        self._failure = CommitFailed(f"{change}: {error!r}")
-        self._has_failed.set()
-        return shutting_down()
+            # A supervisor starts the name server again from the last snapshot, which is whole.
+            state.frozen = state.is_half_made = True
+            listener = error.listener if isinstance(error, ListenerFailed) else None
+            _log.error("commit_failed", change=change, listener=listener, exc_info=error)
+            self._failure = CommitFailed(f"{change}: {error!r}")
+            self._has_failed.set()
+            raise shutting_down() from error
 
 
 # Steps of work that stays on the event loop: watches, and reading tables that others change between the steps.

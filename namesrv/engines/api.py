@@ -1,21 +1,30 @@
-"""What the name server needs of an engine: a server, and contexts of calls that can do more than gRPC's own."""
+"""What the name server needs of an engine: a server, and contexts of calls that can do more than gRPC's own.
+
+Nothing outside this package knows which engine runs. The development engine is gRPC's own server for Python, to try the
+name server without the native engine.
+"""
 
 from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import grpc
+import structlog
 from google.protobuf.message import Message
 
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
-from namesrv.settings import RemotingTlsMode
+from namesrv.settings import NamesrvSettings
 from namesrv_common.server.rpc_handlers import Context
+from namesrv_common.tls.listener_tls import CertificateCheck
 from namesrv_common.version import __version__
+
+_log = structlog.get_logger(__name__)
 
 KEEPALIVE_TIMEOUT_SECONDS = 5.0
 """Time for the answer to a ping. Without an answer the connection is closed."""
@@ -195,40 +204,49 @@ class EngineFailed(Exception):
 
 
 class EngineServer:
-    """A server that carries the calls of a name server.
+    """A server that carries the calls of a name server: here gRPC's own for Python, the development engine.
 
-    An engine has at least ``add_handlers``, ``listen``, ``start`` and ``stop``; what it lacks of the rest does nothing.
+    It keeps no answer and has no figures. Another engine overrides all methods.
     """
 
     end_of_piece: EndOfPiece | None = None
     """Cuts large requests into pieces. None if they are parsed whole."""
 
+    def __init__(self) -> None:
+        # Without so_reuseport=0, gRPC shares the port with another server of this user, which gets half of the calls.
+        options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
+        self._server = grpc.aio.server(options=options)
+
     def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
         """Serves calls of a service, given by their names. Their handlers take and give bytes."""
-        raise NotImplementedError
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, dict(handlers)),))
 
-    def listen(self, address: str, sockets: list[socket.socket]) -> int:
+    def listen(self, address: str, sockets: list[socket.socket], frames: FrameHandler | None = None) -> int:
         """Listens for gRPC, at the sockets if there are any. Returns the port.
+
+        Args:
+            frames: Has it listen for RocketMQ's protocol instead, which only the native engine speaks.
 
         Raises:
             OSError or RuntimeError: The port is in use, or the address is not this machine's.
             ValueError: The engine takes no sockets.
         """
-        raise NotImplementedError
-
-    def serve_frames(
-        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
-    ) -> int:
-        """Listens for RocketMQ's protocol, which only the native engine speaks, as ``listen`` does for gRPC."""
-        raise NotImplementedError  # the settings refuse it
+        assert frames is None, "the settings refuse it"
+        if sockets:
+            raise ValueError(
+                "engine is development, which cannot take the listener that systemd hands over: "
+                "use the native engine, or disable namesrv.socket"
+            )
+        return self._server.add_insecure_port(address)
 
     async def start(self) -> None:
         """Begins to accept. Raises ValueError if the certificates cannot be used."""
-        raise NotImplementedError
+        _log.warning("development_engine", problem="it keeps no limits: it is for trying things out on this machine")
+        await self._server.start()
 
     async def stop(self, grace: float) -> None:
         """Takes no more connections, lets calls under way end for so many seconds, then cuts them."""
-        raise NotImplementedError
+        await self._server.stop(grace)
 
     def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
         """Keeps answers of these tables from now on.
@@ -261,3 +279,30 @@ class EngineServer:
     def http2_errors(self) -> Mapping[str, int]:
         """HTTP/2 errors that were reported to clients, by reason."""
         return {}
+
+
+# Whether there is a native engine.
+
+NATIVE_PACKAGE = "namesrv-engine"
+"""The distribution of the native engine; its module is ``namesrv_engine``."""
+
+
+def certificate_check(settings: NamesrvSettings) -> CertificateCheck | None:
+    """Refuses certificates that the engine of the settings cannot use. None if it can use all that OpenSSL can."""
+    if settings.engine == "development" or native_problem() is not None:
+        return None
+    check: CertificateCheck = import_module("namesrv_engine").check_tls
+    return check
+
+
+def native_problem() -> str | None:
+    """Returns why the native engine cannot be used here; None if it can."""
+    try:
+        version = import_module("namesrv_engine").__version__
+    except ModuleNotFoundError as error:
+        return f"{NATIVE_PACKAGE} is not installed ({error})"
+    except Exception as error:  # noqa: BLE001 - a broken binary raises anything
+        return f"{NATIVE_PACKAGE} cannot be loaded ({error})"
+    if version != __version__:
+        return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
+    return None

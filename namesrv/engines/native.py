@@ -8,30 +8,18 @@ import binascii
 import contextlib
 import itertools
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import grpc
 import namesrv_engine
 import structlog
 from google.protobuf.message import Message
-from namesrv_engine import (
-    CALL,
-    CANCELLED,
-    CLOSED_HERE,
-    FAILED,
-    KNOWN,
-    LEFT,
-    MESSAGE,
-    NOTICE,
-    SERVED_LATE,
-    STOPPED,
-    WRITABLE,
-    end_of_piece,
-)
+from namesrv_engine import end_of_piece
 
+from namesrv import limits
 from namesrv.core.changes import Change, SettingChange
 from namesrv.core.errors import Refused, limit_exceeded, not_authenticated, overloaded
 from namesrv.core.model import Doubt
@@ -54,17 +42,6 @@ from namesrv.engines.api import (
     max_request_bytes,
 )
 from namesrv.error_codes import FAILURES
-from namesrv.limits import (
-    MAX_ANSWER_BYTES_WAITING,
-    MAX_CALLS_UNDER_WAY,
-    MAX_CONCURRENT_STREAMS,
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_SECOND,
-    MAX_METADATA_BYTES,
-    MAX_PROBES_UNDER_WAY,
-    MAX_REFLECTIONS_UNDER_WAY,
-    MAX_REQUEST_BYTES_UNDER_WAY,
-)
 from namesrv.settings import NamesrvSettings, RemotingTlsMode
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import DETAILS_KEY
@@ -95,7 +72,6 @@ def names_of(certificate: bytes | None) -> Mapping[str, Sequence[bytes]]:
 # Metadata of calls, between what servicers know and the fields of HTTP/2.
 
 Metadata = tuple[tuple[str, str | bytes], ...]
-Fields = list[tuple[str, bytes]]
 
 _BINARY = "-bin"
 
@@ -109,7 +85,7 @@ def _values(name: str, raw: bytes) -> Iterable[str | bytes]:
         return ()
 
 
-def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> Fields:
+def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> namesrv_engine.Fields:
     return [
         (name, value.encode("ascii") if isinstance(value, str) else base64.b64encode(value).rstrip(b"="))
         for name, value in metadata
@@ -120,7 +96,7 @@ def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> Fields:
 
 _OK = grpc.StatusCode.OK
 
-_DOUBTS = {CLOSED_HERE: Doubt.CLOSED_HERE, SERVED_LATE: Doubt.OWN_STALL}
+_DOUBTS = {namesrv_engine.CLOSED_HERE: Doubt.CLOSED_HERE, namesrv_engine.SERVED_LATE: Doubt.OWN_STALL}
 """Causes of the end of a call that say nothing about its client."""
 
 
@@ -155,14 +131,14 @@ class Call(EngineCall):
 
     def on_event(self, kind: int, what: Any) -> None:
         """The engine reports something of the call."""
-        if kind == WRITABLE:  # the client has taken the last message
+        if kind == namesrv_engine.WRITABLE:  # the client has taken the last message
             self._writing = False
             if self._taken is not None and not self._taken.done():
                 self._taken.set_result(None)
-        elif kind == MESSAGE:  # of the request; None after the last
+        elif kind == namesrv_engine.MESSAGE:  # of the request; None after the last
             if self._message is not None and not self._message.done():
                 self._message.set_result(what)
-        elif kind == CANCELLED:  # the client has cancelled, its connection has ended, or the deadline has passed
+        elif kind == namesrv_engine.CANCELLED:  # the client or its connection has ended, or the deadline has passed
             self._gone = True
             self.doubt = _DOUBTS.get(what)
             self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
@@ -334,7 +310,7 @@ class KeptAnswers:
             self._remember(call.call)
             self._engine.put(call.call, answer[len(self._header) :], *call.depends_on)
 
-    def put_refusal(self, call: Call, trailing: Fields) -> None:
+    def put_refusal(self, call: Call, trailing: namesrv_engine.Fields) -> None:
         """Keeps that something is not found; any other status is a defect, or concerns its caller."""
         if call.depends_on is not None:
             self._remember(call.call)
@@ -433,15 +409,11 @@ def listen(target: str) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         host, port = Endpoint.parse(target, allow_port_zero=True)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            one = opened.enter_context(socket.socket(family, kind, protocol))
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-            one.bind((address[0], port, *address[2:]))
+        for family, _, _, _, address in dict.fromkeys(found):
+            at, is_dual = (address[0], port, *address[2:]), host == "::"
+            one = socket.create_server(at, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual)
+            sockets.append(opened.enter_context(one))
             port = port or one.getsockname()[1]
-            one.listen(BACKLOG)
-            sockets.append(one)
         opened.pop_all()
     return sockets
 
@@ -469,7 +441,6 @@ class NativeServer(EngineServer):
         self._registered: dict[str, Handler] = {}
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
-        self._paths: list[str] = []
         self._requests: Sequence[Requests] = ()
         """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
         self._frames: FrameHandler | None = None
@@ -493,22 +464,16 @@ class NativeServer(EngineServer):
     def add_handlers(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
         self._registered.update({f"/{service_name}/{name}": handler for name, handler in handlers.items()})
 
-    def listen(self, address: str, sockets: list[socket.socket]) -> int:
-        return self._listen_at(sockets or listen(address))
-
-    def serve_frames(
-        self, handler: FrameHandler, mode: RemotingTlsMode, address: str, sockets: list[socket.socket]
-    ) -> int:
-        self._frames, self._requests = handler, handler.requests
-        return self._listen_at(sockets or listen(address), mode)
-
-    def _listen_at(self, sockets: list[socket.socket], mode: RemotingTlsMode | None = None) -> int:
+    def listen(self, address: str, sockets: list[socket.socket], frames: FrameHandler | None = None) -> int:
+        mode: RemotingTlsMode | None = None
+        if frames is not None:
+            self._frames, self._requests, mode = frames, frames.requests, self._settings.remoting_tls_mode
+        sockets = sockets or listen(address)
         self._sockets += [(one, mode) for one in sockets]
         port: int = sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        self._paths = list(self._registered)
         self._handlers = [(handler, rpc_handlers.never_waits(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
         if self._frames is not None:
@@ -557,13 +522,13 @@ class NativeServer(EngineServer):
     def hits(self) -> Hits:
         return {
             (path.removeprefix("/"), code): (count, nanos / 1e9 * count / (found + absent))
-            for path, (found, absent, nanos) in zip(self._paths, self.engine.hits(), strict=False)
+            for path, (found, absent, nanos) in zip(self._registered, self.engine.hits(), strict=False)
             for code, count in ((_OK, found), (grpc.StatusCode.NOT_FOUND, absent))
             if count
         }
 
     def frame_hits(self) -> FrameHits:
-        of_requests = zip(self._requests, self.engine.hits()[len(self._paths) :], strict=False)
+        of_requests = zip(self._requests, self.engine.hits()[len(self._registered) :], strict=False)
         return {
             requests.code: (found + absent, nanos / 1e9)
             for requests, (found, absent, nanos) in of_requests
@@ -607,28 +572,30 @@ class NativeServer(EngineServer):
             _log.exception("engine_event_failed", kind=kind, call_id=number)
             if (call := self._calls.get(number)) is not None:
                 call.end_early(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
-            elif kind == CALL:
+            elif kind == namesrv_engine.CALL:
                 self.engine.finish(number, grpc.StatusCode.INTERNAL.value[0], _INTERNAL_ERROR, [])
 
     def _on_event(self, kind: int, number: int, what: Any) -> None:
-        if kind == CALL:
-            self._on_call(number, what)
-        elif kind == KNOWN:
-            self._on_known(what)
-        elif kind == NOTICE:
-            event, peer, problem, not_told = what
-            _log.warning(event, peer=peer, problem=problem, not_told=not_told)
-        elif kind == FAILED:
-            self._failed(what)
-        elif kind == LEFT:
-            if self._frames is not None:
-                self._frames.left(number, _DOUBTS.get(what))
-        elif kind == STOPPED:
-            self._ended.set()
-            if not self._is_stopping:
-                self._failed("all its threads have ended")
-        elif (call := self._calls.get(number)) is not None:
-            call.on_event(kind, what)
+        match kind:
+            case namesrv_engine.CALL:
+                self._on_call(number, what)
+            case namesrv_engine.KNOWN:
+                self._on_known(what)
+            case namesrv_engine.NOTICE:
+                event, peer, problem, not_told = what
+                _log.warning(event, peer=peer, problem=problem, not_told=not_told)
+            case namesrv_engine.FAILED:
+                self._failed(what)
+            case namesrv_engine.LEFT:
+                if self._frames is not None:
+                    self._frames.left(number, _DOUBTS.get(what))
+            case namesrv_engine.STOPPED:
+                self._ended.set()
+                if not self._is_stopping:
+                    self._failed("all its threads have ended")
+            case _:
+                if (call := self._calls.get(number)) is not None:
+                    call.on_event(kind, what)
 
     def _failed(self, cause: str) -> None:
         """Has the name server end with an error: connections of a dead thread would never be answered again."""
@@ -643,7 +610,7 @@ class NativeServer(EngineServer):
             _log.exception("known_calls_failed")
             others = self.engine.answer_known(known, [None] * len(known.numbers))
         for called in others:
-            self._try_event(CALL, called.id, called)
+            self._try_event(namesrv_engine.CALL, called.id, called)
 
     def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
         if called.method >= len(self._handlers):
@@ -656,19 +623,18 @@ class NativeServer(EngineServer):
             rpc_handlers.run(self._conclude(call))
             return
         self._calls[number] = call
-        call.task = asyncio.get_running_loop().create_task(self._run(number, call))
-
-    async def _run(self, number: int, call: Call) -> None:
-        try:
-            await self._conclude(call)
-        finally:
-            del self._calls[number]
+        call.task = asyncio.get_running_loop().create_task(self._conclude(call))
+        call.task.add_done_callback(lambda _: self._calls.pop(number))
 
     async def _conclude(self, call: Call) -> None:
         """Ends a call with the result of its handler: the answer of a unary call, or an error. Raises nothing."""
-        answer = None
+        handler, answer = call.handler, None
+        answers: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
         try:
-            answer = await _handled(call)
+            answering = answers(call.call.request, call)
+            if handler.response_streaming:
+                call.call.release_request()  # the stream may last, and Python has a copy
+            answer = await answering  # None of a stream, whose messages are written while it is made
         except grpc.aio.AbortError:
             pass  # the call knows with what
         except asyncio.CancelledError:
@@ -688,7 +654,7 @@ class NativeServer(EngineServer):
 
     def _failed_in_handler(self, call: Call) -> None:
         """Has the call end with an error, whatever its handler has set before."""
-        _log.exception("handler_failed", call=self._paths[call.call.method])
+        _log.exception("handler_failed", call=list(self._registered)[call.call.method])
         call.set_status(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
         call.trailing = ()
 
@@ -697,15 +663,14 @@ class NativeServer(EngineServer):
             (path, handler.request_streaming, path in KEPT_METHODS, max_request_bytes(path), _counted_as(path))
             for path, handler in self._registered.items()
         ]
-        limits = limits_of(self._settings)
         return namesrv_engine.Engine(
             methods,
             self._requests,
-            limits=limits,
+            limits=limits_of(self._settings),
             threads=self._settings.engine_threads,
             permits=self._permits,
             follows_traces=self._follows_traces,
-            explanations=_explanations(limits, self._settings.share_rules),
+            explanations=_explanations(self._settings.share_rules),
         )
 
     async def _until_calls_ended(self, seconds: float) -> None:
@@ -748,18 +713,18 @@ def limits_of(settings: NamesrvSettings) -> namesrv_engine.Limits:
     shares = settings.share_rules
     return {
         "cache_bytes": settings.cache_bytes,
-        "max_metadata": MAX_METADATA_BYTES,
-        "max_streams": MAX_CONCURRENT_STREAMS,
-        "max_connections": min(MAX_CONNECTIONS, descriptors_of_listener(1)),
-        "max_calls": MAX_CALLS_UNDER_WAY,
-        "max_health_calls": MAX_PROBES_UNDER_WAY,
-        "max_reflection_calls": MAX_REFLECTIONS_UNDER_WAY,
-        "max_bytes_in": MAX_REQUEST_BYTES_UNDER_WAY,
-        "max_waiting": MAX_ANSWER_BYTES_WAITING,
+        "max_metadata": limits.MAX_METADATA_BYTES,
+        "max_streams": limits.MAX_CONCURRENT_STREAMS,
+        "max_connections": min(limits.MAX_CONNECTIONS, descriptors_of_listener(1)),
+        "max_calls": limits.MAX_CALLS_UNDER_WAY,
+        "max_health_calls": limits.MAX_PROBES_UNDER_WAY,
+        "max_reflection_calls": limits.MAX_REFLECTIONS_UNDER_WAY,
+        "max_bytes_in": limits.MAX_REQUEST_BYTES_UNDER_WAY,
+        "max_waiting": limits.MAX_ANSWER_BYTES_WAITING,
         "caller_percent": shares.caller_percent,
         "kept_percent": shares.kept_percent,
-        "max_cancels": 2 * MAX_CONCURRENT_STREAMS,  # two full sets of calls within a keepalive time
-        "max_connection_rate": MAX_CONNECTIONS_PER_SECOND,
+        "max_cancels": 2 * limits.MAX_CONCURRENT_STREAMS,  # two full sets of calls within a keepalive time
+        "max_connection_rate": limits.MAX_CONNECTIONS_PER_SECOND,
         "keepalive": timedelta(milliseconds=settings.keepalive_time_millis),
         "keepalive_timeout": timedelta(seconds=KEEPALIVE_TIMEOUT_SECONDS),
         "handshake_timeout": timedelta(seconds=10),
@@ -770,16 +735,15 @@ def limits_of(settings: NamesrvSettings) -> namesrv_engine.Limits:
     }
 
 
-_Refusal: TypeAlias = tuple[str, bytes, int | None]
-
-
-def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[list[_Refusal], list[_Refusal], _Refusal]:
+def _explanations(
+    shares: ShareRules,
+) -> tuple[list[namesrv_engine.Explanation], list[namesrv_engine.Explanation], namesrv_engine.Explanation]:
     """Returns what the engine tells calls that it ends itself: in all, of one address, and by a refused certificate."""
     bounds = [
-        ("open calls", limits["max_calls"]),
-        ("open calls of health", limits["max_health_calls"]),
-        ("open calls of reflection", limits["max_reflection_calls"]),
-        ("bytes of requests", limits["max_bytes_in"]),
+        ("open calls", limits.MAX_CALLS_UNDER_WAY),
+        ("open calls of health", limits.MAX_PROBES_UNDER_WAY),
+        ("open calls of reflection", limits.MAX_REFLECTIONS_UNDER_WAY),
+        ("bytes of requests", limits.MAX_REQUEST_BYTES_UNDER_WAY),
     ]
     text = "{} are over the limit of {} in all; try again in a moment"
     in_all = [_refusal(overloaded(text.format(what, most))) for what, most in bounds]
@@ -788,18 +752,8 @@ def _explanations(limits: namesrv_engine.Limits, shares: ShareRules) -> tuple[li
     return in_all, of_address, _refusal(not_authenticated("the certificate of this connection is no longer accepted"))
 
 
-def _refusal(error: Refused) -> _Refusal:
+def _refusal(error: Refused) -> namesrv_engine.Explanation:
     """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
     rich = FAILURES.rich(error)
     details = dict(fields_of(rich.trailers()))[DETAILS_KEY]
     return rich.message, details, rich.pushback_millis
-
-
-def _handled(call: Call) -> Awaitable[bytes | None]:
-    """The answer of a unary call; None of a stream, whose messages are written while it is made."""
-    handler, request = call.handler, call.call.request
-    if handler.response_streaming:
-        call.call.release_request()  # the stream may last, and Python has a copy
-    answering: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
-    answered: Awaitable[bytes | None] = answering(request, call)
-    return answered

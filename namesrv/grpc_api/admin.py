@@ -34,7 +34,7 @@ from namesrv.core.state import RouteState
 from namesrv.core.watch.hub import RouteWatch
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import Name, paged
-from namesrv.runtime_settings import CHANGEABLE
+from namesrv.settings import CHANGEABLE
 
 # Requests and answers of the calls that page through the journal, and that say why a topic's route is as it is.
 

@@ -14,9 +14,8 @@ from google.protobuf.message import Message
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
-from namesrv.app.access import Admission, Authorizer, sharer_of
+from namesrv.app.access import Admission, Authorizer, FairShares, sharer_of
 from namesrv.app.field_rules import check_topic_count
-from namesrv.app.quotas import FairShares
 from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter
 from namesrv.core.errors import limit_exceeded

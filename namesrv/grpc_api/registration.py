@@ -13,7 +13,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.app.access import NamedBrokers, caller_of, need, sharer_of
+from namesrv.app.access import FairShares, NamedBrokers, caller_of, need, sharer_of
 from namesrv.app.broker_calls import BrokerCalls
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter, kind_of
@@ -33,7 +33,6 @@ from namesrv.app.field_rules import (
     check_topic_count,
     given,
 )
-from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, LARGE_TOPICS, TableWriter
 from namesrv.core.errors import FieldProblems, Refused, crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.app.access import NamedBrokers
+from namesrv.app.access import FairShares, NamedBrokers
 from namesrv.app.administration import Administration, Operation
 from namesrv.app.broker_calls import BrokerCalls
 from namesrv.app.channels import ChannelStreams
@@ -20,7 +20,6 @@ from namesrv.app.counters import Kind, RegistrationCounter
 from namesrv.app.event_log import log_write_permission_wiped
 from namesrv.app.fair_queue import FairLock
 from namesrv.app.field_rules import NAME, TOPIC, check
-from namesrv.app.quotas import FairShares
 from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause

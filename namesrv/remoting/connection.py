@@ -23,7 +23,7 @@ from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import Calls, InTurn
 from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
 from namesrv.remoting.wire import GO_AWAY, PLEASE_GO_AWAY, BrokenFrame, Request, RequestCode, answer, request_of
-from namesrv.runtime_settings import ROCKETMQ_DENIED
+from namesrv.settings import ROCKETMQ_DENIED
 from namesrv_common.process.logs import RateLimitedLog
 
 _NAMES: dict[int, str] = {code: code.name for code in RequestCode}

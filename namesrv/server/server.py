@@ -1,4 +1,4 @@
-"""The assembled name server: start, background tasks, shutdown."""
+"""The assembled name server: its listeners with their TLS and permits, start, background tasks, shutdown."""
 
 from __future__ import annotations
 
@@ -6,36 +6,40 @@ import asyncio
 import contextlib
 import secrets
 import socket
-from collections.abc import Coroutine, Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
-from namesrv_api.v1 import registration_service_pb2
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from namesrv_internal.v1 import diagnostics_service_pb2
 
+from namesrv.app.access import Authorizer, FairShares, NamedBrokers
 from namesrv.app.administration import Administration
-from namesrv.app.channels import ChannelNotices, ChannelStreams
+from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
-from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.app.event_log import listen_for_warnings
 from namesrv.app.history import History
-from namesrv.app.operators import Operators, stored_settings
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.symptoms import SymptomCounter
-from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
+from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins, scan_for_silent_brokers
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.heartbeats import Heartbeats
-from namesrv.core.operator_changes import publish_behaviour
 from namesrv.core.pins import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
-from namesrv.engines.factory import EngineMissing, build_server
+from namesrv.engines.api import (
+    HOW_TO_GET_IT,
+    KEEPALIVE_TIMEOUT_SECONDS,
+    LISTENER_SECONDS,
+    EngineServer,
+    certificate_check,
+    native_problem,
+)
 from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.handlers import RequestsInPieces, add_reflection, handlers_for_everybody, handlers_of_server
@@ -48,35 +52,155 @@ from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
 from namesrv.remoting.connection import Connections
-from namesrv.runtime_settings import changeable_texts
-from namesrv.server.listener import (
-    ADMIN_SERVICE,
-    DIAGNOSTICS_SERVICE,
-    REGISTRATION_SERVICE,
-    ROUTE_SERVICE,
-    SERVICES,
-    CannotListen,
-    Security,
-    SystemClock,
-    listen_at,
-    systemd_listeners,
-)
-from namesrv.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings, changeable_texts
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.process.program import return_freed_memory
 from namesrv_common.process.settings_cli import certificates
 from namesrv_common.process.shutdown import in_daemon_thread, run_background, run_step
-from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
+from namesrv_common.process.systemd import (
+    check_bindable,
+    feed_watchdog,
+    listeners_handed_over,
+    tell_systemd,
+    watchdog_seconds,
+)
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
+from namesrv_common.server.open_calls import OpenCalls
+from namesrv_common.server.permits import reloaded_permits, warn_of_permits
+from namesrv_common.tls.listener_tls import ListenerTls
 from namesrv_common.version import __version__
 
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
 _ChannelClosing = registration_service_pb2.ChannelClosing
+
+# The listeners: their ports, and the services of both packages.
+
+SERVICES = (
+    registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
+    route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
+    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+    diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
+)
+
+REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE, DIAGNOSTICS_SERVICE = SERVICES
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on, or not with these certificates and permits."""
+
+
+def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> EngineServer:
+    """Makes a server on the engine of the settings, without services and ports. Raises CannotListen."""
+    if settings.engine == "development":
+        return EngineServer()
+    if (problem := native_problem()) is not None:
+        raise CannotListen(
+            f"setting engine: native cannot be used: {problem}; {HOW_TO_GET_IT}, "
+            "or try it on this machine with --engine development"
+        )
+    from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
+
+    return NativeServer(settings, tls)
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_millis(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def systemd_listeners(settings: NamesrvSettings) -> dict[str, list[socket.socket]]:
+    """Returns the sockets that systemd hands over, for ``listen`` and for ``remoting_listen``.
+
+    Raises:
+        CannotListen: A descriptor is not a listening socket, or not at either address.
+    """
+    listens = {"listen": settings.endpoint}
+    if settings.remoting_endpoint is not None:
+        listens["remoting_listen"] = settings.remoting_endpoint
+    try:
+        return listeners_handed_over(listens)
+    except ValueError as error:
+        raise CannotListen(f"socket activation: {error}") from error
+
+
+def listen_at(
+    setting: str,
+    endpoint: Endpoint,
+    listen: Callable[[str, list[socket.socket]], int],
+    handed_over: list[socket.socket],
+) -> Endpoint:
+    """Has a server listen at an endpoint, on systemd's sockets if it hands any over; returns it with its port.
+
+    Raises:
+        CannotListen: The port is in use, or the address is not this machine's, or the engine takes no sockets.
+    """
+    try:
+        if not handed_over:
+            check_bindable(endpoint)
+        return endpoint._replace(port=listen(str(endpoint), handed_over))
+    except (RuntimeError, OSError, ValueError) as error:
+        what = "socket activation" if handed_over else f"setting {setting}"
+        raise CannotListen(f"{what}: {error}") from error
+
+
+# The name server's certificates and permits: read at the start, and again when their files change.
+
+
+class Security:
+    """The certificates of the listener, and the permits of its callers."""
+
+    def __init__(self, settings: NamesrvSettings) -> None:
+        """Reads the files. Raises ValueError, which names the file and says why, if one cannot be used."""
+        self.tls: ListenerTls | None = settings.listener_tls(certificate_check(settings))
+        """None without TLS."""
+        self._open_calls = OpenCalls()
+        path = settings.permits_file
+        self._permits = reloaded_permits(path) if path else None
+        if not settings.endpoint.is_loopback and not settings.listens_with_tls:
+            what = "everybody on the network can read and change what is said here"
+            _log.warning("listener_without_tls", listen=settings.listen, problem=what)
+        if self._permits is not None:
+            warn_of_permits(self._permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
+
+    def authorizer(self, state: RouteState) -> Authorizer | None:
+        """The authorizer with the permits; None if there are none and everybody may do everything."""
+        permits = self._permits
+        if permits is None:
+            return None
+        return Authorizer(lambda: permits.value, NamedBrokers(state).of, open_calls=self._open_calls)
+
+    async def watch(self, server: EngineServer) -> None:
+        """Looks at the files every second. Runs until cancelled.
+
+        The server shows changed certificates. Changed permits end the open calls that they do not admit.
+        """
+        while self.tls is not None or self._permits is not None:
+            await asyncio.sleep(CHECK_SECONDS)
+            if await _is_read_again(self.tls):
+                server.show_certificates()
+            if await _is_read_again(self._permits):
+                server.forget_callers()
+                await self._open_calls.check_again()
+
+
+async def _is_read_again(file: WatchedFile[Any] | None) -> bool:
+    """Looks at a file in a thread, as reading many permits takes a while; returns whether it has another value."""
+    if file is None:
+        return False
+    before = file.generation
+    await in_daemon_thread("watched-files", file.refreshed)  # a disk that hangs must not keep the process
+    return file.generation != before
 
 
 class NamesrvServer:
@@ -89,26 +213,21 @@ class NamesrvServer:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
             DataDirError: Something in the data directory cannot be read or written.
         """
-        in_force = stored_settings(settings, database)
-        settings = in_force.settings
         try:
             self._security = Security(settings)
             self._grpc = build_server(settings, self._security.tls)
-        except (ValueError, EngineMissing) as error:
+        except ValueError as error:
             raise CannotListen(str(error)) from error
         handed_over = systemd_listeners(settings)
         self.endpoint = listen_at("listen", settings.endpoint, self._grpc.listen, handed_over["listen"])
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
         self._state = state = self._empty_state(settings, clock, database)
-        listen_for_mass_loss(state)
-        listen_for_names_in_two_clusters(state)
+        listen_for_warnings(state)
         self._writer = TableWriter()
         self._reader = reader = Worker("reader")
         self._shares = shares = FairShares(settings.share_rules)
-        self._operators = Operators(
-            state, self._writer, database, in_force, apply_settings=self._apply_settings, wall_millis=clock.wall_millis
-        )
+        self._administration = Administration(state, self._writer, database, settings, clock.wall_millis)
         self._durable = DurableRoutes(state, clock, settings, database)
         self._pins = Pins(
             clock.monotonic, lambda: secrets.token_urlsafe(18), pins=shares.pins, revisions=shares.pinned_revisions
@@ -118,14 +237,12 @@ class NamesrvServer:
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
         self._stall_detector = StallDetector(clock.monotonic, Heartbeats(state).grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(state, self._writer, self._stall_detector, shares.channels)
-        self._notices = ChannelNotices(state, self._channels)
         self._cluster_test: ClusterTestLookups | None = None
-        self._scans = ExpiryScanner(state, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._remoting_counter = RemotingCounter(self._grpc.frame_hits)
         self._digest_samples = DigestSamples(
-            state, reader, clock.wall_millis, lambda: changeable_texts(in_force.settings)
+            state, reader, clock.wall_millis, lambda: changeable_texts(self._administration.in_force)
         )
         self._symptoms = SymptomCounter(state, reader, clock.monotonic)
         self._observation = self._observed(settings)
@@ -150,7 +267,6 @@ class NamesrvServer:
     def _observed(self, settings: NamesrvSettings) -> Observability:
         sources = Sources(
             self._state,
-            self._durable.warm_up,
             self._stall_detector,
             self._pins,
             self._watch_streams,
@@ -177,7 +293,7 @@ class NamesrvServer:
         await self._grpc.start()
         self._observation.start()
         self._set_health()
-        identity, settings = self._state.identity, self._operators.in_force.settings
+        identity, settings = self._state.identity, self._administration.in_force
         _log.info(
             "namesrv_started",
             name=identity.name,
@@ -192,7 +308,6 @@ class NamesrvServer:
             version=__version__,
         )
         tell_systemd("READY=1")
-        self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
         try:
             await run_background(stop, self._background_work())
         finally:
@@ -204,14 +319,16 @@ class NamesrvServer:
             self._writer.until_failed(),
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
-            self._notices.notify_of_order_config(),
-            self._scans.run(),
+            self._channels.notify_of_order_config(),
+            scan_for_silent_brokers(
+                self._state, self._writer, self._channels, self._stall_detector, self._scan_interval_seconds
+            ),
             drop_expired_pins(self._pins),
             self._security.watch(self._grpc),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.notify_readers(),
             self._watch_streams.give_bookmarks(),
-            self._operators.lift_ended(),
+            self._administration.lift_ended(),
             *self._durable.tasks(),
             *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *((self._digest_samples.run(), self._symptoms.run()) if self._observation.observers else ()),
@@ -233,17 +350,16 @@ class NamesrvServer:
             TableCalls(state, warm_up, reader, started_at_millis, self._durable.data_dir_problem),
             StreamCalls(state, warm_up, pins, watchers, reader, streams),
         )
-        administration = Administration(state, self._writer, self._operators)
         history = History(state, self._durable.journal, reader, started_at_millis)
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
-            (ADMIN_SERVICE, (AdminServicer(state, administration, history, watchers, reader),)),
+            (ADMIN_SERVICE, (AdminServicer(state, self._administration, history, watchers, reader),)),
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
-            connections = Connections(self._remoting_calls(settings, administration), self._remoting_counter)
-            listen = partial(self._grpc.serve_frames, connections, settings.remoting_tls_mode)
+            connections = Connections(self._remoting_calls(settings), self._remoting_counter)
+            listen = partial(self._grpc.listen, frames=connections)
             self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
         end_of_piece = self._grpc.end_of_piece  # an engine that cuts none has large requests parsed whole
@@ -261,13 +377,13 @@ class NamesrvServer:
         self._grpc.add_handlers(HEALTH.full_name, handlers.of(HEALTH, (self._health,)))
         add_reflection(self._grpc, handlers, (of.full_name for of in (*SERVICES, HEALTH)))
 
-    def _remoting_calls(self, settings: NamesrvSettings, administration: Administration) -> Calls:
+    def _remoting_calls(self, settings: NamesrvSettings) -> Calls:
         gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)
         shares, elsewhere = self._shares, self._cluster_test.route_elsewhere if self._cluster_test else None
         return calls_of(
             RemotingLookups(self._state, self._reader, self._durable.warm_up, elsewhere),
             RegistrationCalls(self._state, self._writer, self._channels, self._registrations, gate, shares=shares),
-            RemotingOperators(self._state, administration),
+            RemotingOperators(self._state, self._administration),
             gate,
             shares=shares,
         )
@@ -283,9 +399,8 @@ class NamesrvServer:
         self._set_health()
         await self._watch_streams.announce_missing()
 
-    def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[SettingChange], cause: Cause) -> None:
-        self._scans.interval = settings.scan_not_active_broker_interval_millis / 1000
-        publish_behaviour(self._state, settings.behaviour, cause, tuple(rows))
+    def _scan_interval_seconds(self) -> float:
+        return self._administration.in_force.scan_not_active_broker_interval_millis / 1000
 
     async def _shut_down(self, *, orderly: bool) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way.
@@ -296,13 +411,13 @@ class NamesrvServer:
         tell_systemd("STOPPING=1")
         self._health.enter_shutdown()
         self._state.frozen = True
-        await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
+        await run_step("snapshot", self._durable.snapshots.write_last(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
         await run_step("streams", self._end_streams())
-        grace = self._operators.in_force.settings.shutdown_grace_millis / 1000
+        grace = self._administration.in_force.shutdown_grace_millis / 1000
         await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
         if self._cluster_test is not None:
             await run_step("cluster_test", self._cluster_test.close())
-        await run_step("operators", self._operators.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
+        await run_step("operators", self._administration.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
         await self._durable.close(orderly=orderly)
         await run_step("telemetry", in_daemon_thread("telemetry-stop", self._observation.stop), TELEMETRY_SECONDS)
         _log.info("namesrv_stopped")

@@ -19,8 +19,7 @@ from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.grpc_api.paging import Name, paged
-from namesrv.runtime_settings import with_texts
-from namesrv.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings, with_texts
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal

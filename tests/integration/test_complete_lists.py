@@ -26,7 +26,7 @@ from namesrv.core.changes import IntentChange, KvChange, Row, SettingChange
 from namesrv.core.explain import Condition, GroupState
 from namesrv.core.model import IntentKind, Registration
 from namesrv.error_codes import ERROR_CODES
-from namesrv.server.listener import SERVICES
+from namesrv.server.server import SERVICES
 from namesrv.storage.data_dir import LOCK_FILE
 from namesrv.storage.database import KV_CONFIG_FILE
 from namesrv.storage.tables import TABLES

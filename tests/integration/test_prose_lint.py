@@ -60,7 +60,7 @@ def test_links_and_tests_that_do_not_exist_are_found(tmp_path: Path) -> None:
 
 
 def test_a_finding_fails_by_its_severity_on_pages_and_its_rule_in_code() -> None:
-    one = Finding("namesrv/app/quotas.py", 1, "Plain.Beside", "suggestion", "")
+    one = Finding("namesrv/app/access.py", 1, "Plain.Beside", "suggestion", "")
     assert lint_prose.fails(one)
     assert lint_prose.fails(one._replace(path="tests/unit/test_quotas.py"))
     assert not lint_prose.fails(one._replace(path="tests/unit/test_quotas.py", rule="Plain.Persons"))

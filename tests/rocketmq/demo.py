@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from namesrv.engines.api import HOW_TO_GET_IT
-from namesrv.engines.factory import native_problem
+from namesrv.engines.api import HOW_TO_GET_IT, native_problem
 from namesrv_common.client.channels import check_health
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 from tests.support.rocketmq_programs.maven import NEWEST, class_path, missing

@@ -7,11 +7,10 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
-from namesrv.app.operators import Operators, SettingsInForce
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
@@ -61,18 +60,15 @@ class SocketlessFront:
     def _calls(self) -> Calls:
         state, clock, settings = self.fleet.state, self.fleet.clock, NamesrvSettings.load(None, {})
         reader, grant_more_time = Worker("reader"), self.fleet.heartbeats.grant_more_time
-        in_force = SettingsInForce(settings)
         self._writer = writer = TableWriter()
-        self._operators = Operators(
-            state, writer, self._database, in_force, apply_settings=lambda *_: None, wall_millis=clock.wall_millis
-        )
+        self._administration = Administration(state, writer, self._database, settings, clock.wall_millis)
         warm_up = WarmUp(state, clock, 0)
         self._channels = ChannelStreams(state, writer, StallDetector(clock, grant_more_time, 0))
         gate = Gate(Grade, None)
         return calls_of(
             LookupCalls(state, reader, warm_up),
             RegistrationCalls(state, writer, self._channels, RegistrationCounter(), gate, shares=self.shares),
-            OperatorCalls(state, Administration(state, writer, self._operators)),
+            OperatorCalls(state, self._administration),
             gate,
             shares=self.shares,
         )
@@ -96,7 +92,7 @@ class SocketlessFront:
             if under_way:
                 _, unended = await asyncio.wait(under_way, timeout=SETTLE_SECONDS)
                 assert not unended, f"these never end: {unended}"
-            await self._writer.apply_own(Nothing(self.fleet.state))
+            await self._writer.apply(Nothing(self.fleet.state))
 
     async def end(self) -> None:
         """Ends what runs, also after a failure: nothing of it may be there in the next life."""
@@ -104,7 +100,7 @@ class SocketlessFront:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        await self._operators.close(CLOSE_SECONDS)
+        await self._administration.close(CLOSE_SECONDS)
         await self._database.close(CLOSE_SECONDS)
 
 

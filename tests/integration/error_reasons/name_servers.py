@@ -20,12 +20,10 @@ from namesrv_api.v1 import route_data_pb2 as route_data
 from namesrv_api.v1 import route_service_pb2 as routes
 
 from namesrv import limits
-from namesrv.app import operators
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.route import TableCalls
-from namesrv.server.listener import ROUTE_SERVICE, SERVICES
-from namesrv.server.server import NamesrvServer
+from namesrv.server.server import ROUTE_SERVICE, SERVICES, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
 from namesrv_common.grpc_errors import RichError
@@ -294,7 +292,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
             ("WatchTopicRoutes", {"topic_prefixes": ["p"] * (limits.MAX_WATCH_PREFIXES + 1)}),
             patch=(limits, "MAX_CHANNELS", 0),
         ),
-        refused(*OF_GROUPS, after=[REGISTERED], patch=(operators, "MAX_INTENTS", 0), durable=True),
+        refused(*OF_GROUPS, after=[REGISTERED], patch=(limits, "MAX_INTENTS", 0), durable=True),
         refused(
             ("ExplainTopicRoute", {"topic": "TopicTest"}), after=[REGISTERED], patch=(limits, "MAX_EXPLANATIONS", 0)
         ),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from docs.tools.grpc_pages import AGENT_REASONS_FILE, REASONS_FILE, Reason, error_reasons, read_contract
-from namesrv.server.listener import SERVICES as OF_NAME_SERVERS
+from namesrv.server.server import SERVICES as OF_NAME_SERVERS
 from namesrv_common.grpc_errors import RichError
 from tests.integration.error_reasons.agents import AGENT_CASES
 from tests.integration.error_reasons.agents import SERVICES as OF_AGENTS

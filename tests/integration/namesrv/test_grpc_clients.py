@@ -17,7 +17,7 @@ from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES, MAX_REGISTRATION_BYTES
-from namesrv.server.listener import SERVICES
+from namesrv.server.server import SERVICES
 from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess

@@ -24,13 +24,12 @@ from namesrv.core.operator_changes import IntentsChange, TopicDeletion, publish_
 from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
-from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import AtOnce, Calls, LookupCalls
 from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
-from namesrv.server.listener import ROUTE_SERVICE
+from namesrv.server.server import ROUTE_SERVICE, build_server
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.engines import require_native
@@ -112,7 +111,6 @@ class Served:
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
         self.server: Any = build_server(configured)
         self.server.keep_answers_of(state, follows_traces=False)
-        state.change_log.listen(self._note, first=True)  # before the engine
         handlers = handlers_of_server(20.0).of(ROUTE_SERVICE, route_servicer(fleet))
         self.server.add_handlers(ROUTE_SERVICE.full_name, handlers)
         port = self.server.listen("127.0.0.1:0", [])
@@ -121,8 +119,9 @@ class Served:
         at_once = {105: AtOnce(Grade.LOOKUPS, lookups.route), 901: AtOnce(Grade.LOOKUPS, lookups.member_group)}
         calls = Calls(Gate(Grade, None), at_once, {})
         connections = Connections(calls, RemotingCounter())
-        remoting = self.server.serve_frames(connections, "disabled", "127.0.0.1:0", [])
+        remoting = self.server.listen("127.0.0.1:0", [], connections)
         self.loop.run_until_complete(self.server.start())
+        state.change_log.listen(self._note, first=True)  # before the engine
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
         self.clients = [RemotingClient(f"127.0.0.1:{remoting}") for _ in range(2)]
 

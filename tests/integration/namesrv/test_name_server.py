@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.server.listener import SERVICES
+from namesrv.server.server import SERVICES
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually

@@ -16,9 +16,8 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from structlog.testing import capture_logs
 
 from namesrv.engines.api import EngineFailed
-from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import PIECE_BYTES
-from namesrv.server.server import NamesrvServer
+from namesrv.server.server import NamesrvServer, build_server
 from namesrv.settings import NamesrvSettings
 from namesrv_common.server.rpc_handlers import marked
 from tests.support.core_fleet import Fleet

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.fair_queue import OWN
 from namesrv.app.history import History
-from namesrv.app.operators import Operators, SettingsInForce
-from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
@@ -33,19 +32,13 @@ from tests.support.state_changes import Held
 from tests.unit.namesrv.explaining import STARTED_AT
 
 
-def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -> Operators:
-    """What makes operators' changes of a fleet's name server, whose settings nobody listens to."""
-    settings = NamesrvSettings.load(None, {})
-    in_force, now = SettingsInForce(settings), fleet.clock.wall_millis
-    return Operators(fleet.state, writer, database, in_force, apply_settings=lambda *_: None, wall_millis=now)
-
-
 def admin_servicer(
     fleet: Fleet, database: Database | None = None, journal: Journal | None = None, watchers: WatchStreams | None = None
 ) -> AdminServicer:
     """What operators call at a fleet's name server, which holds on to its tables."""
     state, writer, reader = fleet.state, TableWriter(), Worker("reader")
-    administration = Administration(state, writer, operators_of(fleet, writer, database))
+    settings, now = NamesrvSettings.load(None, {}), fleet.clock.wall_millis
+    administration = Administration(state, writer, database, settings, now)
     history = History(state, journal or Journal(MemoryDatabase(), "", 1), reader, STARTED_AT)
     if watchers is None:
         watchers = WatchStreams(state, WarmUp(state, fleet.clock, 0.0), fleet.clock)

@@ -214,7 +214,7 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(site: Si
 
 
 PROGRAM = """
-from namesrv.app.channels import ChannelNotices
+from namesrv.app.channels import ChannelStreams
 from namesrv.cli import main
 from namesrv.core.changes import QueuesChange
 
@@ -222,7 +222,7 @@ def fail(self, change):
     if any("defect" in row.topics for row in change.rows if isinstance(row, QueuesChange)):
         raise ValueError("a defect")
 
-ChannelNotices._on_change = fail
+ChannelStreams._on_change = fail
 main()
 """
 

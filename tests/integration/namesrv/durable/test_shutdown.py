@@ -15,12 +15,11 @@ from grpc_health.v1 import health_pb2
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from structlog.testing import capture_logs
 
-from namesrv.app.upkeep import ExpiryScanner
 from namesrv.app.watches import WatchStreams
 from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.server import NamesrvServer
+from namesrv.server import server as server_module
+from namesrv.server.server import ROUTE_SERVICE, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.engines import require_native
@@ -83,7 +82,7 @@ async def test_what_is_durable_is_written_last_although_other_steps_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_native()
-    for defective, step in ((ExpiryScanner, "run"), (WatchStreams, "close")):
+    for defective, step in ((server_module, "scan_for_silent_brokers"), (WatchStreams, "close")):
         monkeypatch.setattr(defective, step, failing_after(getattr(defective, step)))
     flags = FLAGS | {"remoting_listen": "127.0.0.1:0"}
     server, stop = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path)), asyncio.Event()

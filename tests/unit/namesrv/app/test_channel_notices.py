@@ -1,4 +1,4 @@
-"""ChannelNotices: channels are notified of a group's new lowest broker id and of a changed order configuration."""
+"""ChannelStreams: channels are notified of a group's new lowest broker id and of a changed order configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.app import channels
-from namesrv.app.channels import ChannelNotices
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.operator_changes import publish_kv_config
@@ -31,7 +30,6 @@ class Told:
     def __init__(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
         self.streams = channel_streams(self.fleet)
-        self.notices = ChannelNotices(self.fleet.state, self.streams)
         self._events: dict[str, tuple[str, asyncio.Queue[pb.OpenChannelResponse]]] = {}
         self._opened = AsyncExitStack()
 
@@ -47,13 +45,13 @@ class Told:
             self._events[addr] = await self._opened.enter_async_context(self.streams.open(addr))
         return self._events[addr][0]
 
-    async def register(self, addr: str, broker_id: int, *, acting: bool = True, channel: bool = True) -> None:
+    async def register(self, addr: str, broker_id: int, *, acting: bool = True) -> None:
         self.fleet.register(
             addr,
             broker_id,
             ha=HA_OF[addr],
             enable_acting_master=acting,
-            channel_id=await self.channel(addr) if channel else None,
+            channel_id=await self.channel(addr),
         )
 
     async def next_event(self, addr: str) -> pb.OpenChannelResponse:
@@ -93,56 +91,29 @@ ORDER_CONFIG_CHANGED = pb.OpenChannelResponse(order_topic_config_changed=pb.Orde
 # The lowest broker id
 
 
-async def test_slaves_are_told_of_a_master_that_comes_and_the_master_is_not() -> None:
+LOWEST_CHANGES = {
+    "a master comes": (True, ((B, 1), (C, 2), (A, 0)), {B: [lowest(A, 0)], C: [lowest(A, 0)]}),
+    "a master leaves": (True, ((A, 0), (B, 1), (C, 2), (A, None)), {B: [lowest(B, 1, A)], C: [lowest(B, 1, A)]}),
+    "no slave may stand in": (False, ((A, 0), (B, 1), (A, None), (A, 0)), {B: [lowest(A, 0)]}),
+    "a lone slave becomes master": (True, ((B, 1), (B, 0)), {B: [lowest(B, 0)]}),
+    "a master becomes slave": (True, ((A, 0), (B, 1), (A, 2)), {A: [lowest(B, 1)], B: [lowest(B, 1)]}),
+    "the lowest id stays": (True, ((A, 0), (A, 0), (B, 1), (C, 2), (C, None), (C, 0)), {}),
+}
+"""Whether a slave may stand in, the id that each broker gets in turn, None if it leaves, and the notices of each."""
+
+
+@pytest.mark.parametrize(("acting", "steps", "notices"), LOWEST_CHANGES.values(), ids=LOWEST_CHANGES)
+async def test_a_group_is_told_of_its_lowest_broker_when_another_one_is(
+    acting: bool, steps: tuple[tuple[str, int | None], ...], notices: dict[str, list[pb.OpenChannelResponse]]
+) -> None:
     async with with_channels(notify_min_broker_id_changed=True) as told:
-        await told.register(B, 1)
-        await told.register(C, 2)
-        await told.register(A, 0)
-        assert [told.events(addr) for addr in (A, B, C)] == [[], [lowest(A, 0)], [lowest(A, 0)]]
-
-
-async def test_all_who_are_left_are_told_of_a_master_that_leaves() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        for broker_id, addr in enumerate((A, B, C)):
-            await told.register(addr, broker_id)
-        told.fleet.unregister(A)
-        assert [told.events(addr) for addr in (A, B, C)] == [[], [lowest(B, 1, A)], [lowest(B, 1, A)]]
-
-
-async def test_where_no_slave_may_stand_in_only_a_master_that_comes_is_told_of() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        await told.register(A, 0, acting=False)
-        await told.register(B, 1, acting=False)
-        told.fleet.unregister(A)
-        assert told.events(B) == []
-        await told.register(A, 0, acting=False)
-        assert told.events(B) == [lowest(A, 0)]
-
-
-async def test_a_slave_that_becomes_master_is_told_itself_if_it_is_alone_and_nobody_is_offline() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        await told.register(B, 1)
-        await told.register(B, 0)
-        assert told.events(B) == [lowest(B, 0)]
-
-
-async def test_a_master_that_becomes_slave_is_not_called_offline() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        await told.register(A, 0)
-        await told.register(B, 1)
-        await told.register(A, 2)
-        assert [told.events(addr) for addr in (A, B)] == [[lowest(B, 1)], [lowest(B, 1)]]
-
-
-async def test_changes_that_leave_the_lowest_id_as_it_is_are_not_told() -> None:
-    async with with_channels(notify_min_broker_id_changed=True) as told:
-        await told.register(A, 0)
-        await told.register(A, 0)
-        await told.register(B, 1)
-        await told.register(C, 2)
-        told.fleet.unregister(C)
-        await told.register(C, 0)  # takes the master's place
-        assert [told.events(addr) for addr in (A, B, C)] == [[], [], []]
+        for addr, broker_id in steps:
+            if broker_id is None:
+                told.fleet.unregister(addr)
+            else:
+                await told.register(addr, broker_id, acting=acting)
+        for addr in dict(steps):
+            assert told.events(addr) == notices.get(addr, [])
 
 
 async def test_a_holder_that_reads_nothing_is_closed_and_not_waited_for() -> None:
@@ -164,7 +135,7 @@ async def telling(**behaviour: bool) -> AsyncIterator[Told]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channels, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
         async with with_channels(**behaviour) as told:
-            task = asyncio.create_task(told.notices.notify_of_order_config())
+            task = asyncio.create_task(told.streams.notify_of_order_config())
             try:
                 yield told
             finally:

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
-from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -94,8 +93,9 @@ async def until(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 20)
 
 
-def restarted(folder: Path) -> tuple[Fleet, list[Any]]:
+def restarted(folder: Path, after_seconds: float = 0.0) -> tuple[Fleet, list[Any]]:
     fleet = Fleet()
+    fleet.clock.advance(after_seconds)
     with capture_logs() as logs:
         load_routes(fleet.state, SnapshotFile(folder), fleet.clock)
     return fleet, logs
@@ -122,7 +122,9 @@ async def test_what_has_changed_is_written_and_nothing_if_nothing_has(tmp_path: 
         await made.write_if_changed(20)
         assert disk.busy.is_set()
 
-    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
+    after, logs = restarted(tmp_path, 90.5)
+    assert after.addrs() == {0: A, 1: B}
+    assert logs == [{"event": "snapshot_loaded", "log_level": "info", "brokers": 2, "topics": 1, "age_seconds": 90.5}]
 
 
 async def test_a_shutdown_while_warming_writes_what_changed_since_the_start(tmp_path: Path, disk: SlowFile) -> None:
@@ -223,24 +225,6 @@ async def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_en
     assert restarted(tmp_path)[0].addrs() == {0: A}
 
 
-async def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_one(
-    tmp_path: Path, disk: SlowFile
-) -> None:
-    async with saving(disk) as (fleet, made):
-        fleet.register(A)
-        disk.lets.clear()
-        writing = asyncio.ensure_future(made.write_if_changed(20))
-        await until(disk.busy)
-        writing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-        fleet.state.frozen = True
-        disk.lets.set()
-
-    assert names(tmp_path) == {""}
-    assert restarted(tmp_path)[0].addrs() == {0: A}
-
-
 async def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
     async with saving(disk) as (fleet, made):
         fleet.register(A)
@@ -260,19 +244,6 @@ async def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> No
         assert made.age_seconds() == 0.0
 
 
-def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_path: Path, disk: SlowFile) -> None:
-    fleet = Fleet()
-    fleet.register(A, topics=["T1", "T2"])
-    made = writes(fleet, disk)
-    asyncio.run(made.write_last(20))
-    loading = Fleet()
-    loading.clock.advance(90.5)
-    with capture_logs() as logs:
-        load_routes(loading.state, SnapshotFile(tmp_path), loading.clock)
-    assert loading.topics == {"T1", "T2"}
-    assert logs == [{"event": "snapshot_loaded", "log_level": "info", "brokers": 1, "topics": 2, "age_seconds": 90.5}]
-
-
 def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(tmp_path: Path) -> None:
     SnapshotFile(tmp_path).write([b"\xff"])
     fleet, logs = restarted(tmp_path)
@@ -283,34 +254,30 @@ def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(
     assert fleet.topics == {"TopicTest"}
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0])
-async def test_it_is_said_once_that_the_name_server_is_warm(seconds: float) -> None:
-    fleet, said = Fleet(), list[float]()
-    warm_up, start = WarmUp(fleet.state, fleet.clock, seconds), fleet.clock.seconds
-    on_warm = mock.AsyncMock(side_effect=lambda: said.append(fleet.clock.seconds - start))
-    with capture_logs() as logs:
-        await watch_warm_up(warm_up, on_warm, fleet.clock.sleep)
-    assert said == [pytest.approx(seconds, abs=WARM_CHECK_SECONDS)]
-    warming = [{"event": "namesrv_warming", "log_level": "info", "seconds": seconds}] if seconds else []
-    assert logs == [*warming, {"event": "namesrv_warm", "log_level": "info"}]
-
-
-def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() -> None:
-    before = Fleet()
-    before.register(A, timeout_seconds=30.0)
-    before.register(B, name="broker-b")
-    fleet = Fleet()
+@pytest.mark.parametrize(
+    ("brokers", "seconds", "told"), [((), 0.0, None), ((), 1.0, {"seconds": 1.0}), ((A, B), 1.0, {"brokers": 2})]
+)
+async def test_it_is_said_what_the_warm_up_waits_for_and_once_that_it_is_over(
+    brokers: tuple[str, ...], seconds: float, told: dict[str, float] | None
+) -> None:
+    before, fleet, said = Fleet(), Fleet(), list[float]()
+    for addr in brokers:
+        before.register(addr, name=f"broker-{addr}", timeout_seconds=1.0)
     fleet.state.load_snapshot(before.state.snapshot().messages())
-    warm_up = WarmUp(fleet.state, fleet.clock, 45.0)
+    warm_up, start = WarmUp(fleet.state, fleet.clock, seconds), fleet.clock.seconds
 
-    async def sleep(_: float) -> None:
-        fleet.clock.advance(1.0)
-        fleet.register(A)
-        fleet.register(B, name="broker-b")
+    async def sleep(pause: float) -> None:
+        fleet.clock.advance(pause)
+        fleet.scan()
+
+    async def on_warm() -> None:
+        said.append(fleet.clock.seconds - start)
 
     with capture_logs() as logs:
-        asyncio.run(watch_warm_up(warm_up, mock.AsyncMock(), sleep))
-    assert logs[0] == {"event": "namesrv_warming", "log_level": "info", "brokers": 2}
+        await watch_warm_up(warm_up, on_warm, sleep)
+    assert said == [pytest.approx(seconds, abs=2 * WARM_CHECK_SECONDS)]
+    warming = [{"event": "namesrv_warming", "log_level": "info", **told}] if told else []
+    assert logs == [*warming, {"event": "namesrv_warm", "log_level": "info"}]
 
 
 def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
@@ -331,7 +298,7 @@ def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
         while not durable.warm_up.is_warm():
             fleet.clock.advance(0.5)
         warm_after = fleet.clock.seconds - start
-        await durable.write_last_snapshot()
+        await durable.snapshots.write_last(20)
         if late is not None:
             fleet.register(late, name="broker-b")
         await durable.close(orderly=orderly)

@@ -11,88 +11,65 @@ from tests.support.core_fleet import A, Fleet
 from tests.support.virtual_clock import VirtualClock
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
+class Detector(StallDetector):
+    """A detector with a clock of its own, and the stalls that it has told."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.told: list[float] = []
+        super().__init__(self.clock.monotonic, self.told.append, doubtful_seconds=10.0)
 
 
 @pytest.fixture
-def told() -> list[float]:
-    return []
+def stalls() -> Detector:
+    return Detector()
 
 
-@pytest.fixture
-def stalls(clock: VirtualClock, told: list[float]) -> StallDetector:
-    return StallDetector(clock.monotonic, told.append, doubtful_seconds=10.0)
-
-
-def test_ticks_in_time_and_small_delays_are_no_stall(
-    stalls: StallDetector, clock: VirtualClock, told: list[float]
-) -> None:
+def test_ticks_in_time_and_small_delays_are_no_stall(stalls: Detector) -> None:
     for late in (0.0, 0.5, STALL_SECONDS):
-        clock.advance(TICK_SECONDS + late)
+        stalls.clock.advance(TICK_SECONDS + late)
         stalls.check()
-    assert told == []
+    assert stalls.told == []
     assert not stalls.channel_ends_are_doubtful()
 
 
-def test_a_stall_is_told_once_with_its_length(stalls: StallDetector, clock: VirtualClock, told: list[float]) -> None:
-    clock.advance(TICK_SECONDS + 300.0)
-    stalls.check()
-    stalls.check()
-    assert told == [pytest.approx(300.0)]
-
-
-def test_a_start_that_takes_long_is_no_stall(stalls: StallDetector, clock: VirtualClock, told: list[float]) -> None:
-    clock.advance(TICK_SECONDS + 300.0)
+def test_a_start_that_takes_long_is_no_stall(stalls: Detector) -> None:
+    stalls.clock.advance(TICK_SECONDS + 300.0)
     stalls.begin()
     assert not stalls.channel_ends_are_doubtful()
-    assert (told, stalls.longest_delay()) == ([], 0.0)
+    assert (stalls.told, stalls.longest_delay()) == ([], 0.0)
 
 
-async def test_a_stall_before_the_first_tick_counts_as_callers_may_have_come(
-    stalls: StallDetector, clock: VirtualClock, told: list[float]
-) -> None:
+async def test_a_stall_before_the_first_tick_counts_as_callers_may_have_come(stalls: Detector) -> None:
     stalls.begin()
-    clock.advance(TICK_SECONDS + 300.0)
+    stalls.clock.advance(TICK_SECONDS + 300.0)
     watching = asyncio.create_task(stalls.watch())
     await asyncio.sleep(0)
     watching.cancel()
     assert stalls.longest_delay() == 300.0
     assert stalls.channel_ends_are_doubtful()
-    assert told == [300.0]
+    assert stalls.told == [300.0]
 
 
-def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_noticed_it_yet(
-    stalls: StallDetector, clock: VirtualClock
-) -> None:
-    clock.advance(5.0)
+def test_a_stall_is_told_once_and_channel_ends_are_doubtful_from_its_end_on(stalls: Detector) -> None:
+    stalls.clock.advance(5.0)
     assert stalls.channel_ends_are_doubtful()
+    assert stalls.told == [pytest.approx(5.0 - TICK_SECONDS)]
     for _ in range(39):
-        clock.advance(TICK_SECONDS)
+        stalls.clock.advance(TICK_SECONDS)
         assert stalls.channel_ends_are_doubtful()
-    clock.advance(TICK_SECONDS)
+    stalls.clock.advance(TICK_SECONDS)
     assert not stalls.channel_ends_are_doubtful()
+    assert len(stalls.told) == 1
 
 
-def test_a_tick_that_is_overdue_counts_before_it_comes_and_ticks_in_time_are_no_delay(
-    stalls: StallDetector, clock: VirtualClock
-) -> None:
-    clock.advance(TICK_SECONDS)
-    stalls.tick()
-    assert stalls.longest_delay() == 0.0
-    clock.advance(TICK_SECONDS + 2.0)
-    assert stalls.longest_delay() == 2.0
-
-
-def test_delays_older_than_a_minute_are_forgotten_and_no_more_than_a_minute_of_them_is_kept(
-    stalls: StallDetector, clock: VirtualClock
-) -> None:
-    clock.advance(TICK_SECONDS + 0.5)
+def test_delays_older_than_a_minute_are_forgotten_and_no_more_than_a_minute_of_them_is_kept(stalls: Detector) -> None:
+    stalls.clock.advance(TICK_SECONDS + 0.5)
+    assert stalls.longest_delay() == 0.5, "a tick that is overdue counts before it comes"
     stalls.tick()
     for _ in range(round(DELAYS_SECONDS / TICK_SECONDS)):
         assert stalls.longest_delay() == 0.5
-        clock.advance(TICK_SECONDS)
+        stalls.clock.advance(TICK_SECONDS)
         stalls.tick()
     assert stalls.longest_delay() == 0.0
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.app.fair_queue import FairLock, FairQueue
+from namesrv.app.fair_queue import FairLock
 from namesrv.app.writer import (
     CHANGES_AT_ONCE,
     INLINE_TOPICS,
@@ -75,10 +75,10 @@ class HeldTopics(dict[str, QueueNumbers]):
             yield item
 
 
-def registration(fleet: Fleet, work: Callable[[], None] = lambda: None, topics: int = LARGE) -> BrokerRegistration:
+def registration(fleet: Fleet, work: Callable[[], None] = lambda: None) -> BrokerRegistration:
     """A change that registers a broker with many topics; after half of them the thread does some work."""
     broker = BrokerKey(CLUSTER, "broker-a")
-    return BrokerRegistration(fleet.state, Registration(broker, 0, A, NEWER, HeldTopics(topics, work)))
+    return BrokerRegistration(fleet.state, Registration(broker, 0, A, NEWER, HeldTopics(LARGE, work)))
 
 
 def shown(state: RouteState) -> object:
@@ -97,20 +97,11 @@ async def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
     writer, loop = TableWriter(), threading.get_ident()
     small, large, larger = (Noted(fleet.state, "", [], topics) for topics in (INLINE_TOPICS, INLINE_TOPICS + 1, LARGE))
     for change in (small, large, larger):
-        await writer.apply_own(change)
+        await writer.apply(change)
     thread = large.is_prepared_on
     assert thread != loop
     assert [small.is_prepared_on, larger.is_prepared_on] == [loop, thread]
     assert [change.is_committed_on for change in (small, large, larger)] == [loop] * 3
-
-
-async def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: Fleet) -> None:
-    events: list[str] = []
-    writer = TableWriter()
-    sizes = (LARGE, 0, LARGE, 1)
-    changes = [Noted(fleet.state, str(number), events, size) for number, size in enumerate(sizes)]
-    assert await asyncio.gather(*map(writer.apply_own, changes)) == [["0"], ["1"], ["2"], ["3"]]
-    assert events == [f"{part} {number}" for number in range(4) for part in ("prepare", "commit")]
 
 
 async def test_changes_that_follow_from_each_other_have_no_other_between_them(fleet: Fleet) -> None:
@@ -125,7 +116,7 @@ async def test_changes_that_follow_from_each_other_have_no_other_between_them(fl
     writer = TableWriter()
     each = asyncio.create_task(writer.apply_each(changes()))
     await asyncio.sleep(0)
-    other = asyncio.create_task(writer.apply_own(Noted(fleet.state, "other", events)))
+    other = asyncio.create_task(writer.apply(Noted(fleet.state, "other", events)))
     assert await each == ["first", "second"]
     await other
     assert threading.get_ident() not in asked_on
@@ -170,14 +161,14 @@ async def test_a_caller_that_goes_half_way_leaves_the_tables_as_they_were(fleet:
     before = shown(fleet.state)
 
     writer, held = TableWriter(), HeldWork()
-    going = asyncio.create_task(writer.apply_own(registration(fleet, held)))
+    going = asyncio.create_task(writer.apply(registration(fleet, held)))
     await held.begun()
     going.cancel()
     await asyncio.wait([going])
     assert going.cancelled()
-    await writer.apply_own(Nothing(fleet.state))
+    await writer.apply(Nothing(fleet.state))
     assert shown(fleet.state) == before
-    assert (await writer.apply_own(registration(fleet))).changed
+    assert (await writer.apply(registration(fleet))).changed
     assert fleet.topics >= {f"topic-{number}" for number in range(LARGE)}
 
 
@@ -189,35 +180,20 @@ def refuse(*_: object) -> None:
     raise shutting_down()
 
 
-@pytest.mark.parametrize("topics", [1, LARGE])
 @pytest.mark.parametrize("defect", [fail, refuse])
-async def test_a_listener_that_fails_ends_the_name_server(
-    fleet: Fleet, topics: int, defect: Callable[..., None]
-) -> None:
+async def test_a_listener_that_fails_ends_the_name_server(fleet: Fleet, defect: Callable[..., None]) -> None:
     fleet.state.change_log.listen(defect)
     writer = TableWriter()
     with capture_logs() as lines, refuses(Reason.SHUTTING_DOWN):
-        await writer.apply_own(registration(fleet, topics=topics))
+        await writer.apply(registration(fleet))
     (line,) = [line for line in lines if line["event"] == "commit_failed"]
     assert (line["change"], line["listener"]) == ("BrokerRegistration", defect.__name__)
     with pytest.raises(CommitFailed, match="BrokerRegistration"):
         await writer.until_failed()
     with refuses(Reason.SHUTTING_DOWN):
-        await writer.apply_own(Nothing(fleet.state))
+        await writer.apply(Nothing(fleet.state))
     with refuses(Reason.SHUTTING_DOWN):
         fleet.state.snapshot()
-
-
-@pytest.mark.parametrize("part", ["append_change", "renew"])
-async def test_a_commit_that_fails_ends_the_name_server(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
-    monkeypatch.setattr(RouteState, part, fail)
-    writer = TableWriter()
-    with refuses(Reason.SHUTTING_DOWN):
-        await writer.apply_own(registration(fleet))
-    with pytest.raises(CommitFailed, match="a defect"):
-        await writer.until_failed()
 
 
 async def test_a_change_without_preparation_that_fails_ends_the_name_server(fleet: Fleet) -> None:
@@ -232,22 +208,21 @@ async def test_a_change_without_preparation_that_fails_ends_the_name_server(flee
 async def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
     writer = TableWriter()
     with pytest.raises(KeyError):
-        await writer.apply_own(registration(fleet, fail))
-    assert (await writer.apply_own(registration(fleet))).changed
+        await writer.apply(registration(fleet, fail))
+    assert (await writer.apply(registration(fleet))).changed
 
 
 # The line of changes.
 
 
-@pytest.mark.parametrize("count", [1, 12])
-async def test_a_change_waits_for_one_of_an_owner_however_many_that_one_has_in_line(fleet: Fleet, count: int) -> None:
+async def test_a_change_waits_for_one_of_an_owner_however_many_that_one_has_in_line(fleet: Fleet) -> None:
     events: list[str] = []
     writer = TableWriter()
     async with holding(writer, fleet.state, "many"):
-        others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(count)]
+        others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(12)]
         await asyncio.sleep(0)
         one = asyncio.create_task(writer.apply(Noted(fleet.state, "one", events), "one"))
-        own = asyncio.create_task(writer.apply_own(Noted(fleet.state, "own", events)))
+        own = asyncio.create_task(writer.apply(Noted(fleet.state, "own", events)))
         await asyncio.sleep(0)
     await asyncio.gather(*others, one, own)
     assert [event for event in events if "commit" in event][:2] == ["commit one", "commit own"]
@@ -273,10 +248,10 @@ async def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fle
         await asyncio.sleep(0)
         with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
             await writer.apply(Noted(fleet.state, "refused", events), "c")
-        durable = asyncio.create_task(writer.apply_own(Noted(fleet.state, "durable", events)))
+        durable = asyncio.create_task(writer.apply(Noted(fleet.state, "durable", events)))
         await asyncio.sleep(0)
     await asyncio.gather(waiting, durable)
-    await writer.apply_own(Noted(fleet.state, "later", events))
+    await writer.apply(Noted(fleet.state, "later", events))
     assert [event for event in events if "commit" in event] == ["commit durable", "commit later"]
 
 
@@ -331,17 +306,6 @@ async def test_names_of_topics_that_are_gone_are_forgotten_in_time(
     assert fleet.topics == {"TopicTest"}
 
 
-def test_a_queue_serves_owners_round_robin_and_items_of_one_in_their_order() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for item in ("a1", "a2", "a3", "b1", "c1"):
-        queue.put(item[0], item)
-    queue.put("c", "c0", is_next=True)
-    assert [queue.get() for _ in range(3)] == ["a1", "b1", "c0"]
-    queue.put("d", "d1")
-    assert [queue.get() for _ in range(4)] == ["a2", "d1", "c1", "a3"]
-    assert not queue
-
-
 def holders(callers: Sequence[str], cancelled: int | None = None, at_once: int = 1) -> list[str]:
     """The order in which callers hold the lock. The first one holds it until the last one waits.
 
@@ -373,10 +337,6 @@ def holders(callers: Sequence[str], cancelled: int | None = None, at_once: int =
 
     asyncio.run(run())
     return order
-
-
-def test_an_owner_that_arrives_later_waits_for_the_present_holder_alone() -> None:
-    assert holders(["a1", "a2", "a3", "b1", "a4"]) == ["a1", "b1", "a2", "a3", "a4"]
 
 
 def test_a_cancelled_waiter_leaves_the_lock_to_the_next_one() -> None:

@@ -84,11 +84,13 @@ async def cancelled_while_it_waited(worker: Worker, large: Large) -> None:
     ahead = HeldWork()
     first = await begin(worker.run(ahead))
     await ahead.begun()
-    task = await begin(worker.run(lambda: large))
+    begun = list[Large]()
+    task = await begin(worker.run(lambda: begun.append(large)))
     task.cancel()
+    await asyncio.sleep(0)  # it is told
     ahead.let_go()
     await asyncio.wait([first, task])
-    assert task.cancelled()
+    assert (task.cancelled(), begun) == (True, [])
 
 
 ENDS = (returned, raised, cancelled_while_it_ran, cancelled_while_it_waited)
@@ -205,19 +207,6 @@ async def test_a_cancelled_job_ends_at_its_next_yield_point_and_its_caller_after
     assert events == ["work", "caller"]
 
 
-async def test_a_job_that_is_cancelled_while_it_waits_is_not_begun() -> None:
-    worker, ahead, begun = Worker("test"), HeldWork(), list[str]()
-    first = await begin(worker.run(ahead))
-    await ahead.begun()
-    going = await begin(worker.run(partial(begun.append, "going")))
-    staying = await begin(worker.run(partial(begun.append, "staying")))
-    going.cancel()
-    await asyncio.sleep(0)
-    ahead.let_go()
-    await asyncio.wait([first, going, staying])
-    assert begun == ["staying"]
-
-
 # The thread.
 
 
@@ -235,26 +224,20 @@ async def test_an_idle_thread_ends_and_the_next_job_has_a_new_one(monkeypatch: p
     assert await asyncio.gather(*(worker.run(threading.get_ident) for _ in range(3)))
 
 
-async def test_a_thread_that_cannot_begin_leaves_no_job_that_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Worker("test")
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", no_memory)
-        with pytest.raises(MemoryError):
-            await worker.run(int)
-    assert await worker.run(lambda: "done") == "done"
+def no_memory(*_: object) -> int:
+    raise MemoryError("none is left")
 
 
-async def test_an_error_after_a_job_is_its_callers_and_the_next_job_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("owner", "name"), [(threading.Thread, "start"), (gc, "collect")])
+async def test_an_error_before_or_after_a_job_is_its_callers_and_the_next_job_is_done(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
     worker = Worker("test")
     with monkeypatch.context() as patch:
-        patch.setattr(gc, "collect", no_memory)
+        patch.setattr(owner, name, no_memory)
         with pytest.raises(MemoryError, match="none is left"):
             await worker.run(int)
     assert await worker.run(lambda: "done") == "done"
-
-
-def no_memory(*_: object) -> int:
-    raise MemoryError("none is left")
 
 
 # Ownership.

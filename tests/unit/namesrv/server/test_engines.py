@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.limits import MAX_CONNECTIONS
+from namesrv.server.server import CannotListen, build_server
 from namesrv.settings import NamesrvSettings
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.version import __version__
@@ -37,7 +37,7 @@ def test_native_that_cannot_be_used_is_refused_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, module: object, problem: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "namesrv_engine", module)
-    with pytest.raises(EngineMissing) as refused:
+    with pytest.raises(CannotListen) as refused:
         build_server(NamesrvSettings.load(None, {}))
     for part in (problem, f"pip install ./namesrv_engine-{__version__}-*.whl", "--engine development"):
         assert part in str(refused.value)

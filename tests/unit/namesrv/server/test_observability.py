@@ -13,7 +13,7 @@ from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, G
 from structlog.testing import capture_logs
 
 from namesrv.app.counters import DurationCounter, RegistrationCounter, kind_of
-from namesrv.app.event_log import RegistrationLog, listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.app.event_log import RegistrationLog, listen_for_warnings
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, Registration
@@ -30,7 +30,7 @@ def fleet() -> Fleet:
 
 def channels_of(fleet: Fleet, count: int) -> list[str]:
     """One channel for each of so many brokers, and the guard's log line."""
-    listen_for_mass_loss(fleet.state)
+    listen_for_warnings(fleet.state)
     channels = [fleet.heartbeats.open_channel() for _ in range(count)]
     for number, channel in enumerate(channels):
         fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=[f"T{number}"], channel_id=channel)
@@ -76,7 +76,7 @@ def test_those_that_the_guard_brings_back_and_those_that_it_holds_afterwards_are
 
 
 def test_a_group_of_a_name_that_another_cluster_has_is_told_once_each_time_it_comes(fleet: Fleet) -> None:
-    listen_for_names_in_two_clusters(fleet.state)
+    listen_for_warnings(fleet.state)
     with capture_logs() as logs:
         fleet.register(A, cluster="c1")
         fleet.register(B, cluster="c2")

@@ -15,7 +15,7 @@ from namesrv.error_codes import ERROR_CODES
 from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
-from namesrv.server.listener import ADMIN_SERVICE, DIAGNOSTICS_SERVICE, REGISTRATION_SERVICE, ROUTE_SERVICE
+from namesrv.server.server import ADMIN_SERVICE, DIAGNOSTICS_SERVICE, REGISTRATION_SERVICE, ROUTE_SERVICE
 
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),

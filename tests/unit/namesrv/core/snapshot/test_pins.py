@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from namesrv.app.quotas import FairShares
+from namesrv.app.access import FairShares
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins

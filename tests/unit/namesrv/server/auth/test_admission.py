@@ -13,8 +13,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_se
 from structlog.testing import capture_logs
 
 from namesrv.app import access
-from namesrv.app.access import Admission, Authorizer, Entered, caller_of
-from namesrv.app.quotas import FairShares
+from namesrv.app.access import Admission, Authorizer, Entered, FairShares, caller_of
 from namesrv.core.errors import Reason
 from namesrv_common.server.permits import (
     REFUSAL_LOG_SECONDS,

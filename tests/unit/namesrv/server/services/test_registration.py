@@ -20,10 +20,9 @@ from namesrv_api.v1 import route_data_pb2
 from structlog.testing import capture_logs
 
 from namesrv import limits
-from namesrv.app.access import Admission, Entered, NamedBrokers, sharer_of
+from namesrv.app.access import Admission, Entered, FairShares, NamedBrokers, sharer_of
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.field_rules import ADDRESS, check
-from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason, ReportedTopic, StaticMapping

@@ -15,7 +15,7 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.app.quotas import FairShares
+from namesrv.app.access import FairShares
 from namesrv.core.changes import ChangeLog
 from namesrv.core.digests import Position
 from namesrv.core.errors import Reason
