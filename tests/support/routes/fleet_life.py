@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -115,8 +115,6 @@ class LivingNamesrv(ScriptedNamesrv):
         self.lost = False
         self.starts = 0
         self.pins: dict[str, RouteSnapshot] = {}
-        self.before_message: Callable[[], None] = lambda: None
-        """Called before each message of a stream but the first."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -176,7 +174,7 @@ class LivingNamesrv(ScriptedNamesrv):
         self._answer(context)
         for number, response in enumerate(_parsed(self.pins[request.pin_id])):
             if number:
-                self._go_on(context)
+                self._answer(context)
             yield response
 
     def StreamRouteChanges(  # noqa: N802
@@ -188,11 +186,7 @@ class LivingNamesrv(ScriptedNamesrv):
         for message in change_messages(first, request.up_to_revision, state.identity):
             if message:
                 yield pb.StreamRouteChangesResponse.FromString(message)
-                self._go_on(context)
-
-    def _go_on(self, context: grpc.ServicerContext) -> None:
-        self.before_message()
-        self._answer(context)
+                self._answer(context)
 
     def _answer(self, context: grpc.ServicerContext) -> None:
         if self.lost:
