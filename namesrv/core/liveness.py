@@ -79,7 +79,8 @@ class Liveness:
     def idle_channels(self) -> list[str]:
         """The channels none of whose brokers was seen for the expiry time."""
         now = self._clock.monotonic()
-        return [channel_id for channel_id, due in paced(tuple(self._channels.items())) if due < now]
+        found = [channel_id for channel_id, due in paced(tuple(self._channels.items())) if due < now]
+        return [channel_id for channel_id in found if self._channels.get(channel_id, now) < now]  # seen while it looked
 
     def grant_more_time(self, seconds: float) -> None:
         belongs_to_loop()

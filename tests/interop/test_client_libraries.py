@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import operator
 import signal
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from clients.conformance.play import CASES, Case, play
+from deploy.release import engine
 from tests.interop.conftest import Built
 from tests.interop.programs import (
     ENVIRONMENT,
@@ -59,8 +59,7 @@ def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
 
 def test_the_go_module_is_formatted_and_its_tests_pass(built: Built) -> None:
     library, go = built("go").folder.parents[2] / "clients" / "go", require("go")
-    unformatted = subprocess.run([require("gofmt"), "-l", "."], cwd=GO, stdout=subprocess.PIPE, check=True)
-    assert unformatted.stdout == b""
+    assert engine.run([require("gofmt"), "-l", "."], folder=str(GO)) == ""
     run([go, "vet", "./..."], library, GO_ENVIRONMENT)
     run([go, "test", "./..."], library, GO_ENVIRONMENT)
 

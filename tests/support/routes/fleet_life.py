@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -116,8 +116,6 @@ class LivingNamesrv(ScriptedNamesrv):
         """Every revision there ever was."""
         self.starts = 0
         self.pins: dict[str, RouteSnapshot] = {}
-        self.before_message: Callable[[], None] = lambda: None
-        """Called before each message of a stream but the first."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -170,10 +168,7 @@ class LivingNamesrv(ScriptedNamesrv):
     def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, _: object
     ) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        for number, response in enumerate(_parsed(self.pins[request.pin_id])):
-            if number:
-                self.before_message()
-            yield response
+        return _parsed(self.pins[request.pin_id])
 
     def StreamRouteChanges(  # noqa: N802
         self, request: pb.StreamRouteChangesRequest, _: object
@@ -183,7 +178,6 @@ class LivingNamesrv(ScriptedNamesrv):
         for message in change_messages(first, request.up_to_revision, state.identity):
             if message:
                 yield pb.StreamRouteChangesResponse.FromString(message)
-                self.before_message()
 
 
 @dataclass
