@@ -17,10 +17,10 @@ from broker_agent.settings import AgentSettings
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.errors import Refused, not_permitted
 from namesrv_common.files.watched_file import WatchedFile
-from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import (
     AgentAction,
     Call,
+    OpenCalls,
     Permits,
     PermitsError,
     log_of_refusals,

@@ -23,7 +23,7 @@ from broker_agent.topics.table import (
     changed_topics,
 )
 from broker_agent.topics.topic_service import version_message
-from namesrv_common.labels import Labels, parse_labels
+from namesrv_common.topic_names import Labels, parse_labels
 
 MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
 """Largest registration that name servers take: 200,000 topics with names of 70 characters."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
+from namesrv_common.client.channels import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import Endpoint
 from route_client.cache import Answer, Origin, Removal
 from route_client.errors import TooManyTopicsError

@@ -19,9 +19,9 @@ from namesrv.core.errors import Refused, limit_exceeded, overloaded
 from namesrv.core.model import LiveKey
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
 from namesrv.core.state import RouteState
-from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import (
     NamedBroker,
+    OpenCalls,
     Permission,
     Permits,
     Principal,

@@ -12,7 +12,7 @@ from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMappi
 from namesrv.core.pace import Sliced, paced, run_steps, sorted_in_slices, yield_point
 from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.tables import KeptDigest, TableIndex, Tables
-from namesrv_common.labels import Labels
+from namesrv_common.topic_names import Labels
 
 # Names of topics: sorted, and only as many as a page needs.
 

@@ -24,7 +24,7 @@ from namesrv.core.model import (
 from namesrv.core.registrations import REGISTER_BROKER, BrokerRegistration, TopicRegistration, UnreadTopics
 from namesrv.core.removals import on_channel_destroy, scan_not_active_broker, unregister_broker
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv_common.labels import Labels
+from namesrv_common.topic_names import Labels
 from tests.support.state_changes import apply_all_now, apply_now
 from tests.support.virtual_clock import VirtualClock
 

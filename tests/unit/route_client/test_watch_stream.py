@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.response_limits import ResponseLimits
+from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from route_client import watch_stream
 from route_client.cache import Answer

@@ -7,7 +7,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.errors import Reason
 from namesrv.grpc_api.registration import read_registration
-from namesrv_common.labels import MAX_LABELS, Labels
+from namesrv_common.topic_names import MAX_LABELS, Labels
 from tests.support.core_fleet import A
 from tests.support.refusals import refuses
 
