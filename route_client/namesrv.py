@@ -1,4 +1,4 @@
-"""Name servers as the client needs them: health, lookups, watches; and lookups that fail over to the next one."""
+"""Name servers as the client needs them: health, lookups that fail over to the next one, and watches."""
 
 from __future__ import annotations
 

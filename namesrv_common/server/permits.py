@@ -1,4 +1,4 @@
-"""Permits: who may make which call for which broker groups, their file, and the open calls that lose the right."""
+"""Permits: principals, their file, what each may call for which broker groups, and open calls that lose the right."""
 
 from __future__ import annotations
 
