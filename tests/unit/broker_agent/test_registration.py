@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
 from broker_agent.registration import BrokerState, CurrentBroker, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
+from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 from tests.support.agents.fixtures import MakeSettings
 from tests.support.topic_edits import put_topic
 
@@ -145,13 +146,10 @@ def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
 
 
 def test_a_static_topic_is_registered_with_its_mapping(settings: MakeSettings) -> None:
-    mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=((0, 1), (3, 0)))
+    mapping = StaticTopicMapping(scope="__global__", total_queue_nums=4, epoch=9, dirty=True, topic_queue_ids=[0, 3])
     topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
     static, ordinary = registration_of(settings(), TopicConfigTable(DataVersion(1_000, 5), topics)).topic_configs
-    assert (static.mapping.scope, static.mapping.total_queue_nums, static.mapping.epoch) == ("__global__", 4, 9)
-    assert list(static.mapping.topic_queue_ids) == [0, 3]
-    assert list(static.mapping.broker_queue_ids) == [1, 0]
-    assert static.mapping.dirty
+    assert static.mapping == mapping
     assert not ordinary.HasField("mapping")
 
 
