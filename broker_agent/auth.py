@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 
 from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
@@ -42,7 +41,7 @@ COMMANDS = frozenset({AgentAction.FILTER_SERVERS, AgentAction.TOPICS, AgentActio
 _READ = (AgentAction.READ, AgentAction.TOPICS, AgentAction.OPERATE)
 """Principals that may change something may also read."""
 
-_OF_CALLS: Mapping[str, tuple[AgentAction, ...]] = {
+ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
     "GetAgentStatus": _READ,
     "ChangeBrokerRole": (AgentAction.OPERATE,),
     "UpdateBrokerPermission": (AgentAction.OPERATE,),
@@ -59,17 +58,11 @@ _OF_CALLS: Mapping[str, tuple[AgentAction, ...]] = {
     "ListConsumerFilters": _READ,
     "RegisterFilterServer": (AgentAction.FILTER_SERVERS,),
 }
+"""By a call's name: actions that permit it. A permit for any one is enough."""
 
-SERVICES: tuple[ServiceDescriptor, ...] = (
-    broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"],
-    topic_config_service_pb2.DESCRIPTOR.services_by_name["TopicConfigService"],
-    client_service_pb2.DESCRIPTOR.services_by_name["ClientService"],
-)
 
-ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
-    method.full_name: _OF_CALLS[method.name] for service in SERVICES for method in service.methods
-}
-"""By a call's full name: actions that permit it. A permit for any one is enough."""
+def _actions(name: str) -> tuple[AgentAction, ...]:
+    return ACTIONS[name.rpartition(".")[2]]
 
 
 Rule = Callable[[str, Call], None]
@@ -80,7 +73,7 @@ def by_permits(permits: Callable[[], Permits], group: Group) -> Rule:
     """Returns the rule of a permits file: what it does not grant is denied."""
 
     def check(name: str, call: Call) -> None:
-        principal_of(call, permits()).check_agent(ACTIONS[name], group)
+        principal_of(call, permits()).check_agent(_actions(name), group)
 
     return check
 
@@ -96,7 +89,7 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
     """
 
     def check(name: str, call: Call) -> None:
-        actions = ACTIONS[name]
+        actions = _actions(name)
         if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
         names = list(identities(call.auth_context()))

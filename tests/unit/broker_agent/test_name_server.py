@@ -14,7 +14,7 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
 
-from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Reopening
+from broker_agent.channel import NamesrvChannel, Reopening, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import CallRetries
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
@@ -229,7 +229,7 @@ class Status(NameServerStatus):
 
 def open_again(stub: Stub, status: type[NameServerStatus]) -> None:
     """Holds a channel open until a second one has been opened."""
-    reopening = Reopening(LONGEST_WAIT_SECONDS, Timing())
+    reopening = Reopening(30.0, Timing())
     known = status(ENDPOINT, Timing())
     channel = NamesrvChannel(ENDPOINT, cast(Any, stub), "test", known, lambda: None, reopening=reopening)
     channel.open()
@@ -252,7 +252,7 @@ def test_a_flood_of_events_is_read_no_faster_than_1_000_a_second() -> None:
 
 
 def reopening(seed: int = 1) -> Reopening:
-    return Reopening(LONGEST_WAIT_SECONDS, Timing(rng=random.Random(seed)))
+    return Reopening(30.0, Timing(rng=random.Random(seed)))
 
 
 def came_back(seed: int, away_seconds: float, *, said_so: bool) -> float:
@@ -293,5 +293,5 @@ def test_agents_come_back_spread_after_an_announced_restart() -> None:
 
 
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
-    for options in (ConnectionOptions().as_grpc(), slave_synchronize._CONNECTION.options):
+    for options in (connection_options(5.0), slave_synchronize._CONNECTION.options):
         assert ("grpc.enable_retries", 0) in options
