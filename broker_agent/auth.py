@@ -93,7 +93,8 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
         if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
         names = list(identities(call.auth_context()))
-        if not any(is_identity(shown) and shown in own_names() for shown in names):
+        own = {name for name in own_names() if name != "localhost" and not name.startswith("*.")}  # many have those
+        if own.isdisjoint(names):
             who = names[0] if names else "a caller without a name"
             raise not_permitted(who[:127], " or ".join(action.value for action in actions), "/".join(group))
 
@@ -135,11 +136,6 @@ class MethodGate(Gate):
         return self._open_calls.while_allowed(partial(self._admission.check, self._name, context))
 
 
-def is_identity(name: str) -> bool:
-    """Whether a name in a certificate says who shows it: many machines have the others."""
-    return name != "localhost" and not name.startswith("*.")
-
-
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
@@ -159,7 +155,7 @@ class AgentSecurity:
             self.on_permits_reloaded: Callable[[], None] = lambda: None
             """Called, in any thread, when permits were read anew."""
             path = settings.permits_file
-            self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
+            self._permits = reloaded_permits(path, lambda: self.on_permits_reloaded()) if path else None  # noqa: PLW0108 - it is set later
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
         self.admission = AgentAdmission(_rule(settings, self._permits, self.listener))
@@ -178,9 +174,6 @@ class AgentSecurity:
             self.listener.refreshed()
         if self._permits is not None:
             self._permits.refreshed()
-
-    def _permits_reloaded(self) -> None:
-        self.on_permits_reloaded()  # set later than this method is handed over
 
 
 def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule | None:

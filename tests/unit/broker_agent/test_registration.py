@@ -131,6 +131,7 @@ def test_zero_is_said_and_absence_is_kept(settings: MakeSettings) -> None:
     assert not request.HasField("ha_server_addr")
     assert request.HasField("filter_servers")
     assert not request.HasField("channel_id")
+    assert (request.HasField("labels"), dict(request.labels.labels)) == (True, {})  # removes earlier ones
 
 
 @pytest.mark.parametrize(
@@ -166,11 +167,6 @@ def test_flags_variable_and_file_give_the_same_labels(
     file.write_text(of_flags.as_toml(), encoding="utf-8")
     assert of_flags.label == of_variable.label == AgentSettings.load(file, {}).label == ["rack=r1", "row=7"]
     assert dict(registration_of(of_flags, TABLE).labels.labels) == {"rack": "r1", "row": "7"}
-
-
-def test_an_agent_without_labels_says_so_and_removes_earlier_ones(settings: MakeSettings) -> None:
-    request = registration_of(settings(), TABLE)
-    assert (request.HasField("labels"), dict(request.labels.labels)) == (True, {})
 
 
 def test_a_bad_label_stops_the_start_with_key_and_rule(settings: MakeSettings) -> None:
