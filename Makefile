@@ -87,8 +87,8 @@ else
 endif
 
 test-rest: setup  ## Run what `make test` leaves out: Spark, fuzz, version skew, faults, other languages, RocketMQ
-	$(BIN)/pytest tests/rocketmq tests/interop tests/faults --ignore tests/faults/pipeline -n 3 --dist loadgroup --no-loadscope-reorder
-	$(BIN)/pytest tests/faults/pipeline tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
+	$(BIN)/pytest tests/rocketmq tests/interop tests/faults -n 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
 
 format: setup  ## Mend what ruff can mend by itself: findings and formatting
 	$(BIN)/ruff check --fix .

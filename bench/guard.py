@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,7 +77,10 @@ def measure(rounds: int) -> list[Sample]:
     """Server CPU of each call and its peer's, in milliseconds per 1,000 calls."""
     samples: list[Sample] = []
     server_core, load_cores = server_cores()
-    with _running_on(load_cores), ExitStack() as stack:
+    with ExitStack() as stack:
+        if load_cores is not None:  # this process is the load
+            stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+            os.sched_setaffinity(0, map(int, load_cores.split(",")))
         servers = [stack.enter_context(Server(name, server_core)) for name in (NAIVE, NATIVE)]
         apart = servers[1:]
         try:
@@ -166,18 +169,6 @@ def guard(options: argparse.Namespace) -> int:
             return 0
         progress("guard: a call costs too much")
     return 1
-
-
-@contextmanager
-def _running_on(cores: str | None) -> Iterator[None]:
-    """Keeps this process, which is the load, off the servers' core. With None, it may run anywhere."""
-    before = os.sched_getaffinity(0)
-    if cores is not None:
-        os.sched_setaffinity(0, map(int, cores.split(",")))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -160,20 +160,41 @@ def _rounded(value: float) -> str:
     return f"{float(digits):,.0f}" if abs(value) >= 100 else f"{float(digits):.12g}"
 
 
-def _at_a_glance(figures: Figures) -> Rows:
-    wide = "lookups with 5 % registrations, 100,000 topics on 16 groups each, 1,024 connections"
-    yield "workload", "namesrv", f"Java {JAVA_VERSION}", "rate compared with Java (Java warm since)", "section"
-    for title, workload, server, call, section in (
-        ("lookups, 20,000 topics, 64 connections", "lookups", NATIVE, _ROUTE, "lookups"),
-        ("the same over TLS (Java without TLS)", "lookups", TLS, _ROUTE, "lookups"),
-        (wide, "capacity-100k-width-16", NATIVE, _ROUTE, "capacity"),
-        ("heartbeats, 64 connections", "heartbeats", NATIVE, "BrokerHeartbeat", "heartbeats"),
-        ("unchanged `QueryDataVersion`, 64 connections", "versions", NATIVE, "QueryDataVersion", "heartbeats"),
-    ):
-        own, java = (
-            f"{figures.rate(workload, one, call)}, p99 {figures.p99(workload, one, call)}" for one in (server, JAVA)
-        )
-        yield title, own, java, figures.ratio(workload, server, call), f"`--only {section}`"
+_WIDE = "lookups with 5 % registrations, 100,000 topics on 16 groups each, 1,024 connections"
+_AT_A_GLANCE = (
+    ("lookups, 20,000 topics, 64 connections", "lookups", NATIVE, _ROUTE, "lookups"),
+    ("the same over TLS (Java without TLS)", "lookups", TLS, _ROUTE, "lookups"),
+    (_WIDE, "capacity-100k-width-16", NATIVE, _ROUTE, "capacity"),
+    ("heartbeats, 64 connections", "heartbeats", NATIVE, "BrokerHeartbeat", "heartbeats"),
+    ("unchanged `QueryDataVersion`, 64 connections", "versions", NATIVE, "QueryDataVersion", "heartbeats"),
+)
+_OWN_PROTOCOL = (
+    ("lookups, one broker group per topic", "lookups", NAMESRV_REMOTING, _ROUTE, "lookups"),
+    ("the same over TLS (Java without TLS)", "lookups", REMOTING_TLS, _ROUTE, "lookups"),
+    ("lookups, 16 broker groups per topic", "lookups-20k-width-16", NAMESRV_REMOTING, _ROUTE, "remoting"),
+    ("lookups, 1 connection", "connections-1", NAMESRV_REMOTING, _ROUTE, "connections"),
+    ("lookups, 1,024 connections", "connections-1024", NAMESRV_REMOTING, _ROUTE, "connections"),
+    ("lookups with 5 % registrations, 64 connections", "mixed", NAMESRV_REMOTING, _ROUTE, "remoting"),
+    (_WIDE, "capacity-100k-width-16", NAMESRV_REMOTING, _ROUTE, "capacity"),
+    ("registrations of 10,000 unchanged topics", "register-10k", NAMESRV_REMOTING, _REGISTER, "remoting"),
+    ("registrations of 20 unchanged topics", "register-20", NAMESRV_REMOTING, _REGISTER, "remoting"),
+    ("registrations of 20 changed topics", "register-20-changed", NAMESRV_REMOTING, _REGISTER, "remoting"),
+    ("registrations of one unchanged topic", "register-1", NAMESRV_REMOTING, _REGISTER, "remoting"),
+    ("registrations of one changed topic", "register-1-changed", NAMESRV_REMOTING, _REGISTER, "remoting"),
+)
+"""Rows that compare a server with Java: the title, the workload, the server, the call, the section."""
+
+
+def _compared(what: str, rate: str, rows: Sequence[tuple[str, str, str, str, str]]) -> Callable[[Figures], Rows]:
+    def block(figures: Figures) -> Rows:
+        yield what, "namesrv", f"Java {JAVA_VERSION}", rate, "section"
+        for title, workload, server, call, section in rows:
+            own, java = (
+                f"{figures.rate(workload, one, call)}, p99 {figures.p99(workload, one, call)}" for one in (server, JAVA)
+            )
+            yield title, own, java, figures.ratio(workload, server, call), f"`--only {section}`"
+
+    return block
 
 
 def _storm(figures: Figures) -> Rows:
@@ -182,13 +203,9 @@ def _storm(figures: Figures) -> Rows:
         ("nothing else", "storm-idle"),
         ("while 32 brokers register 10,000 topics each, again and again", "storm"),
     ):
-        yield (
-            title,
-            *(
-                figures.text(f"{workload}: {one}", f"{P99}, {_ROUTE}", " ms")
-                for one in (NATIVE, NAMESRV_REMOTING, JAVA)
-            ),
-        )
+        servers = (NATIVE, NAMESRV_REMOTING, JAVA)
+        p99s = (figures.text(f"{workload}: {one}", f"{P99}, {_ROUTE}", " ms") for one in servers)
+        yield title, *p99s
 
 
 def _memory(figures: Figures) -> Rows:
@@ -200,29 +217,6 @@ def _memory(figures: Figures) -> Rows:
     ):
         peaks = (figures.text(f"{workload}: {server}", PEAK, " MiB") for server in (NATIVE, JAVA))
         yield title, *peaks, f"`--only {section}`"
-
-
-def _own_protocol(figures: Figures) -> Rows:
-    yield "workload on RocketMQ's protocol", "namesrv", f"Java {JAVA_VERSION}", "rate compared with Java", "section"
-    wide = "lookups with 5 % registrations, 100,000 topics on 16 groups each, 1,024 connections"
-    for title, workload, server, call, section in (
-        ("lookups, one broker group per topic", "lookups", NAMESRV_REMOTING, _ROUTE, "lookups"),
-        ("the same over TLS (Java without TLS)", "lookups", REMOTING_TLS, _ROUTE, "lookups"),
-        ("lookups, 16 broker groups per topic", "lookups-20k-width-16", NAMESRV_REMOTING, _ROUTE, "remoting"),
-        ("lookups, 1 connection", "connections-1", NAMESRV_REMOTING, _ROUTE, "connections"),
-        ("lookups, 1,024 connections", "connections-1024", NAMESRV_REMOTING, _ROUTE, "connections"),
-        ("lookups with 5 % registrations, 64 connections", "mixed", NAMESRV_REMOTING, _ROUTE, "remoting"),
-        (wide, "capacity-100k-width-16", NAMESRV_REMOTING, _ROUTE, "capacity"),
-        ("registrations of 10,000 unchanged topics", "register-10k", NAMESRV_REMOTING, _REGISTER, "remoting"),
-        ("registrations of 20 unchanged topics", "register-20", NAMESRV_REMOTING, _REGISTER, "remoting"),
-        ("registrations of 20 changed topics", "register-20-changed", NAMESRV_REMOTING, _REGISTER, "remoting"),
-        ("registrations of one unchanged topic", "register-1", NAMESRV_REMOTING, _REGISTER, "remoting"),
-        ("registrations of one changed topic", "register-1-changed", NAMESRV_REMOTING, _REGISTER, "remoting"),
-    ):
-        own, java = (
-            f"{figures.rate(workload, one, call)}, p99 {figures.p99(workload, one, call)}" for one in (server, JAVA)
-        )
-        yield title, own, java, figures.ratio(workload, server, call), f"`--only {section}`"
 
 
 def _slower(figures: Figures) -> Rows:
@@ -272,10 +266,10 @@ def _runs(figures: Figures) -> Rows:
 
 
 BLOCKS: dict[str, Callable[[Figures], Rows]] = {
-    "at-a-glance": _at_a_glance,
+    "at-a-glance": _compared("workload", "rate compared with Java (Java warm since)", _AT_A_GLANCE),
     "storm": _storm,
     "memory": _memory,
-    "remoting": _own_protocol,
+    "remoting": _compared("workload on RocketMQ's protocol", "rate compared with Java", _OWN_PROTOCOL),
     "slower": _slower,
     "pipeline": _pipeline,
     "runs": _runs,

@@ -25,18 +25,16 @@ SHARED = (
         "tests/interop/test_foreign_",
         "tests/interop/test_watching_programs.py",
         "tests/interop/test_service_config.py",
-        "tests/interop/test_h2spec.py",
     ),
     ("tests/rocketmq/test_demo.py",),
     ("tests/rocketmq/",),
     ("tests/containers/test_fleet.py", "tests/containers/test_images.py"),
     # They share a Java with Spark.
-    ("tests/faults/pipeline/", "tests/integration/pipeline/"),
+    ("tests/integration/pipeline/",),
 )
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
 LONG = (
-    "tests/faults/pipeline/",
     "tests/faults/test_attacks.py",
     "tests/faults/test_runs.py",
     "tests/integration/agent/",

@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from bench.peers import generator
 from bench.peers.generator import Group, NotMeasured, Plan
 from bench.peers.servers import JAVA, Server, server_cores, turned
 from bench.peers.workloads import Workload
+from tests.support.resources import sample
 
 RATE = "answers per second"
 CPU = "server CPU per 1,000 calls"
@@ -153,18 +154,13 @@ class _Running:
             _BEFORE_EACH_RUN_SECONDS,
             self.server.tls_ca,
         )
-        with self._alone():
-            return generator.run(plan, server_cores()[1], folder)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Stops all other servers: they share a core, and some have work to do seconds after their own run."""
         os.sync()
+        # They share a core, and some have work to do seconds after their own run.
         others = [pid for other in self._all_running if other is not self for pid in other.server.pids()]
         try:
             for pid in others:
                 os.kill(pid, signal.SIGSTOP)
-            yield
+            return generator.run(plan, server_cores()[1], folder)
         finally:
             for pid in others:
                 os.kill(pid, signal.SIGCONT)
@@ -192,7 +188,7 @@ class _Running:
                 yield Sample(title, f"{name}, {kind}", "ms", tally["latency_ms"][key])
         calls = sum(tally["calls"] for tally in kinds.values())
         yield Sample(title, CPU, "ms", outcome["server_cpu_seconds"] * 1e6 / max(calls, 1))
-        yield Sample(title, PEAK, "MiB", outcome["server_peak_memory_bytes"] / 2**20)
+        yield Sample(title, PEAK, "MiB", sum(sample(pid)["peak_kib"] for pid in self.server.pids()) / 1024)
         if self.server.name == JAVA:
             closed = {group.name for group in self._calls[workload.name][1] if group.rate is None}
             counted = sum(tally["calls"] for (group, _), tally in kinds.items() if group in closed or not closed)

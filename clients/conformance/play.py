@@ -23,7 +23,6 @@ from typing import Any, Self
 import grpc
 import yaml
 from google.protobuf.message import Message
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
@@ -33,7 +32,6 @@ from tests.support.patience import FACTOR, TIMEOUT
 
 Case = Mapping[str, Any]
 CASES: list[Case] = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
-SERVICE = "namesrv_api.v1.RouteService"
 _BROKER = re.compile(r"(?:(?P<cluster>\w+)/)?(?P<name>\w+)(?::(?P<id>\d+|\*))?(?P<unconfirmed>\??)")
 
 
@@ -156,12 +154,9 @@ class _Server(ScriptedNamesrv):
         self._play = play
         self._watch: queue.SimpleQueue[Message | Mapping[str, Any] | None] = queue.SimpleQueue()
 
-    def add_services(self, server: grpc.Server) -> None:
-        serving = self._play.case.get("serving", True)
-        checked, status = health.HealthServicer(), health_pb2.HealthCheckResponse
-        for service in ("", SERVICE):
-            checked.set(service, status.SERVING if serving else status.NOT_SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(checked, server)
+    def start(self) -> None:
+        super().start()
+        self.serve(ready=self._play.case.get("serving", True))
 
     def send(self, step: Mapping[str, Any]) -> None:
         header = route_data_pb2.NamesrvHeader(

@@ -11,13 +11,14 @@ import json
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from docs.tools.generate_states import ESCAPES, TERMINAL
 from namesrv_common.endpoints import Endpoint
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import stand_in
 from tests.support.registrations import identity, registration
 
@@ -135,7 +136,10 @@ def _broker_with_messages(code: int) -> tuple[int, str, bytes]:
 
 
 def _shown(command: str, environment: dict[str, str], folder: str) -> str:
-    run = ended([str(BIN / "nsctl"), *shlex.split(command)], environment | TERMINAL, folder)
+    words = [str(BIN / "nsctl"), *shlex.split(command)]
+    run = subprocess.run(
+        words, env=environment | TERMINAL, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
     text = re.sub(ESCAPES, "", run.stdout + run.stderr)
     output = "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
     code = f"\n# exit code {run.returncode}" if run.returncode else ""

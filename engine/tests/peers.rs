@@ -10,7 +10,7 @@ use bytes::Bytes;
 use harness::raw::{END_HEADERS, HEADERS, PREFACE, RST_STREAM, Raw, SETTINGS, block};
 use harness::{
     Certificate, HEALTH, JOINED, KEPT, LARGE, MAX_MESSAGE, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with,
-    framed, gzip,
+    framed, gzip, until,
 };
 use namesrv_engine::Limits;
 use tokio_rustls::rustls::HandshakeKind;
@@ -172,12 +172,7 @@ async fn http_2_errors_are_counted_by_their_reason() {
     raw.send(SETTINGS, 0, 7, &[]).await;
     while raw.next().await.is_some() {}
     // The connection ends just before its error is counted.
-    let counted = async {
-        while errors(&served) != [("PROTOCOL_ERROR".to_owned(), 2)] {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("it is counted");
+    until(|| errors(&served) == [("PROTOCOL_ERROR".to_owned(), 2)], || format!("{:?}", errors(&served))).await;
 }
 
 /// Another address than the honest one.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use harness::frames::{frame, own_header, request};
-use harness::{LIST, LOOKUP, REGISTRATION, Served};
+use harness::{LIST, LOOKUP, REGISTRATION, Served, until};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -50,13 +50,10 @@ fn told(request: &[u8]) -> Bytes {
     frame(request[4], &own_header(&request[8..header]), &request[header..])
 }
 
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    let reached = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
+/// Waits until Python has been notified of the ends of so many connections.
+async fn until_left(served: &Served, connections: usize) {
+    let left = || served.left.lock().expect("no panic").len();
+    until(|| left() == connections, || format!("{} have left", left())).await;
 }
 
 fn lookup(opaque: u8) -> Bytes {
@@ -113,7 +110,7 @@ async fn the_end_of_a_connection_is_told_once_and_gives_all_back() {
     client.send(&request(LIST, "b", 2, &vec![7; 500_000])[..400_000]).await;
     served.until_at_least("request_bytes", 480_000).await;
     drop(client);
-    until("told", || served.left.lock().expect("no panic").len() == 1).await;
+    until_left(&served, 1).await;
     for name in ["connections", "remoting_connections", "calls_under_way", "request_bytes", "waiting_bytes"] {
         served.until(name, 0).await;
     }
@@ -186,5 +183,6 @@ async fn python_ends_a_connection_once_its_answers_have_left() {
     served.engine.command(1, Command::Close);
     served.engine.flush();
     assert_eq!(client.next().await, None);
-    until("told", || *served.left.lock().expect("no panic") == [1]).await;
+    until_left(&served, 1).await;
+    assert_eq!(*served.left.lock().expect("no panic"), [1]);
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -35,24 +34,13 @@ PROGRAMS = {
 """A command of each extra, and a part of what it prints."""
 
 
-@dataclass(frozen=True)
-class EmptyContainer:
-    """A container with Python and the wheels, and no network."""
-
-    engine: Engine
-
-    def run(self, command: str) -> str:
-        """What a shell prints for a command, among the wheels. Raises CommandError."""
-        shell = ("exec", f"--workdir={FOLDER}/wheels", NAME, "sh", "-euc")
-        return self.engine.podman(*shell, command, timeout=300)
-
-    def install(self, environment: str, arguments: str) -> None:
-        """Makes an environment and runs its pip with arguments of the page. Raises CommandError."""
-        self.run(f"python -m venv /opt/{environment} && /opt/{environment}/bin/pip {arguments}")
+Shell = Callable[[str], str]
+"""Returns what a shell of the container prints for a command, among the wheels. Raises CommandError."""
 
 
 @pytest.fixture(scope="module")
-def container(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmptyContainer]:
+def run(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A container with Python and the wheels, and no network."""
     wheels = tmp_path_factory.mktemp("release") / "wheels"
     try:
         gather_wheels(wheels, "python3.11", ",".join(PROGRAMS))
@@ -67,27 +55,28 @@ def container(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) ->
         *(f"--volume={wheels}:{FOLDER}/wheels:ro", f"localhost/{BASE_IMAGE}", "sleep", str(CONTAINER_SECONDS)),
     )
     try:
-        yield EmptyContainer(empty_engine)
+        in_shell = ("exec", f"--workdir={FOLDER}/wheels", NAME, "sh", "-euc")
+        yield lambda command: empty_engine.podman(*in_shell, command, timeout=300)
     finally:
         empty_engine.podman("rm", "--force", "--time=1", "--ignore", NAME)
 
 
 @pytest.mark.parametrize("arguments", INSTALLED)
-def test_each_program_installs_from_wheels_without_a_compiler(container: EmptyContainer, arguments: str) -> None:
+def test_each_program_installs_from_wheels_without_a_compiler(run: Shell, arguments: str) -> None:
     extra = INSTALLED[arguments]
     with pytest.raises(CommandError):
-        container.run("command -v cc || command -v gcc || command -v cargo")
-    environment = f"only-{arguments.count('namesrv_engine')}-{extra}"
-    container.install(environment, arguments)
+        run("command -v cc || command -v gcc || command -v cargo")
+    environment = f"/opt/only-{arguments.count('namesrv_engine')}-{extra}"
+    run(f"python -m venv {environment} && {environment}/bin/pip {arguments}")
     command, printed = PROGRAMS[extra]
-    assert printed in container.run(f"/opt/{environment}/bin/{command}")
+    assert printed in run(f"{environment}/bin/{command}")
 
 
-def test_a_name_server_of_a_release_serves_and_its_tools_find_it(container: EmptyContainer) -> None:
+def test_a_name_server_of_a_release_serves_and_its_tools_find_it(run: Shell) -> None:
     (from_folder,) = [block for block in code_blocks("docs/install.md", "console") if "--no-index" in block]
     arguments = from_folder.removeprefix("$ pip ").replace("\\\n", " ").strip()
-    container.run(f"cd .. && python -m venv /opt/whole && /opt/whole/bin/pip {arguments}")
+    run(f"cd .. && python -m venv /opt/whole && /opt/whole/bin/pip {arguments}")
     serve, ask = next(block for block in code_blocks("docs/install.md", "console") if "serve" in block).split("\n")[:2]
-    container.run(f"cd /tmp && PATH=/opt/whole/bin:$PATH && {serve.removeprefix('$ ')}")
+    run(f"cd /tmp && PATH=/opt/whole/bin:$PATH && {serve.removeprefix('$ ')}")
     asked = f"PATH=/opt/whole/bin:$PATH; {ask.removeprefix('$ ')} || true"
-    assert "WARMING" in eventually(lambda: container.run(asked), lambda said: "WARMING" in said, within_seconds=SECONDS)
+    assert "WARMING" in eventually(lambda: run(asked), lambda said: "WARMING" in said, within_seconds=SECONDS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,41 +77,6 @@ class Machine:
         return [str(line["event"]) for line in self.log(unit)]
 
 
-@contextmanager
-def started_machine(engine: Engine, folder: Path) -> Iterator[Machine]:
-    """A machine with the wheels of a release and the files of deploy/systemd in root's home.
-
-    Raises:
-        NoEngineError: There can be none here.
-        WheelError: The wheel of the native engine cannot be built.
-    """
-    _check_this_machine()
-    wheels, units = folder / "wheels", folder / "units"
-    gather_wheels(wheels, PYTHON, EXTRAS)
-    units.mkdir()
-    no_disks = folder / "fstab"
-    no_disks.touch()
-    for name in MASKED:
-        (units / f"{name}.service").symlink_to("/dev/null")
-    machine = Machine(engine)
-    try:
-        engine.podman(
-            *("run", "--detach", f"--name={NAME}", "--network=none", "--privileged", "--systemd=always"),
-            *(f"--tmpfs={path}:rw,exec,notmpcopyup" for path in FOLDERS),
-            *(f"--timeout={CONTAINER_SECONDS}", f"--volume={wheels}:{WHEELS}:ro"),
-            *(f"--volume={units}:/etc/systemd/system", f"--volume={no_disks}:/etc/fstab:ro"),
-            *("--env=PIP_NO_INDEX=1", f"--env=PIP_FIND_LINKS={WHEELS}"),
-            *("--env=PATH=/usr/sbin:/usr/bin:/sbin:/bin", "--rootfs", "/:O", str(SYSTEMD)),
-        )
-        eventually(lambda: _state(machine), lambda state: state in {"running", "degraded"}, SECONDS)
-        machine.run(f"cp {WHEELS}/namesrv*.whl .")
-        for file in UNITS.iterdir():
-            engine.podman("cp", str(file), f"{NAME}:/root/{file.name}")
-        yield machine
-    finally:
-        engine.podman("rm", "--force", "--time=5", "--ignore", NAME)
-
-
 def _state(machine: Machine) -> str:
     try:
         return machine.run("systemctl is-system-running || true")
@@ -138,21 +102,47 @@ def documented(part: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def machine(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A machine on which the commands of the page have been typed. Its broker has written nothing yet."""
+    """A machine on which the commands of the page have been typed. Its broker has written nothing yet.
+
+    Root's home has the wheels of a release and the files of deploy/systemd.
+    """
+    folder = tmp_path_factory.mktemp("machine")
+    wheels, units, no_disks = folder / "wheels", folder / "units", folder / "fstab"
     try:
-        with started_machine(empty_engine, tmp_path_factory.mktemp("wheels")) as started:
-            text = (UNITS / "broker-a.toml").read_text()
-            for old, new in HERE:
-                assert old in text
-                text = text.replace(old, new)
-            started.run(f"cat > broker-a.toml <<'END'\n{text}\nEND")
-            for command in documented("enable --now broker-agent@broker-a"):
-                started.run(command, timeout=300)
-            yield started
+        _check_this_machine()
+        gather_wheels(wheels, PYTHON, EXTRAS)
     except NoEngineError as error:
         pytest.skip(f"no machine with systemd: {error}")
     except NoCargoError as error:
         pytest.skip(f"no wheel of the native engine: {error}")
+    units.mkdir()
+    no_disks.touch()
+    for name in MASKED:
+        (units / f"{name}.service").symlink_to("/dev/null")
+    machine = Machine(empty_engine)
+    try:
+        empty_engine.podman(
+            *("run", "--detach", f"--name={NAME}", "--network=none", "--privileged", "--systemd=always"),
+            *(f"--tmpfs={path}:rw,exec,notmpcopyup" for path in FOLDERS),
+            *(f"--timeout={CONTAINER_SECONDS}", f"--volume={wheels}:{WHEELS}:ro"),
+            *(f"--volume={units}:/etc/systemd/system", f"--volume={no_disks}:/etc/fstab:ro"),
+            *("--env=PIP_NO_INDEX=1", f"--env=PIP_FIND_LINKS={WHEELS}"),
+            *("--env=PATH=/usr/sbin:/usr/bin:/sbin:/bin", "--rootfs", "/:O", str(SYSTEMD)),
+        )
+        eventually(lambda: _state(machine), lambda state: state in {"running", "degraded"}, SECONDS)
+        machine.run(f"cp {WHEELS}/namesrv*.whl .")
+        for file in UNITS.iterdir():
+            empty_engine.podman("cp", str(file), f"{NAME}:/root/{file.name}")
+        text = (UNITS / "broker-a.toml").read_text()
+        for old, new in HERE:
+            assert old in text
+            text = text.replace(old, new)
+        machine.run(f"cat > broker-a.toml <<'END'\n{text}\nEND")
+        for command in documented("enable --now broker-agent@broker-a"):
+            machine.run(command, timeout=300)
+        yield machine
+    finally:
+        empty_engine.podman("rm", "--force", "--time=5", "--ignore", NAME)
 
 
 def test_both_services_are_up_and_a_broker_without_files_is_in_the_routes(machine: Machine) -> None:

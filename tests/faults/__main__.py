@@ -8,8 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.history import read_history
-from tests.faults.invariants import violations
 from tests.faults.nemesis import KINDS, OF_ROCKETMQ
 from tests.faults.run import PROFILES, run_profile
 from tests.support.rocketmq_programs.maven import missing
@@ -22,17 +20,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1, help="how many runs")
     parser.add_argument("--profile", choices=PROFILES, default="short", help="how long, and how long faults last")
     parser.add_argument("--faults", nargs="+", choices=sorted(KINDS), help="only these kinds")
-    parser.add_argument("--rounds", type=int, default=0, help="how many rounds of faults in place of the profile's")
     parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
     parser.add_argument(
         "--rocketmq", action="store_true", help="with RocketMQ's own brokers, killed as well, where Java and Maven are"
     )
-    parser.add_argument("--check", type=Path, help="a kept history to check again; nothing runs")
     options = parser.parse_args()
-    if options.check:
-        found = violations(read_history(options.check))
-        sys.stdout.write("".join(f"{violation}\n" for violation in found) or "all invariants hold\n")
-        return int(bool(found))
     if options.faults and options.rocketmq:
         parser.error("--faults names all kinds, also those of --rocketmq: leave that out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
@@ -44,7 +36,7 @@ def main() -> int:
     names = options.faults or sorted(KINDS.keys() - left_out)
     broken = False
     for seed in range(options.seed, options.seed + options.runs):
-        is_sound, report = run_profile(folder / f"seed-{seed}", seed, options.profile, names, options.rounds)
+        is_sound, report = run_profile(folder / f"seed-{seed}", seed, options.profile, names)
         sys.stdout.write(report)
         broken |= not is_sound
     return int(broken)

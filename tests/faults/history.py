@@ -1,8 +1,4 @@
-"""The history of a run, line by line: JSON objects with the second of the run, and what happened.
-
-A history is all that the checks get, so one that was kept can be checked again:
-``python -m tests.faults --check FILE``.
-"""
+"""The history of a run, which is all that its checks get: JSON lines with the second of the run, and what happened."""
 
 from __future__ import annotations
 
@@ -24,7 +20,6 @@ class History:
     """Collects records from any thread, in memory and in a file, in the order of their times."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.records: list[Record] = []
         self._began = time.monotonic()
         self._lock = threading.Lock()
@@ -34,25 +29,18 @@ class History:
         """Seconds since the run began."""
         return round(time.monotonic() - self._began, 4)
 
-    def add(self, what: str, **fields: Any) -> Record:
+    def add(self, what: str, **fields: Any) -> None:
         """Adds a record, as of now."""
         with self._lock:
             record = {"at": self.now(), "what": what, **fields}
             if not self._file.closed:  # a thread that ends late has nothing to add to a run that is over
                 self.records.append(record)
                 self._file.write(json.dumps(record) + "\n")
-        return record
 
     def close(self) -> None:
         """Takes no more."""
         with self._lock:
             self._file.close()
-
-
-def read_history(path: Path) -> list[Record]:
-    """The records of a kept history."""
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def of_kind(records: list[Record], what: str) -> Iterator[Record]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from tests.faults.fleet.fleet import JAVA, SERVERS, Fleet
-from tests.faults.network import Disturbance, Network
+from tests.faults.network import Delay, Network, lossy, narrow, slow
 
 Way = tuple[str, str]
 """A client and a server."""
@@ -51,17 +52,12 @@ class World:
         """Clients and servers of this fleet."""
         return (*((name, server) for name in self.named("agents") for server in SERVERS), *WAYS)
 
-    def take_all(self, rng: random.Random, names: Sequence[str]) -> list[str]:
-        """Those of the processes, in any order, that a fault may have, from now until the end of the round."""
+    def take(self, rng: random.Random, names: Sequence[str], most: int | None = None) -> list[str]:
+        """Processes that a fault may have until the end of the round, in any order: all, or at most so many."""
         free = [name for name in names if name not in self.taken]
-        self.taken.update(free)
         rng.shuffle(free)
-        return free
-
-    def take_one(self, rng: random.Random, names: Sequence[str]) -> list[str]:
-        """Any one of them; none if all are taken."""
-        free = [name for name in names if name not in self.taken]
-        return self.take_all(rng, [rng.choice(free)] if free else [])
+        self.taken.update(free[:most])
+        return free[:most]
 
 
 Kind = Callable[[World, random.Random], AbstractContextManager[None]]
@@ -87,8 +83,7 @@ def _processes(
 
     @contextmanager
     def happen(world: World, rng: random.Random) -> Iterator[None]:
-        take = world.take_all if at_once else world.take_one
-        met = take(rng, world.named(names))
+        met = world.take(rng, world.named(names), None if at_once else 1)
         for name in met:
             begin(world.fleet, name)
         yield
@@ -106,7 +101,7 @@ _stopped = partial(_processes, Fleet.stop, lambda world, name: world.fleet.go_on
 @contextmanager
 def _rolled(world: World, rng: random.Random) -> Iterator[None]:
     """Each name server and agent is ended and started again, one after the other."""
-    for name in world.take_all(rng, world.named("site")):
+    for name in world.take(rng, world.named("site")):
         world.fleet.end(name)
         _restart(world, name)
     yield
@@ -132,29 +127,23 @@ def _ways(
     return happen
 
 
-def _cut(network: Network, way: Way, _: random.Random) -> None:
-    network.cut(*way)
+def _cut(*sides: tuple[bool, bool]) -> Callable[[Network, Way, random.Random], None]:
+    """The way is cut up, down or both, as one of these says."""
 
+    def begin(network: Network, way: Way, rng: random.Random) -> None:
+        up, down = rng.choice(sides)
+        network.cut(*way, up=up, down=down)
 
-def _cut_one_way(network: Network, way: Way, rng: random.Random) -> None:
-    up = rng.random() < 0.5
-    network.cut(*way, up=up, down=not up)
-
-
-def _cut_somehow(network: Network, way: Way, rng: random.Random) -> None:
-    up, down = rng.choice([(True, True), (True, False), (False, True)])
-    network.cut(*way, up=up, down=down)
+    return begin
 
 
 def _half_opened(network: Network, way: Way, rng: random.Random) -> None:
     network.half_open(*way, server_knows=rng.random() < 0.5)
 
 
-def _disturbed(disturbance: Disturbance) -> Kind:
+def _disturbed(delay: Delay) -> Kind:
     """Four ways are bad."""
-    return _ways(
-        lambda network, way, _: network.disturb(*way, disturbance), lambda world, rng: rng.sample(world.ways, 4)
-    )
+    return _ways(lambda network, way, _: network.disturb(*way, delay), lambda world, rng: rng.sample(world.ways, 4))
 
 
 def _any(world: World, rng: random.Random) -> list[Way]:
@@ -179,7 +168,7 @@ def _of_rocketmq(world: World, rng: random.Random) -> list[Way]:
 def _restarted_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
     """What the old process had sent and the end of its connection arrive together with what the new one sends."""
     server = rng.choice(SERVERS)
-    names = world.take_one(rng, [name for name in world.named("agents") if name.endswith("-0")])
+    names = world.take(rng, [name for name in world.named("agents") if name.endswith("-0")], 1)
     for name in names:
         world.network.cut(name, server, down=False)
         world.fleet.change_topics(name.removesuffix("-0"))
@@ -190,6 +179,7 @@ def _restarted_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
         world.network.heal(name, server)
 
 
+UP, DOWN, BOTH = (True, False), (False, True), (True, True)
 KINDS: dict[str, Kind] = {
     "kill-namesrv": _killed("servers"),
     "end-namesrv": _ended("servers"),
@@ -205,28 +195,27 @@ KINDS: dict[str, Kind] = {
     # As when a machine is suspended.
     "stop-everything": _stopped("everything", at_once=True),
     "roll-everything": _rolled,
-    "cut": _ways(_cut, _any),
-    "cut-one-way": _ways(_cut_one_way, _any),
-    "cut-off-namesrv": _ways(_cut, _of_a_server),
-    "cut-off-agent": _ways(_cut, _of_an_agent),
+    "cut": _ways(_cut(BOTH), _any),
+    "cut-one-way": _ways(_cut(UP, DOWN), _any),
+    "cut-off-namesrv": _ways(_cut(BOTH), _of_a_server),
+    "cut-off-agent": _ways(_cut(BOTH), _of_an_agent),
     "restart-agent-behind-a-cut": _restarted_behind_a_cut,
-    "slow": _disturbed(Disturbance(delay_seconds=0.075, jitter_seconds=0.05)),
-    "narrow": _disturbed(Disturbance(bits_per_second=1_000_000)),
-    "lossy": _disturbed(Disturbance(loss=0.5)),
+    "slow": _disturbed(slow),
+    "narrow": _disturbed(narrow),
+    "lossy": _disturbed(lossy),
     "reset": _ways(lambda network, way, _: network.reset(*way), _any),
     "half-open": _ways(_half_opened, _any),
     "kill-rocketmq": _killed("rocketmq"),
     "end-rocketmq": _ended("rocketmq"),
     "stop-rocketmq": _stopped("rocketmq"),
-    "cut-rocketmq": _ways(_cut_somehow, _of_rocketmq),
+    "cut-rocketmq": _ways(_cut(BOTH, UP, DOWN), _of_rocketmq),
 }
 """By name."""
 OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})
 """Kinds that need RocketMQ's own programs in the fleet."""
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """One fault of a schedule."""
 
     name: str
@@ -236,8 +225,7 @@ class Fault:
     """Decides whom it meets."""
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """Faults that come together, and how long the fleet has afterwards."""
 
     faults: tuple[Fault, ...]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import random
 import socket
 import struct
@@ -23,75 +22,54 @@ from namesrv_common.endpoints import Endpoint
 from tests.faults.history import History
 
 CHUNK_BYTES = 64 * 1024
-QUEUED_CHUNKS = 64
-"""Chunks on their way at most, a direction; more wait at the sender, as beyond a full window."""
 RESENT_SECONDS = 0.2
 """How late lost bytes come: Linux's shortest time before it sends again, doubled each time they are lost once more."""
 MOST_LOSSES = 5
 CALL_SECONDS = 10.0
 
+Delay = Callable[[random.Random, int], float]
+"""Seconds that a chunk of so many bytes takes; those behind it wait."""
+Side = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-@dataclass(frozen=True)
-class Disturbance:
-    """How bad a way is."""
 
-    delay_seconds: float = 0.0
-    jitter_seconds: float = 0.0
-    loss: float = 0.0
-    """Part of the chunks that are lost."""
-    bits_per_second: float = math.inf
+def slow(rng: random.Random, _: int) -> float:
+    """75 ms, 50 more or less."""
+    return rng.uniform(0.025, 0.125)
+
+
+def narrow(_: random.Random, size: int) -> float:
+    """One megabit a second."""
+    return size * 8 / 1_000_000
+
+
+def lossy(rng: random.Random, _: int) -> float:
+    """Each chunk is lost by a chance of one half, also when it is sent again."""
+    losses = 0
+    while losses < MOST_LOSSES and rng.random() < 0.5:
+        losses += 1
+    return RESENT_SECONDS * ((1 << losses) - 1)
 
 
 @dataclass
 class Direction:
     """How bytes travel one way."""
 
-    disturbance: Disturbance = Disturbance()
-    """Counts for what sets out from now on."""
+    delay: Delay | None = None
     open: asyncio.Event = field(default_factory=asyncio.Event)
     """Clear while it is cut, which counts for what is on its way, too."""
 
-    def seconds_on_the_way(self, rng: random.Random) -> float:
-        """How long the next chunk takes once it has been sent."""
-        bad = self.disturbance
-        late = max(0.0, bad.delay_seconds + rng.uniform(-bad.jitter_seconds, bad.jitter_seconds))
-        losses = 0
-        while losses < MOST_LOSSES and rng.random() < bad.loss:
-            late += RESENT_SECONDS * 2**losses
-            losses += 1
-        return late
-
-
-class Flow:
-    """One direction of one connection: bytes in order, each not before its time, and none while the way is cut."""
-
-    def __init__(self, way: Direction, rng: random.Random) -> None:
-        self._way = way
-        self._rng = rng
-        self._queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(QUEUED_CHUNKS)
-
-    async def read(self, reader: asyncio.StreamReader) -> None:
-        """Takes what comes until the sender ends; its end is an empty chunk."""
-        clock = asyncio.get_running_loop().time
-        chunk, sent = b"-", clock()
-        while chunk:
-            try:
-                chunk = await reader.read(CHUNK_BYTES)
-            except ConnectionError:
-                chunk = b""
-            sent = max(sent, clock()) + len(chunk) * 8 / self._way.disturbance.bits_per_second
-            await self._queue.put((sent + self._way.seconds_on_the_way(self._rng), chunk))
-
-    async def write(self, writer: asyncio.StreamWriter) -> None:
-        """Forwards what has come. Returns after the sender's end, or when nobody takes anything."""
-        clock = asyncio.get_running_loop().time
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rng: random.Random) -> None:
+        """Forwards what comes, and returns after the sender's end, or when nobody takes anything."""
+        chunk = b"-"
         with contextlib.suppress(ConnectionError):
-            while True:
-                due, chunk = await self._queue.get()
-                await asyncio.sleep(due - clock())
-                await self._way.open.wait()
-                if not chunk:
-                    return
+            while chunk:
+                try:
+                    chunk = await reader.read(CHUNK_BYTES)
+                except ConnectionError:
+                    chunk = b""
+                if self.delay is not None:
+                    await asyncio.sleep(self.delay(rng, len(chunk)))
+                await self.open.wait()
                 writer.write(chunk)
                 await writer.drain()
 
@@ -100,9 +78,9 @@ class Flow:
 class Connection:
     """A connection of a client, and the one to the server that goes with it."""
 
-    client: tuple[asyncio.StreamReader, asyncio.StreamWriter]
-    server: tuple[asyncio.StreamReader, asyncio.StreamWriter]
-    ignorant: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    client: Side
+    server: Side
+    ignorant: Side | None = None
     """The side that does not know that the other one is lost."""
 
     def reset(self) -> None:
@@ -115,28 +93,30 @@ class Connection:
         self.ignorant = self.client if server_knows else self.server
         _reset((self.server if server_knows else self.client)[1])
 
-    async def carry(self, up: Flow, down: Flow) -> None:
-        """Carries bytes both ways until either side ends."""
-        reads = [asyncio.create_task(up.read(self.client[0])), asyncio.create_task(down.read(self.server[0]))]
-        writes = [asyncio.create_task(up.write(self.server[1])), asyncio.create_task(down.write(self.client[1]))]
+    async def carry(self, up: Direction, down: Direction, rng: random.Random) -> None:
+        """Carries bytes both ways until either side ends. Then the ignorant side ends when it gives up by itself."""
+        ways = [
+            asyncio.create_task(up.carry(self.client[0], self.server[1], rng)),
+            asyncio.create_task(down.carry(self.server[0], self.client[1], rng)),
+        ]
         try:
             # Programs of ours never end one direction alone.
-            await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for pump in (*reads, *writes):
-                pump.cancel()
-            await asyncio.gather(*reads, *writes, return_exceptions=True)
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        if self.ignorant is not None:
+            with contextlib.suppress(ConnectionError):
+                while await self.ignorant[0].read(CHUNK_BYTES):
+                    pass  # goes nowhere
 
-    async def end(self) -> None:
-        """Closes both sides, the ignorant one when it gives up by itself."""
-        try:
-            if self.ignorant is not None:
-                with contextlib.suppress(ConnectionError):
-                    while await self.ignorant[0].read(CHUNK_BYTES):
-                        pass  # goes nowhere
-        finally:
-            for _, writer in (self.client, self.server):
-                writer.close()
+
+def _reset(side: asyncio.StreamWriter) -> None:
+    connection = side.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    side.transport.abort()
 
 
 class Link:
@@ -147,11 +127,10 @@ class Link:
         self.up = Direction()
         """Towards the server."""
         self.down = Direction()
+        self.connections: set[Connection] = set()
         self._target = target
         self._rng = rng
-        self.connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
         self.heal()
 
     async def start(self) -> None:
@@ -161,7 +140,6 @@ class Link:
 
     async def stop(self) -> None:
         """Ends the listener and all connections."""
-        assert self._server is not None
         self._server.close()
         for task in tuple(self._tasks):
             task.cancel()
@@ -170,7 +148,7 @@ class Link:
     def heal(self) -> None:
         """Ends all faults but those of connections that are lost already."""
         for way in (self.up, self.down):
-            way.disturbance = Disturbance()
+            way.delay = None
             way.open.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,31 +157,21 @@ class Link:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
-            await self._carry(reader, writer)
-        except asyncio.CancelledError:
-            _reset(writer)
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self.up.open.wait()  # a first packet is lost as any other
-        try:
+            await self.up.open.wait()  # a first packet is lost as any other
             server = await asyncio.open_connection(self._target.host, self._target.port)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             _reset(writer)
             return
         connection = Connection((reader, writer), server)
         self.connections.add(connection)
         try:
-            await connection.carry(Flow(self.up, self._rng), Flow(self.down, self._rng))
+            await connection.carry(self.up, self.down, self._rng)
+        except asyncio.CancelledError:
+            _reset(writer)
         finally:
             self.connections.discard(connection)
-            await connection.end()
-
-
-def _reset(side: asyncio.StreamWriter) -> None:
-    connection = side.get_extra_info("socket")
-    if connection is not None and connection.fileno() >= 0:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    side.transport.abort()
+            for side in (writer, server[1]):
+                side.close()
 
 
 class Network:
@@ -247,11 +215,11 @@ class Network:
             if is_cut:
                 self._do(way.open.clear)
 
-    def disturb(self, client: str, server: str, disturbance: Disturbance) -> None:
+    def disturb(self, client: str, server: str, delay: Delay) -> None:
         """Makes the way slow, narrow or lossy until healed."""
-        link = self._note(client, server, "disturbed", by=str(disturbance))
+        link = self._note(client, server, "disturbed")
         for way in (link.up, link.down):
-            way.disturbance = disturbance
+            way.delay = delay
 
     def reset(self, client: str, server: str) -> None:
         """Resets the connections of the two, for both sides."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
@@ -80,37 +80,27 @@ PROFILES = {
 
 
 class Run:
-    """A fleet under traffic. Used as a context, which ends all of it."""
+    """A fleet under traffic. The stack ends all of it."""
 
-    def __init__(self, folder: Path, seed: int, profile: Profile, *, rocketmq: bool) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, seed: int, profile: Profile, *, rocketmq: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
-        self._stack = ExitStack()
-        self._stack.callback(self.history.close)
+        self._stack = stack
+        stack.callback(self.history.close)
         self._profile = profile
         self._rocketmq = rocketmq
         self._rng = random.Random(seed)
-        network = self._stack.enter_context(Network(seed, self.history))
+        network = stack.enter_context(Network(seed, self.history))
         brokers = (*BROKERS, *(ROCKETMQ if rocketmq else ()))
-        self.fleet = Fleet(folder, self.history, network, self._stack, seed, brokers)
+        self.fleet = Fleet(folder, self.history, network, stack, seed, brokers)
         own_topics = (topic for topics in self.fleet.own_topics.values() for topic in topics)
         self._looked_up = (*TOPICS, *own_topics, HELD_TOPIC, "never")
         self.world = World(self.fleet, network)
         self._workers: list[Worker] = []
         self._ending = threading.Event()
 
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Starts all processes, and threads that read."""
         for server in SERVERS:
             self.fleet.start_server(server)
         for client, server in self.world.ways:
@@ -121,10 +111,6 @@ class Run:
         self.settle()
         for client in CLIENTS:
             self.fleet.start_client(client, self._looked_up)
-        self._start_readers()
-        self.take_samples("before")
-
-    def _start_readers(self) -> None:
         for server in SERVERS:
             connect = partial(self.fleet.connect, server)
             self._worker(Lookups(server, connect, self.history, self._looked_up, self._profile.lookups))
@@ -133,6 +119,7 @@ class Run:
             self._worker(Journal(server, connect, self.history, tuple(self.fleet.versions)))
             self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
+        self.take_samples("before")
 
     def _worker(self, worker: Worker) -> None:
         self._workers.append(self._stack.enter_context(worker))
@@ -238,26 +225,27 @@ def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, r
         rocketmq: Whether it has RocketMQ's own brokers, which need Java and jars
             (``tests.support.rocketmq_programs.maven``).
     """
-    with Run(folder, seed, profile, rocketmq=rocketmq) as running:
+    with ExitStack() as stack:
+        running = Run(stack, folder, seed, profile, rocketmq=rocketmq)
+        running.start()
         with running.traffic():
             for planned in rounds:
                 running.inject(planned)
         return Outcome(running.finish(), running.history.records)
 
 
-def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str], rounds: int = 0) -> tuple[bool, str]:
-    """Runs one seed of a profile, with as many rounds as it has or as are given.
+def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str]) -> tuple[bool, str]:
+    """Runs one seed of a profile.
 
     Returns:
         Whether all is well, and what to print, with the command that lets the same faults happen again.
     """
     profile = PROFILES[name]
-    count = rounds or profile.rounds
-    planned = schedule(seed, faults, count, profile.fault_seconds, profile.rest_seconds)
+    planned = schedule(seed, faults, profile.rounds, profile.fault_seconds, profile.rest_seconds)
     broken, records = run(folder, seed, planned, profile, rocketmq=not OF_ROCKETMQ.isdisjoint(faults))
     counts = Counter(record["what"] for record in records)
     agreed = ", ".join(f"{record['seconds']:.1f} s" for record in of_kind(records, "agreed"))
-    again = f"python -m tests.faults --seed {seed} --profile {name} --rounds {count} --faults {' '.join(faults)}"
+    again = f"python -m tests.faults --seed {seed} --profile {name} --faults {' '.join(faults)}"
     lines = [
         f"{again}: {'BROKEN' if broken else 'all invariants hold'}",
         *(f"{r['at']:8.1f} s  {r['name']}" for r in of_kind(records, "fault") if r["event"] == "begins"),
@@ -266,5 +254,4 @@ def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str], round
     ]
     if broken:
         lines += [*broken[:20], f"{len(broken)} violations; history: {folder}/history.jsonl"]
-        lines.append(f"checks: python -m tests.faults --check {folder}/history.jsonl")
     return not broken, "\n".join(lines) + "\n"

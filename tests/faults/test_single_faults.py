@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -17,15 +17,6 @@ from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 ADDR = "127.0.0.1:10911"
 WAY = ("agent", "namesrv")
-OFTEN = ("--register-name-server-period-millis", "1000")
-NO_PINGS = ("--keepalive-time-millis", "3600000")
-AGENT_PINGS, NO_AGENT_PINGS = ("--keepalive-time-millis", "1000"), ("--keepalive-time-millis", "3600000")
-EXPIRY_SECONDS = 8.0
-BY_SILENCE = (
-    *NO_PINGS,
-    *("--broker-channel-expired-time-millis", str(int(EXPIRY_SECONDS * 1000))),
-    *("--scan-not-active-broker-interval-millis", "200", "--mass-loss-percent", "100"),
-)
 
 
 @dataclass
@@ -48,52 +39,18 @@ class Pair:
         return sum(bool(line["new"]) for line in self.server.events("broker_registered"))
 
 
-@contextmanager
-def pair_of(server_flags: tuple[str, ...], agent_flags: tuple[str, ...]) -> Iterator[Pair]:
-    """Starts a pair, whose broker is in routes then."""
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A pair whose broker is in routes."""
     with ExitStack() as stack:
         network = stack.enter_context(Network(seed=1))
-        server = stack.enter_context(NamesrvProcess(*server_flags))
+        server = stack.enter_context(NamesrvProcess(*PINGS, "--log-level", "debug"))
         reached = network.way(*WAY, server.endpoint)
-        agent = stack.enter_context(Agent(str(reached), *OFTEN, *agent_flags, broker_addr=ADDR))
+        often = ("--register-name-server-period-millis", "1000", "--keepalive-time-millis", "1000")
+        agent = stack.enter_context(Agent(str(reached), *often, broker_addr=ADDR))
         pair = Pair(server, stack.enter_context(server.connect()), agent, network)
         eventually(pair.has_broker)
         yield pair
-
-
-@pytest.fixture
-def by_silence() -> Iterator[Pair]:
-    with pair_of(BY_SILENCE, NO_AGENT_PINGS) as pair:
-        yield pair
-
-
-@pytest.fixture
-def by_pings() -> Iterator[Pair]:
-    with pair_of((*PINGS, "--log-level", "debug"), AGENT_PINGS) as pair:
-        yield pair
-
-
-def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(by_silence: Pair) -> None:
-    pair = by_silence
-    pair.network.cut(*WAY)
-    # How long the fault lasts: a period and a busy machine fit into the rest.
-    threading.Event().wait(EXPIRY_SECONDS - 5.0)
-    pair.network.heal(*WAY)
-    threading.Event().wait(EXPIRY_SECONDS - 2.0)  # by now it would have gone
-    assert pair.has_broker()
-    assert pair.reasons() == []
-    assert pair.registered() == 1
-
-
-def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal(by_silence: Pair) -> None:
-    pair = by_silence
-    pair.network.cut(*WAY)
-    eventually(pair.reasons)
-    assert pair.client.addrs() == {}
-    pair.network.heal(*WAY)
-    eventually(pair.has_broker)
-    eventually(lambda: pair.registered() == 2)
-    assert pair.reasons() == ["EXPIRED"]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +63,7 @@ def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal(by_silence: Pa
     ],
     ids=["cut up", "cut down", "stopped", "reset"],
 )
-def test_an_agent_that_is_lost_leaves_once_and_comes_back_once(by_pings: Pair, happens: Callable[[Pair], None]) -> None:
-    pair = by_pings
+def test_an_agent_that_is_lost_leaves_once_and_comes_back_once(pair: Pair, happens: Callable[[Pair], None]) -> None:
     happens(pair)
     eventually(pair.reasons)
     pair.network.heal(*WAY)
@@ -117,8 +73,7 @@ def test_an_agent_that_is_lost_leaves_once_and_comes_back_once(by_pings: Pair, h
     assert pair.reasons() == ["CHANNEL_CLOSED"]
 
 
-def test_the_late_end_of_a_lost_connection_undoes_no_new_registration(by_pings: Pair) -> None:
-    pair = by_pings
+def test_the_late_end_of_a_lost_connection_undoes_no_new_registration(pair: Pair) -> None:
     pair.network.half_open(*WAY, server_knows=False)
     eventually(lambda: len(pair.server.events("channel_opened")) == 2)
     eventually(lambda: pair.server.events("channel_ended"))
@@ -126,8 +81,7 @@ def test_the_late_end_of_a_lost_connection_undoes_no_new_registration(by_pings: 
     assert pair.reasons() == []
 
 
-def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(by_pings: Pair) -> None:
-    pair = by_pings
+def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(pair: Pair) -> None:
     pair.server.signal(signal.SIGSTOP)
     threading.Event().wait(9.0)  # how long the fault lasts: longer than the agent waits for a ping's answer
     pair.server.signal(signal.SIGCONT)

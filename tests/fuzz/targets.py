@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -19,30 +19,24 @@ from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot import UnusableSnapshot
 from namesrv.grpc_api.paging import Name, paged
-from namesrv.remoting.bodies import read_registration
-from namesrv.remoting.wire import BrokenFrame, answer, request_of
 from namesrv.settings import NamesrvSettings, with_texts
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
-from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from namesrv.storage.tables import KV_CONFIG, SETTINGS, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
-from namesrv_common.endpoints import Endpoint, parse_endpoints
+from namesrv_common.endpoints import parse_endpoints
 from namesrv_common.grpc_errors import DETAILS_KEY, RichError
 from namesrv_common.server.permits import PermitsError, read_permits
 from namesrv_common.tls.certificates import CertificateError, read_token
 from namesrv_common.topic_names import check_topic
 from nsctl.contexts import ContextError, client_files, name_servers
-from route_client.disk_cache import SUFFIX, DiskCache
 from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
 from route_client.route import from_wire
 from route_pipeline.options import ReadRequest
 from route_pipeline.positions import from_json, to_json
 from tests.support.core_fleet import Fleet
-from tests.support.sent_frames import NoFrame, frames_in
 
-CACHED_TOPIC, FLEET = "topic", "fleet"
 _JOURNAL_BYTES = 1_048_576
 _CLOSE_SECONDS = 20.0
 _SETTINGS = NamesrvSettings.load(None, {})
@@ -151,11 +145,6 @@ def _list_of_address_server(data: bytes, _: Path) -> None:
     assert parse_list("\n".join(map(str, names)).encode()) == names
 
 
-def _endpoint(text: str) -> None:
-    endpoint = Endpoint.parse(text)
-    assert Endpoint.parse(str(endpoint)) == endpoint
-
-
 def _endpoints(text: str) -> None:
     endpoints = parse_endpoints(text)
     assert parse_endpoints(";".join(map(str, endpoints))) == endpoints
@@ -165,14 +154,6 @@ def _contexts(file: Path) -> None:
     environment = {"NSCTL_CONTEXTS": str(file)}
     name_servers(None, None, environment)
     client_files({}, None, None, environment)
-
-
-def _route_cache(data: bytes, folder: Path) -> None:
-    cache = DiskCache(folder, FLEET)
-    cache.save(CACHED_TOPIC, b"")
-    next(folder.glob(f"*{SUFFIX}")).write_bytes(data)
-    route = cache.load(CACHED_TOPIC)
-    assert (route is None) == bool(cache.refused)
 
 
 def _wire_route(data: bytes, _: Path) -> None:
@@ -200,31 +181,6 @@ def _page_token(text: str) -> None:
     paged(route_service_pb2.ListTopicsRequest(page_token=text.encode(errors="replace").decode()), Name(""))
 
 
-def _remoting_frames(data: bytes, _: Path) -> None:
-    """What a connection of RocketMQ's protocol brings."""
-    for frame in frames_in(data):
-        request = request_of(frame)
-        (told,) = frames_in(answer(request, 0, fields=_sound(request.fields)))
-        assert request_of(told).opaque == request.opaque
-
-
-def _sound(fields: Mapping[str, str]) -> dict[str, str]:
-    """Fields without halves of characters, as in answers."""
-    texts = json.dumps(fields, ensure_ascii=False).encode(errors="replace")
-    return cast("dict[str, str]", json.loads(texts))
-
-
-def _remoting_registration(data: bytes, _: Path) -> None:
-    body = read_registration(data, 0, ())
-    assert body.topic_configs is not None, "no mark is held"
-    for topic, numbers in body.topic_configs.items():
-        check_topic(topic)
-        assert all(type(number) is int for number in numbers)
-    for topic, mapping in body.mappings.items():
-        check_topic(topic)
-        assert all(0 <= queue < 2**31 for pair in mapping.queue_ids for queue in pair)
-
-
 class _FailedCall(grpc.RpcError):
     """A call of a server that is none of ours, with what it puts into grpc-status-details-bin."""
 
@@ -248,24 +204,19 @@ TARGETS: dict[str, Target] = {
     "kv_config_import": Target(_file(KV_CONFIG_FILE, _kv_config_import), (DataDirError,)),
     "permits_toml": Target(_file("permits.toml", read_permits), (PermitsError,)),
     "permits_json": Target(_file("permits.json", read_permits), (PermitsError,)),
-    "snapshot_file": Target(_file(SNAPSHOT_FILE, lambda file: SnapshotFile(file.parent).load())),
     "snapshot_messages": Target(_snapshot, (UnusableSnapshot,)),
     "topics_json": Target(_topics, (BrokenTopics,)),
     "topic_queue_mappings": Target(_mappings, (BrokenTopics,)),
     "namesrv_setting": Target(_text(lambda text: check_namesrv([text])), (ValueError,)),
     "namesrv_list": Target(_list_of_address_server, (ValueError,)),
     "address_server_url": Target(_text(_address_server), (ValueError,)),
-    "endpoint": Target(_text(_endpoint), (ValueError,)),
     "endpoints": Target(_text(_endpoints), (ValueError,)),
     "client_endpoints": Target(_text(EndpointList.parse), (EndpointListError,)),
     "token": Target(_file("token", read_token), (CertificateError,)),
     "nsctl_contexts": Target(_file("contexts.toml", _contexts), (ContextError,)),
-    "route_cache": Target(_route_cache),
     "wire_route": Target(_wire_route, (DecodeError,)),
     "page_token": Target(_text(_page_token), (Refused,)),
     "error_details": Target(lambda data, _: RichError.of(_FailedCall(data))),
     "pipeline_offset": Target(_offset, (ValueError,)),
     "pipeline_options": Target(_text(_options), (ValueError,)),
-    "remoting_frames": Target(_remoting_frames, (BrokenFrame, NoFrame)),
-    "remoting_registration": Target(_remoting_registration, (Refused,)),
 }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import admin_service_pb2 as pb
 
 from tests.support.engines import NATIVE, require_native
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import unregister_all
 from tests.support.secured.fleet import Place
+
+OPTIONS = ("--scan-not-active-broker-interval-millis", "0", "--shutdown-grace-millis", "500")
+"""Of name servers that never scan: whatever leaves does so for another reason than its expiry."""
 
 
 @pytest.fixture(scope="module")
@@ -22,40 +24,30 @@ def engine() -> str:
     return NATIVE
 
 
-@contextmanager
-def _never_scanning(engine: str) -> Iterator[NamesrvProcess]:
-    """A name server that never scans: whatever leaves does so for another reason than its expiry."""
-    options = "--scan-not-active-broker-interval-millis", "0", "--shutdown-grace-millis", "500"
-    with NamesrvProcess(*options, engine=engine) as process:
-        yield process
-
-
 @pytest.fixture(scope="module")
 def shared_namesrv(engine: str) -> Iterator[NamesrvProcess]:
     """One for the tests of a module that do not need one of their own."""
-    with _never_scanning(engine) as process:
+    with NamesrvProcess(*OPTIONS, engine=engine) as process:
         yield process
 
 
 @pytest.fixture
 def namesrv(request: pytest.FixtureRequest, engine: str) -> Iterator[NamesrvProcess]:
-    """A name server without brokers. Other tests use it, too, but for those that are marked ``own_server``."""
+    """A name server without brokers. Other tests use it, too, but for those that are marked ``own_server``.
+
+    What a test has left of brokers is taken out; it fails if it has left anything else.
+    """
     if request.node.get_closest_marker("own_server"):
-        with _never_scanning(engine) as process:
+        with NamesrvProcess(*OPTIONS, engine=engine) as process:
             yield process
         return
     process = request.getfixturevalue("shared_namesrv")
     yield process
-    with process.connect() as connected:
-        _empty(connected)
-
-
-def _empty(client: Client) -> None:
-    """Takes out what a test has left of brokers; fails if it has left anything else."""
-    unregister_all(client)
-    intents = client.admin.ListIntents(admin_service_pb2.ListIntentsRequest(), timeout=Client.TIMEOUT).intents
-    settings = client.admin.ListKvConfigs(admin_service_pb2.ListKvConfigsRequest(), timeout=Client.TIMEOUT).kv_configs
-    assert (list(intents), list(settings)) == ([], []), "mark the test with own_server"
+    with process.connect() as client:
+        unregister_all(client)
+        intents = client.admin.ListIntents(pb.ListIntentsRequest(), timeout=Client.TIMEOUT).intents
+        settings = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(), timeout=Client.TIMEOUT).kv_configs
+        assert (list(intents), list(settings)) == ([], []), "mark the test with own_server"
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
-from importlib import import_module
+from importlib import import_module, resources
 from pkgutil import iter_modules
 from typing import get_args
 
@@ -29,6 +30,7 @@ from namesrv.storage.tables import TABLES
 from nsctl.commands import backup, doctor
 from nsctl.held import INTENT_WORDS
 from route_client import route
+from route_pipeline import questions
 from route_pipeline.schemas import CHANGE_COLUMNS
 from tests.faults.owned_files import CONTENTS, OWNED
 
@@ -40,6 +42,11 @@ READ_DIFFERENTLY = {
     *("data_version", "topic_by_topic"),  # three columns, and a fact about the protocol
 }
 """Fields of a broker's messages that have another name where they are read, or no reader there."""
+OF_THE_LOG = {"op", "from_snapshot", "changed_at", "epoch", "revision", "reason", "after_revision", "warm"}
+"""Columns about a change, which the history has as the beginning or the end of a version, or not at all."""
+OF_THE_KEY = {"namesrv", "snapshot", "table_name", "key", "topic", "cluster_name", "broker_addr"}
+RENEWED = {"generation", "has_channel"}
+"""Columns that change with each registration, and begin no version."""
 IN_NO_TABLE: set[type[Row]] = {KvChange, IntentChange, SettingChange}
 """Rows that readers of the routes do not get."""
 TABLE_NAMES = {table.name for table in TABLES}
@@ -74,6 +81,14 @@ def test_every_field_of_a_broker_is_read_by_each_program_that_shows_it() -> None
     assert names(registration_service_pb2.RegisterBrokerRequest) <= {each.name for each in fields(Registration)}
     assert names(route_data_pb2.BrokerData) <= columns & {each.name for each in fields(route.BrokerData)}
     assert names(route_data_pb2.BrokerLiveInfo) <= columns
+
+
+def test_every_column_is_in_the_history_and_another_value_begins_a_version() -> None:
+    columns = {column.name for column in CHANGE_COLUMNS} - OF_THE_LOG
+    views = resources.files("route_pipeline").joinpath("sql/views.sql").read_text(encoding="utf-8")
+    (history,) = re.findall(r"select namesrv, table_name, key,.*?from followed", views, re.DOTALL)
+    assert columns <= set(re.findall(r"\w+", history))
+    assert set(re.findall(r"\w+", questions._CONTENT)) == columns - OF_THE_KEY - RENEWED
 
 
 def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:

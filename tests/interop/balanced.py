@@ -8,13 +8,13 @@ For each line of standard input it prints the calls since the line before: ``{"a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
-import grpc
+import grpc.aio
 from namesrv_api.v1 import route_service_pb2, route_service_pb2_grpc
 
 CALLERS = 2
@@ -28,44 +28,31 @@ MOST_FAILURES = 10
 """Bounds the list where every call fails."""
 
 
-class Tally:
-    """The calls since the last line; the callers' threads share it."""
+async def main(config: str, endpoints: str, topic: str) -> None:
+    answers, failures = Counter[str](), list[str]()
+    request = route_service_pb2.GetTopicRouteRequest(topic=topic)
+    options = [("grpc.service_config", config), *KEEPALIVE]
+    async with grpc.aio.insecure_channel(f"ipv4:{endpoints}", options) as connections:
+        routes = route_service_pb2_grpc.RouteServiceStub(connections)
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._answers = Counter[str]()
-        self._failures: list[str] = []
+        async def call_forever() -> None:
+            while True:
+                try:
+                    answer = await routes.GetTopicRoute(request)
+                except grpc.aio.AioRpcError as error:
+                    failures[MOST_FAILURES - 1 :] = [f"{error.code().name}: {error.details()}"]
+                else:
+                    answers[answer.header.epoch] += 1
 
-    def call_forever(self, routes: route_service_pb2_grpc.RouteServiceStub, topic: str) -> None:
-        """Makes one call after the other."""
-        while True:
-            try:
-                answer = routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic=topic))
-            except grpc.RpcError as error:
-                with self._lock:
-                    self._failures[MOST_FAILURES - 1 :] = [f"{error.code().name}: {error.details()}"]
-            else:
-                with self._lock:
-                    self._answers[answer.header.epoch] += 1
-
-    def taken(self) -> str:
-        """Returns the calls as JSON, and begins anew."""
-        with self._lock:
-            text = json.dumps({"answers": self._answers, "failures": self._failures})
-            self._answers, self._failures = Counter(), []
-        return text
-
-
-def main(file: str, endpoints: str, topic: str) -> None:
-    options = [("grpc.service_config", Path(file).read_text(encoding="utf-8")), *KEEPALIVE]
-    with grpc.insecure_channel(f"ipv4:{endpoints}", options) as connections:
-        routes, tally = route_service_pb2_grpc.RouteServiceStub(connections), Tally()
-        for _ in range(CALLERS):
-            threading.Thread(target=tally.call_forever, args=(routes, topic), daemon=True).start()
-        for _ in sys.stdin:
-            sys.stdout.write(f"{tally.taken()}\n")
+        callers = [asyncio.create_task(call_forever()) for _ in range(CALLERS)]
+        while await asyncio.to_thread(sys.stdin.readline):
+            sys.stdout.write(json.dumps({"answers": answers, "failures": failures}) + "\n")
             sys.stdout.flush()
+            answers.clear()
+            failures.clear()
+        for caller in callers:
+            caller.cancel()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    asyncio.run(main(Path(sys.argv[1]).read_text(encoding="utf-8"), *sys.argv[2:]))

@@ -30,12 +30,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return cache(lambda language: BUILDERS[language](tmp_path_factory.mktemp(language)))
 
 
-@pytest.fixture(params=["node", "go"])
-def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
-    """The clients of each language in turn."""
-    return built(request.param)
-
-
 @pytest.fixture
 def namesrv() -> Iterator[NamesrvProcess]:
     """A name server that never scans: whatever leaves does so for another reason than its expiry."""

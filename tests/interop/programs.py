@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
+from deploy.release import engine
 from tests.support.programs.processes import Process
 from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment
 from tests.support.secured.fleet import TOKENS, Place
@@ -217,27 +216,12 @@ def require(tool: str) -> str:
 
 def require_version(tool: str, command: Sequence[str], oldest: tuple[int, ...]) -> None:
     """Skips the test, naming the tool, where its version is too old."""
-    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    text = engine.run([*command])
     version = tuple(int(number) for number in re.findall(r"\d+", text))
     if version < oldest:
         pytest.skip(f"{tool} {text} is older than {'.'.join(map(str, oldest))}")
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-    """Runs a build step; what it printed is the failure's message."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        encoding="utf-8",
-        timeout=INSTALL_SECONDS,
-    )
-    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """Protobuf's own JSON form, 64-bit numbers as text and absent fields left out: what all clients print."""
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    """Runs a build step."""
+    engine.run([*command], environment=environment, folder=str(folder), timeout=INSTALL_SECONDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import operator
 import signal
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from clients.conformance.play import CASES, Case, play
+from deploy.release import engine
 from tests.interop.conftest import Built
 from tests.interop.programs import (
     ENVIRONMENT,
@@ -26,7 +26,7 @@ from tests.interop.programs import (
     shown_by_client,
 )
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.registrations import make_read_only, register
+from tests.support.registrations import register, registration
 from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment
 from tests.support.secured.fleet import Place, with_its_broker
 
@@ -59,8 +59,7 @@ def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
 
 def test_the_go_module_is_formatted_and_its_tests_pass(built: Built) -> None:
     library, go = built("go").folder.parents[2] / "clients" / "go", require("go")
-    unformatted = subprocess.run([require("gofmt"), "-l", "."], cwd=GO, stdout=subprocess.PIPE, check=True)
-    assert unformatted.stdout == b""
+    assert engine.run([require("gofmt"), "-l", "."], folder=str(GO)) == ""
     run([go, "vet", "./..."], library, GO_ENVIRONMENT)
     run([go, "test", "./..."], library, GO_ENVIRONMENT)
 
@@ -84,7 +83,9 @@ def test_an_example_prints_the_route_and_each_change(built: Built, tmp_path: Pat
         arguments = (str(namesrv.endpoint), TOPIC, *(["order-1"] if language == "go" else []))
         with programs.start(example, *arguments, **shown_by_client(place, kind)) as program:
             assert [program.next_text() for _ in expected] == expected
-            make_read_only(broker)
+            read_only = registration(counter=2)
+            read_only.topic_configs[0].perm = 4
+            broker.registration.RegisterBroker(read_only, timeout=broker.TIMEOUT)
             assert program.next_text() == after_a_change
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1.route_service_pb2 import DESCRIPTOR, GetTopicRouteRequest, GetTopicRouteResponse
 
 from tests.interop.conftest import Built
@@ -44,35 +43,24 @@ def checking_programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     return built(request.param)
 
 
-class Calls:
-    """The calls of a running program. None may fail."""
-
-    def __init__(self, program: RunningProgram) -> None:
-        self._program = program
-
-    def since(self) -> Counter[str]:
-        """Counts the answers since the last question by the epochs of the name servers."""
-        self._program.go_on()
-        line = self._program.next_line()
-        assert line["failures"] == []
-        return Counter(line["answers"])
-
-    def until(self, accept: Callable[[Counter[str]], bool]) -> Counter[str]:
-        """Adds up the answers until they are accepted."""
-        answers = Counter[str]()
-
-        def more() -> Counter[str]:
-            answers.update(self.since())
-            return answers
-
-        return eventually(more, accept)
-
-
-def failures(program: RunningProgram) -> list[str]:
-    """What calls have failed with since the last question."""
+def calls(program: RunningProgram) -> tuple[Counter[str], list[str]]:
+    """The answers since the last question by the epochs of the name servers, and what other calls failed with."""
     program.go_on()
-    found: list[str] = program.next_line()["failures"]
-    return found
+    line = program.next_line()
+    return Counter(line["answers"]), line["failures"]
+
+
+def answers_until(program: RunningProgram, accept: Callable[[Counter[str]], bool]) -> Counter[str]:
+    """Adds up the answers until they are accepted. No call may fail."""
+    answers = Counter[str]()
+
+    def more() -> Counter[str]:
+        found, failures = calls(program)
+        assert failures == []
+        answers.update(found)
+        return answers
+
+    return eventually(more, accept)
 
 
 def codes(errors: list[str]) -> set[str]:
@@ -109,11 +97,10 @@ def test_no_call_fails_when_one_of_two_name_servers_ends(
     patient = changed(tmp_path, lambda config: config["methodConfig"][0].update(timeout="60s"))
     stays, ends = epoch_with_route(namesrv), epoch_with_route(other)
     with programs.start("balanced", patient, f"{namesrv.endpoint},{other.endpoint}", TOPIC) as program:
-        calls = Calls(program)
-        calls.until(lambda answers: answers.keys() == {stays, ends})
+        answers_until(program, lambda answers: answers.keys() == {stays, ends})
         end(other)
-        calls.since()  # among them are calls that the other name server had
-        assert calls.until(lambda answers: answers.total() >= ENOUGH).keys() == {stays}
+        assert calls(program)[1] == []  # among them are calls that the other name server had
+        assert answers_until(program, lambda answers: answers.total() >= ENOUGH).keys() == {stays}
 
 
 def test_calls_fail_only_until_a_name_server_that_hangs_is_noticed(
@@ -121,17 +108,16 @@ def test_calls_fail_only_until_a_name_server_that_hangs_is_noticed(
 ) -> None:
     stays, hangs = epoch_with_route(namesrv), epoch_with_route(other)
     with checking_programs.start("balanced", str(CONFIG), f"{namesrv.endpoint},{other.endpoint}", TOPIC) as program:
-        Calls(program).until(lambda answers: answers.keys() == {stays, hangs})
+        answers_until(program, lambda answers: answers.keys() == {stays, hangs})
         other.signal(signal.SIGSTOP)
-        assert codes(eventually(lambda: failures(program))) == {"DEADLINEEXCEEDED"}
+        assert codes(eventually(lambda: calls(program)[1])) == {"DEADLINEEXCEEDED"}
         in_a_row = Counter[str]()
 
         def answers() -> Counter[str]:
-            program.go_on()
-            line = program.next_line()
-            if line["failures"]:
+            found, failures = calls(program)
+            if failures:
                 in_a_row.clear()
-            in_a_row.update(line["answers"])
+            in_a_row.update(found)
             return in_a_row
 
         # Before, two callers get few answers between their failures: every other call takes 3 s and fails.
@@ -148,18 +134,13 @@ class FailingEveryOtherLookup(ScriptedNamesrv):
             context.abort(grpc.StatusCode.UNKNOWN, "in the way of a connection that broke")
         return GetTopicRouteResponse(header=self.header())
 
-    def add_services(self, server: grpc.Server) -> None:
-        checked = health.HealthServicer()
-        checked.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(checked, server)
-
 
 def test_a_lookup_that_ended_with_unknown_is_repeated(programs: Programs) -> None:
     with (
         FailingEveryOtherLookup(epoch="fake") as failing,
         programs.start("balanced", str(CONFIG), str(failing.endpoint), TOPIC) as program,
     ):
-        assert Calls(program).until(lambda answers: answers.total() >= ENOUGH_REPEATED).keys() == {"fake"}
+        assert answers_until(program, lambda answers: answers.total() >= ENOUGH_REPEATED).keys() == {"fake"}
 
 
 def test_a_name_server_that_warms_up_gets_no_calls(
@@ -169,10 +150,10 @@ def test_a_name_server_that_warms_up_gets_no_calls(
         warm, cold = epoch_with_route(namesrv), epoch_with_route(warming)
         endpoints = f"{namesrv.endpoint},{warming.endpoint}"
         with checking_programs.start("balanced", str(CONFIG), endpoints, TOPIC) as program:
-            assert Calls(program).until(lambda answers: answers.total() >= ENOUGH).keys() == {warm}
+            assert answers_until(program, lambda answers: answers.total() >= ENOUGH).keys() == {warm}
         unchecked = changed(tmp_path, lambda config: config.pop("healthCheckConfig"))
         with checking_programs.start("balanced", unchecked, endpoints, TOPIC) as program:
-            Calls(program).until(lambda answers: answers.keys() == {warm, cold})
+            answers_until(program, lambda answers: answers.keys() == {warm, cold})
 
 
 def test_calls_wait_for_a_name_server_only_if_the_config_says_so(
@@ -188,10 +169,10 @@ def test_calls_wait_for_a_name_server_only_if_the_config_says_so(
     endpoint = namesrv.endpoint
     hasty = changed(tmp_path, lambda config: lookups(config).update(waitForReady=False))
     with checking_programs.start("balanced", hasty, str(endpoint), TOPIC) as program:
-        assert codes(eventually(lambda: failures(program))) == {"UNAVAILABLE"}
+        assert codes(eventually(lambda: calls(program)[1])) == {"UNAVAILABLE"}
     patient = changed(tmp_path, lookups)
     with checking_programs.start("balanced", patient, str(endpoint), TOPIC) as program:
-        assert failures(program) == []
+        assert calls(program)[1] == []
         with NamesrvProcess(port=endpoint.port):
             # It does not know the topic, so this is its own answer.
-            assert codes(eventually(lambda: failures(program))) == {"NOTFOUND"}
+            assert codes(eventually(lambda: calls(program)[1])) == {"NOTFOUND"}

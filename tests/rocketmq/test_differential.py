@@ -87,51 +87,28 @@ def breaks_rule(name: str, most: int) -> bool:
     return not name.isprintable() or not 0 < len(name.encode()) <= most
 
 
-class Writer:
-    """Writes JSON as RocketMQ does, or in one of the ways of other libraries."""
+def written(random: Random, value: object, *, is_rocketmq: bool) -> bytes:
+    """A value in JSON as RocketMQ writes it, or in one of the ways of other libraries."""
+    blank = "" if is_rocketmq else random.choice(["", " ", "\n\t"])
+    forms = [int] if is_rocketmq or random.random() < 0.5 else [int, str, float]
 
-    def __init__(self, random: Random, *, is_rocketmq: bool | None = None) -> None:
-        self._random = random
-        self.is_rocketmq = random.random() < 0.3 if is_rocketmq is None else is_rocketmq
-        self._blanks = [""] if self.is_rocketmq else ["", "", " ", "\n", "\t"]
-        self._numbers = ["%d"] if self.is_rocketmq or random.random() < 0.5 else ["%d", '"%d"', "%d.0"]
-        self._escapes = random.choice(["none", "ascii", "all"])
+    def varied(value: Any) -> Any:
+        if isinstance(value, dict):
+            members = [(key, varied(inner)) for key, inner in value.items()]
+            return dict(members if is_rocketmq else random.sample(members, len(members)))
+        if isinstance(value, list):
+            return [varied(inner) for inner in value]
+        return random.choice(forms)(value) if type(value) is int and value >= 0 else value
 
-    def write(self, value: object) -> str:
-        """A value as JSON."""
-        blank = self._random.choice
-        match value:
-            case dict():
-                items = list(value.items())
-                if not self.is_rocketmq:
-                    self._random.shuffle(items)
-                members = [f"{self._key(key)}{blank(self._blanks)}:{self.write(inner)}" for key, inner in items]
-                return self._joined("{", members, "}")
-            case list():
-                return self._joined("[", [self.write(inner) for inner in value], "]")
-            case str():
-                return self._text(value)
-            case int() if type(value) is int:
-                form = "%d" if value < 0 else blank(self._numbers)
-                return form % value
-            case _:
-                return json.dumps(value)
+    def escaped(text: re.Match[str]) -> str:
+        units = json.loads(text[0]).encode("utf-16-be")
+        return '"' + "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)) + '"'
 
-    def _joined(self, begin: str, parts: list[str], end: str) -> str:
-        blank = self._random.choice
-        return begin + ",".join(f"{blank(self._blanks)}{part}" for part in parts) + end
-
-    def _key(self, key: str | int) -> str:
-        if isinstance(key, int):  # fastjson writes these without quotes
-            return f"{key}" if self.is_rocketmq else f'"{key}"'
-        return self._text(key)
-
-    def _text(self, text: str) -> str:
-        if self._escapes == "all":
-            units = text.encode("utf-16-be")
-            return '"' + "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)) + '"'
-        is_ascii = self._escapes == "ascii" or not text.isprintable()
-        return json.dumps(text, ensure_ascii=is_ascii)
+    escapes = random.choice(["none", "ascii", "all"])
+    text = json.dumps(varied(value), ensure_ascii=escapes != "none", separators=(f",{blank}", f":{blank}"))
+    if is_rocketmq:  # fastjson writes numbers as keys without quotes
+        text = re.sub(r'(?<=[{,])"(\d+)":', r"\1:", text)
+    return (re.sub(r'"(?:[^"\\]|\\.)*"', escaped, text) if escapes == "all" else text).encode()
 
 
 def random_registration(random: Random, number: str, port: int) -> Sent:
@@ -148,7 +125,7 @@ def random_registration(random: Random, number: str, port: int) -> Sent:
         "brokerId": random.choice(["0", "0", "0", "0", "1", "2", "-1", "007", "+0", 0, "9223372036854775807", "-5"]),
         "compressed": "false",
     }
-    writer = Writer(random)
+    is_rocketmq = some() < 0.3
     version = random.choice([513, 513, 407, 401, 0])
     if version == 513 and some() < 0.8:
         fields["enableActingMaster"] = random.choice(["false", "true", "TRUE", "", "x"])
@@ -160,10 +137,10 @@ def random_registration(random: Random, number: str, port: int) -> Sent:
         fields["compressed"] = "true"
         sent = {topic: dict.fromkeys(QUEUES, 4) for topic in topics}
         return Sent(fields | {"bodyCrc32": "0"}, packed_body(topics), sent, 407)
-    numbers = {f"plain-{number}": random_numbers(random, writer)}
+    numbers = {f"plain-{number}": random_numbers(random, is_rocketmq=is_rocketmq)}
     for _ in range(random.randint(1, 6)):
-        numbers[with_number(random.choice(TOPIC_NAMES), number)] = random_numbers(random, writer)
-    body = writer.write(random_body(random, writer, numbers, fields["brokerName"])).encode()
+        numbers[with_number(random.choice(TOPIC_NAMES), number)] = random_numbers(random, is_rocketmq=is_rocketmq)
+    body = random_body(random, numbers, fields["brokerName"], is_rocketmq=is_rocketmq)
     if some() < 0.05:
         body = "\ufeff".encode() + body
     fields["bodyCrc32"] = random.choice([str(zlib.crc32(body) & 0x7FFF_FFFF), "0", "", "x", "99999999999"])
@@ -174,9 +151,8 @@ def random_registration(random: Random, number: str, port: int) -> Sent:
 
 def changed(random: Random, sent: Sent) -> Sent:
     """The same broker with other numbers, as RocketMQ writes them."""
-    writer = Writer(random, is_rocketmq=True)
-    numbers = {topic: random_numbers(random, writer) for topic in sent.numbers}
-    body = writer.write(random_body(random, writer, numbers, sent.fields["brokerName"])).encode()
+    numbers = {topic: random_numbers(random, is_rocketmq=True) for topic in sent.numbers}
+    body = random_body(random, numbers, sent.fields["brokerName"], is_rocketmq=True)
     return Sent(sent.fields | {"bodyCrc32": "0", "compressed": "false"}, body, numbers, 513)
 
 
@@ -184,9 +160,9 @@ def with_number(name: str, number: str) -> str:
     return f"{name}-{number}" if name else name
 
 
-def random_numbers(random: Random, writer: Writer) -> dict[str, Any]:
+def random_numbers(random: Random, *, is_rocketmq: bool) -> dict[str, Any]:
     """What a TopicConfig says of queues: some of it may be missing or null."""
-    if writer.is_rocketmq:
+    if is_rocketmq:
         return {name: random.choice(values[:4]) for name, values in NUMBERS.items()}
     said: dict[str, Any] = {name: random.choice(values) for name, values in NUMBERS.items()}
     for name in NUMBERS:
@@ -197,7 +173,7 @@ def random_numbers(random: Random, writer: Writer) -> dict[str, Any]:
     return said
 
 
-def random_body(random: Random, writer: Writer, numbers: dict[str, dict[str, Any]], broker_name: str) -> dict[str, Any]:
+def random_body(random: Random, numbers: dict[str, dict[str, Any]], broker_name: str, *, is_rocketmq: bool) -> bytes:
     """A RegisterBrokerBody."""
     some = random.random
     table: dict[str, Any] = {}
@@ -214,18 +190,13 @@ def random_body(random: Random, writer: Writer, numbers: dict[str, dict[str, Any
     if some() < 0.3:
         static = random.choice(list(numbers))
         queues = {queue: queue % 4 for queue in range(random.randint(0, 9))}
-        mapping = {
-            "topic": static,
-            "bname": broker_name,
-            "scope": "__global__",
-            "totalQueues": 9,
-            "epoch": 1795340517986,
-        }
-        wrapper["topicQueueMappingInfoMap"] = {static: mapping | {"dirty": False, "currIdMap": queues}}
+        mapping = {"topic": static, "bname": broker_name, "scope": "__global__", "epoch": 1795340517986}
+        mapping |= {"totalQueues": 9, "dirty": False, "currIdMap": queues}
+        wrapper["topicQueueMappingInfoMap"] = {static: mapping}
         wrapper["topicQueueMappingDetailMap"] = {static: {"topic": static, "hostedQueues": {0: [{"gen": 0}]}}}
     body["filterServerList"] = random.choice([[], None, ["10.0.0.9:1"], ["10.0.0.9:1", "odd", None]])
-    if writer.is_rocketmq:
-        return body
+    if is_rocketmq:
+        return written(random, body, is_rocketmq=True)
     wrapper["dataVersion"] = random.choice([version, version, version, None, {}, {"counter": -3}, {"counter": None}])
     for holder in (body, wrapper):
         if some() < 0.2:
@@ -234,7 +205,7 @@ def random_body(random: Random, writer: Writer, numbers: dict[str, dict[str, Any
         del body["filterServerList"]
     if some() < 0.2:
         del wrapper["dataVersion"]
-    return body
+    return written(random, body, is_rocketmq=False)
 
 
 class Row(NamedTuple):
@@ -251,7 +222,7 @@ class Server(RemotingClient):
     """A name server with the brokers of one seed on one connection."""
 
     def register(self, sent: Sent) -> int:
-        return self.ask(REGISTER, sent.fields, sent.body, sent.version).code
+        return self.ask(REGISTER, sent.fields, sent.body, version=sent.version).code
 
     def unregister(self, sent: Sent) -> int:
         return self.ask(UNREGISTER, sent.fields).code
@@ -269,9 +240,8 @@ class Server(RemotingClient):
         if queues is None or group is None:
             return None
         if 0 not in map(int, group["brokerAddrs"]):
-            queues[
-                "perm"
-            ] &= ~WRITE  # 5 takes it from groups without a master, this name server only while a slave stands in
+            # 5 takes it from groups without a master, this name server only while a slave stands in.
+            queues["perm"] &= ~WRITE
         more = {key: group.pop(key, None) or None for key in ("enableActingMaster", "zoneName")}
         more["mapping"] = (route.get("topicQueueMappingByBroker") or {}).get(name)
         servers = route["filterServerTable"].get(sent.fields["brokerAddr"], [])

@@ -1,12 +1,15 @@
-"""Producers, push consumers and brokers of both versions, and topics that brokers make."""
+"""Producers, push consumers and brokers of both versions, topics that brokers make, and 5's proxy in cluster mode."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.rocketmq.conftest import Running, groups_of
+from tests.rocketmq.conftest import Pair, Running, groups_of
 from tests.support.programs.processes import eventually
-from tests.support.rocketmq_programs.programs import Shell
+from tests.support.rocketmq_programs.maven import GRPC_CLIENT
+from tests.support.rocketmq_programs.programs import Broker, Proxy, Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 COUNT = 40
@@ -42,3 +45,12 @@ def test_a_topic_that_is_ordered_everywhere_is_sent_and_received_in_order(fleet:
     finally:
         shell.mqadmin(fleet.ours, "updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "false")
         shell.mqadmin(fleet.ours, "deleteKvConfig", "-s", "ORDER_TOPIC_CONFIG", "-k", "Ordered")
+
+
+def test_a_grpc_client_sends_and_receives_through_a_proxy(pair: Pair, broker: Broker, shell: Shell, home: Path) -> None:
+    made = shell.mqadmin(pair.both, "updateTopic", "-b", broker.addr, "-t", "ByProxy", "-r", "2", "-w", "2")
+    assert "success" in made
+    assert "success" in shell.mqadmin(pair.both, "updateSubGroup", "-b", broker.addr, "-g", "grpc-consumers")
+    with Proxy(home / "proxy", pair.both) as proxy, Shell(home / "grpc-shell", release=GRPC_CLIENT) as client:
+        proxy.listening()
+        assert "received 10" in client.grpc_messages(proxy.addr, "ByProxy", "10")

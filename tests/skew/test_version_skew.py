@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 from typer.testing import CliRunner
 
+from deploy.release.engine import REPOSITORY, CommandError, run
 from nsctl.cli import app
 from tests.support.engines import DEVELOPMENT
 from tests.support.programs.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
@@ -24,7 +23,6 @@ from tests.support.registrations import registration
 
 pytestmark = pytest.mark.skew
 
-REPOSITORY = Path(__file__).parents[2]
 COMMIT = Path(__file__).with_name("PREVIOUS").read_text(encoding="utf-8").strip()
 BUILD_SECONDS = 300
 CLIENT = Path(__file__).with_name("looking_client.py")
@@ -47,38 +45,21 @@ def build_previous(folder: Path) -> Environment:
     source = folder / "source"
     source.mkdir()
     archive = folder / "source.tar"
-    found = subprocess.run(
-        [git, "archive", "--output", str(archive), COMMIT], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    if found.returncode != 0:
-        asked = [git, "rev-parse", "--is-shallow-repository", "HEAD~1"]
-        told = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        assert told.returncode or not told.stdout.startswith("false"), f"no commit {COMMIT[:8]}: correct PREVIOUS"
+    try:
+        run([git, "archive", "--output", str(archive), COMMIT], folder=str(REPOSITORY))
+    except CommandError:
+        with suppress(CommandError):
+            asked = [git, "rev-parse", "--is-shallow-repository", "HEAD~1"]
+            told = run(asked, folder=str(REPOSITORY))
+            assert not told.startswith("false"), f"no commit {COMMIT[:8]}: correct PREVIOUS"
         pytest.skip(f"there is no history that has commit {COMMIT[:8]}: the previous version cannot be built")
     shutil.unpack_archive(archive, source, filter="data")
-    _run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source))
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source)]
+    run(build, timeout=BUILD_SECONDS)
     (wheel,) = folder.glob("namesrv-*.whl")
     packages = folder / "packages"
     zipfile.ZipFile(wheel).extractall(packages)
-    _put_where_scripts_look(packages)
     return {"PYTHONPATH": str(packages)}
-
-
-def _put_where_scripts_look(packages: Path) -> None:
-    """Puts each program where the scripts of this tree look for it: in ``__main__``, if the version has none there."""
-    (declared,) = packages.glob("namesrv-*.dist-info/entry_points.txt")
-    parser = configparser.ConfigParser()
-    parser.read_string(declared.read_text(encoding="utf-8"))
-    for target in parser["console_scripts"].values():
-        module, _, function = target.partition(":")
-        main = packages / module.partition(".")[0] / "__main__.py"
-        if not main.exists():
-            main.write_text(f"from {module} import {function} as main\n", encoding="utf-8")
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +99,9 @@ def write_topics(path: Path, queues: int) -> None:
 
 
 def test_the_environment_of_the_previous_version_selects_its_packages(previous: Environment) -> None:
-    said = subprocess.run(
-        [sys.executable, "-P", "-c", "import broker_agent, namesrv, route_client; print(namesrv.__file__)"],
-        env=previous,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
-    assert Path(said.strip()).is_relative_to(previous["PYTHONPATH"])
+    program = "import broker_agent, namesrv, route_client; print(namesrv.__file__)"
+    said = run([sys.executable, "-P", "-c", program], environment=previous)
+    assert Path(said).is_relative_to(previous["PYTHONPATH"])
 
 
 def test_an_agent_and_a_client_get_along_with_the_other_version(

@@ -12,12 +12,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from deploy.release.engine import REPOSITORY, run
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
 from tests.support.programs.processes import NamesrvProcess
 
-ROOT = Path(__file__).parents[2]
-SUBMIT = ROOT / "deploy" / "spark" / "submit.sh"
+SUBMIT = REPOSITORY / "deploy" / "spark" / "submit.sh"
 RUN_SECONDS = 300
 """For one ingest with the start of its executors, on a busy machine."""
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
@@ -34,34 +34,15 @@ def applications() -> Iterator[None]:
         shutil.rmtree(folder)
 
 
-def run(program: list[str | Path], namesrv: NamesrvProcess, folder: Path, **variables: str) -> str:
-    """Runs the job to its end; what it said."""
-    done = subprocess.run(
-        [*program, str(namesrv.endpoint), folder / "log", folder / "checkpoint"],
-        env={**os.environ, **ON_LOOPBACK, **variables},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def topics(folder: Path) -> list[str]:
-    """The topics in a log, each as often as it is there."""
-    with questions(Place(str(folder / "log"))) as asked:
-        rows = asked.ask("select topic from log where table_name = 'topic_queues' order by topic")
-    return [row["topic"] for row in rows]
-
-
 @pytest.mark.usefixtures("applications")
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
 def test_the_job_of_the_examples_runs_on_one_machine(namesrv: NamesrvProcess, tmp_path: Path, master: str) -> None:
-    program: list[str | Path] = ["sh", SUBMIT]
-    run(program, namesrv, tmp_path, MASTER=master, PYTHON=sys.executable)
-    assert topics(tmp_path) == ["Other", "TopicTest"]
+    job = ["sh", str(SUBMIT), str(namesrv.endpoint), str(tmp_path / "log"), str(tmp_path / "checkpoint")]
+    environment = {**os.environ, **ON_LOOPBACK, "MASTER": master, "PYTHON": sys.executable}
+    run(job, environment=environment, folder=str(REPOSITORY), timeout=RUN_SECONDS)
+    with questions(Place(str(tmp_path / "log"))) as asked:
+        rows = asked.ask("select topic from log where table_name = 'topic_queues' order by topic")
+    assert [row["topic"] for row in rows] == ["Other", "TopicTest"]
 
 
 def test_the_submit_script_says_what_is_missing(tmp_path: Path) -> None:

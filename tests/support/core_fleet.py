@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from namesrv_api.v1 import route_data_pb2
 
@@ -18,13 +19,11 @@ from namesrv.core.model import (
     RemovedBroker,
     ReportedQueues,
     ReportedTopic,
-    StaticMapping,
     TopicTableFingerprint,
 )
 from namesrv.core.registrations import REGISTER_BROKER, BrokerRegistration, TopicRegistration, UnreadTopics
 from namesrv.core.removals import on_channel_destroy, scan_not_active_broker, unregister_broker
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv_common.labels import Labels
 from tests.support.state_changes import apply_all_now, apply_now
 from tests.support.virtual_clock import VirtualClock
 
@@ -68,19 +67,12 @@ class Fleet:
         cluster: str = CLUSTER,
         version: DataVersion = VERSION,
         ha: str | None = None,
-        filter_servers: tuple[str, ...] | None = None,
-        channel_id: str | None = None,
-        base_version: DataVersion | None = None,
-        timeout_seconds: float | None = None,
-        zone_name: str | None = None,
-        enable_acting_master: bool | None = None,
-        topic_by_topic: bool = False,
-        mappings: Mapping[str, StaticMapping] | None = None,
         mark: TopicTableFingerprint | None = None,
         is_read: bool = True,
         principal: str = "",
-        labels: Labels | None = None,
+        **fields: Any,
     ) -> RegisterBrokerResult:
+        """Registers a broker; ``fields`` are others of the registration."""
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
             broker=BrokerKey(cluster, name),
@@ -89,16 +81,8 @@ class Fleet:
             data_version=version,
             topic_configs=configs if is_read else None,
             ha_server_addr=ha,
-            filter_servers=filter_servers,
-            channel_id=channel_id,
-            base_version=base_version,
-            timeout_seconds=timeout_seconds,
-            zone_name=zone_name,
-            enable_acting_master=enable_acting_master,
-            topic_by_topic=topic_by_topic,
-            mappings=mappings or {},
             table_fingerprint=mark,
-            labels=labels,
+            **fields,
         )
         unread = None if is_read else UnreadTopics(lambda: len(configs), lambda: self._read(configs))
         change = BrokerRegistration(self.state, registration, REGISTER_BROKER, principal, unread)

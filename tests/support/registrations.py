@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -43,23 +44,11 @@ def registration(
 
 
 def register(
-    client: Client,
-    *topics: str,
-    name: str = "broker-a",
-    port: int = 10911,
-    counter: int = 1,
-    channel_id: str | None = None,
+    client: Client, *topics: str, name: str = "broker-a", port: int = 10911, **more: Any
 ) -> pb.RegisterBrokerResponse:
-    """Registers the master of a group."""
-    request = registration(topics, identity(f"127.0.0.1:{port}", name=name), counter, channel_id)
+    """Registers the master of a group; ``more`` is for ``registration``."""
+    request = registration(topics, identity(f"127.0.0.1:{port}", name=name), **more)
     return client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
-
-
-def make_read_only(client: Client) -> None:
-    """Registers the broker of ``registration`` again, with a topic that can only be read."""
-    request = registration(counter=2)
-    request.topic_configs[0].perm = 4
-    client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
 
 
 def unregister(client: Client, name: str = "broker-a", port: int = 10911) -> None:
@@ -73,25 +62,3 @@ def unregister_all(client: Client) -> None:
     for live in [live for message in client.snapshot() for live in message.chunk.live_brokers]:
         broker = identity(live.broker_addr, live.broker_id, live.broker_name, live.cluster_name)
         client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=broker), timeout=Client.TIMEOUT)
-
-
-def fill(client: Client) -> None:
-    """Makes a snapshot of about 10 MB: more than any buffer on the way to a reader holds."""
-    for number in range(8):
-        broker = identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}")
-        topics = [f"broker-{number}-topic-{index}" for index in range(20_000)]
-        client.registration.RegisterBroker(registration(topics, broker), timeout=60)
-
-
-def register_group(client: Client, *topics: str, port: int = 10911, counter: int = 1) -> int:
-    """Registers the only broker of a group that is named for its port.
-
-    Returns:
-        The revision.
-    """
-    return register(client, *topics, name=f"broker-{port}", port=port, counter=counter).header.revision
-
-
-def unregister_group(client: Client) -> None:
-    """Unregisters the broker that ``register_group`` registers by default."""
-    unregister(client, "broker-10911")

@@ -1,6 +1,7 @@
 //! One connection to the server, whatever it speaks.
 
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,19 +29,13 @@ impl Connection {
     pub async fn open(plan: &Plan, script: &Script) -> io::Result<Connection> {
         let stream = TcpStream::connect(&plan.target).await?;
         stream.set_nodelay(true)?;
-        match &plan.tls_ca {
-            Some(_) => {
-                let host = plan
-                    .target
-                    .rsplit_once(':')
-                    .map_or(plan.target.as_str(), |(host, _)| host)
-                    .to_owned();
-                let name = ServerName::try_from(host).map_err(io::Error::other)?;
-                let stream = TlsConnector::from(Arc::new(tls(plan)?)).connect(name, stream).await?;
-                Connection::speak(plan, script, stream).await
-            }
-            None => Connection::speak(plan, script, stream).await,
-        }
+        let Some(authorities) = &plan.tls_ca else {
+            return Connection::speak(plan, script, stream).await;
+        };
+        let (host, _) = plan.target.rsplit_once(':').unwrap_or((&plan.target, ""));
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(Arc::new(tls(authorities, plan.protocol)?));
+        Connection::speak(plan, script, connector.connect(name, stream).await?).await
     }
 
     async fn speak<T>(plan: &Plan, script: &Script, stream: T) -> io::Result<Connection>
@@ -62,18 +57,16 @@ impl Connection {
     }
 }
 
-fn tls(plan: &Plan) -> io::Result<ClientConfig> {
-    let path = plan.tls_ca.as_ref().expect("only called with TLS");
+fn tls(authorities: &Path, protocol: Protocol) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(io::Error::other)? {
-        roots
-            .add(certificate.map_err(io::Error::other)?)
-            .map_err(io::Error::other)?;
+    for certificate in CertificateDer::pem_file_iter(authorities).map_err(io::Error::other)? {
+        let certificate = certificate.map_err(io::Error::other)?;
+        roots.add(certificate).map_err(io::Error::other)?;
     }
     let mut config = ClientConfig::builder()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    if plan.protocol == Protocol::Grpc {
+    if protocol == Protocol::Grpc {
         config.alpn_protocols = vec![b"h2".to_vec()];
     }
     Ok(config)

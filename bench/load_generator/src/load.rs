@@ -55,7 +55,6 @@ pub async fn run(plan: Plan) -> io::Result<Value> {
     Ok(json!({
         "seconds": measured.as_secs_f64(),
         "server_cpu_seconds": spent,
-        "server_peak_memory_bytes": peak_memory_bytes(&plan.server_pids),
         "groups": groups,
     }))
 }
@@ -237,14 +236,4 @@ fn cpu_seconds(pids: &[u32]) -> f64 {
         times.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>()
     });
     ticks.sum::<f64>() / TICKS_PER_SECOND
-}
-
-/// The largest resident memory that processes had, all together.
-fn peak_memory_bytes(pids: &[u32]) -> u64 {
-    let kibibytes = pids.iter().filter_map(|pid| {
-        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    kibibytes.sum::<u64>() * 1024
 }

@@ -16,21 +16,17 @@ mod script;
 
 use std::env;
 use std::io;
-use std::process::ExitCode;
 
 use tokio::runtime::{Builder, LocalOptions};
 
 const USAGE: &str = "usage: load-generator run PLAN.json | null";
 
-fn main() -> ExitCode {
+fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match start(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = start(&arguments) {
+        eprintln!("{error}");
+        std::process::exit(1);
     }
 }
 

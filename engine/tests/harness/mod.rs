@@ -313,13 +313,7 @@ impl Served {
 
     /// Waits until a gauge has an accepted value, such as this one.
     pub async fn until_is(&self, name: &str, value: u64, accepted: impl Fn(u64) -> bool) {
-        let reached = async {
-            while !accepted(self.stat(name)) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let reached = tokio::time::timeout(PATIENCE, reached).await;
-        reached.unwrap_or_else(|_| panic!("{name} is {}, not {value}", self.stat(name)));
+        until(|| accepted(self.stat(name)), || format!("{name} is {}, not {value}", self.stat(name))).await;
     }
 
     pub fn hits(&self) -> u64 {
@@ -333,6 +327,16 @@ impl Drop for Served {
         self.engine.join();
         drop(self.python.take().map(JoinHandle::join));
     }
+}
+
+/// Waits until something is so. Panics with what is not.
+pub async fn until(condition: impl Fn() -> bool, problem: impl Fn() -> String) {
+    let reached = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{}", problem()));
 }
 
 /// A client that speaks HTTP/2 over a connection.

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from tests.support.hostile.frames import Windowed, connections, hello
+from tests.support.hostile.frames import connections
 
 Function = Callable[[int, float], None]
 """Attacks a port for some seconds."""
 
-Request = tuple[bytes, bytes]
-"""A block of fields, and the bytes of the call."""
-
 MOST_CONNECTIONS = 300
 FLOOD_CONNECTIONS = 10_000
-SOCKET_SECONDS = 5.0
+AT_ONCE = 100
+"""Connections that are opened between two looks at the time."""
 
 
 class ByHand(NamedTuple):
     """An attack by hand."""
 
     attack: Function
-    bound: str = ""
+    bound: str
     """What holds it."""
     agents: bool = False
     """Whether the listeners of agents, which are grpcio's, withstand it as well."""
@@ -70,51 +67,23 @@ def flood(again: Callable[[int], bytes], greeting: bytes = b"", count: int = 4) 
     return attack
 
 
-def hold(greeting: bytes, count: int, hold_seconds: float = 3_600.0) -> Function:
-    """Opens connections, says something, and is silent; again and again, if it is held for less than the attack."""
+def hold(greeting: bytes, count: int, hold_seconds: float = 3_600.0, *, half_open: bool = False) -> Function:
+    """Opens connections, says something, and is silent; again and again, if it is held for less than the attack.
+
+    Half-open connections are closed for writing.
+    """
 
     def attack(port: int, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            with connections(port, count, greeting):
-                time.sleep(min(left, hold_seconds))
-
-    return attack
-
-
-def say_no_more(greeting: bytes) -> Function:
-    """Opens connections, says something, closes them for writing, and keeps them open without reading."""
-
-    def attack(port: int, seconds: float) -> None:
-        with connections(port, MOST_CONNECTIONS, greeting) as opened:
-            for sock in opened:
-                with suppress(OSError):
-                    sock.shutdown(socket.SHUT_WR)
-            time.sleep(seconds)
-
-    return attack
-
-
-def half_silent(greeting: bytes) -> Function:
-    """Holds connections: half of them send nothing, the others the first bytes of a request."""
-
-    def attack(port: int, seconds: float) -> None:
-        with connections(port, MOST_CONNECTIONS // 2, b""):
-            hold(greeting, MOST_CONNECTIONS // 2)(port, seconds)
-
-    return attack
-
-
-def crowd(greeting: bytes) -> Function:
-    """Opens connections as fast as it can, up to thousands that stay."""
-
-    def attack(port: int, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        with ExitStack() as opened:
-            for _ in range(FLOOD_CONNECTIONS // 100):
-                if time.monotonic() < until:
-                    opened.enter_context(connections(port, 100, greeting))
-            time.sleep(max(0.0, until - time.monotonic()))
+        while time.monotonic() < until:
+            with ExitStack() as opened:
+                for begun in range(0, count, AT_ONCE):
+                    if time.monotonic() < until:
+                        some = opened.enter_context(connections(port, min(AT_ONCE, count - begun), greeting))
+                        for sock in some if half_open else ():
+                            with suppress(OSError):
+                                sock.shutdown(socket.SHUT_WR)
+                time.sleep(max(0.0, min(until - time.monotonic(), hold_seconds)))
 
     return attack
 
@@ -145,32 +114,5 @@ def repeat(make: Callable[[], bytes], count: int, pause_seconds: float = 0.0) ->
                     with suppress(OSError):
                         sock.recv(65_536)
                 time.sleep(min(pause_seconds, max(0.0, until - time.monotonic())))
-
-    return attack
-
-
-def ask(some: Callable[[int], Request], count: int) -> Function:
-    """Makes large calls over connections of a thread each, as the windows allow; the next one after an answer."""
-
-    def attack(port: int, seconds: float) -> None:
-        until = time.monotonic() + seconds
-
-        def again() -> None:
-            while time.monotonic() < until:
-                with connections(port, 1, hello()) as opened, suppress(OSError):
-                    for sock in opened:
-                        sock.settimeout(SOCKET_SECONDS)
-                        server = Windowed(sock)
-                        for turn in range(100):
-                            if time.monotonic() > until:
-                                return
-                            server.send(2 * turn + 1, *some(turn))
-                            server.wait(2 * turn + 1)
-
-        threads = [threading.Thread(target=again, daemon=True) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
 
     return attack

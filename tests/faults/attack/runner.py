@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
@@ -71,53 +71,18 @@ class Target(NamedTuple):
         ]
 
 
-class Outcome(NamedTuple):
-    """The outcome of an attack."""
-
-    attack: str
-    listener: str
-    bound: str
-    calls: int
-    failed: int
-    problem: str
-    """Of the first call that failed; empty if there is none."""
-    p99_millis: float
-    before: int
-    """MiB of the server."""
-    kept: int
-    """MiB that it has more some seconds later."""
-
-    @property
-    def verdict(self) -> str:
-        """In a word or two."""
-        if self.held:
-            return "held"
-        return f"FAILED: {self.problem if self.failed else f'{self.kept} MiB stayed'}"
-
-    @property
-    def held(self) -> bool:
-        """Whether it was withstood."""
-        return not self.failed and self.kept <= MOST_MEBIBYTES
-
-    def row(self) -> str:
-        """Of the table."""
-        fields = (self.attack, self.listener, self.bound, f"{self.failed} of {self.calls}", f"{self.p99_millis:.1f}")
-        return f"| {' | '.join(fields)} | {self.before} | {self.kept:+} | {self.verdict} |"
-
-
-def exit_code(held: Sequence[bool]) -> int:
-    """Of the program: 0 if all attacks were withstood, 1 if not, 2 if there were none."""
-    return int(not all(held)) if held else 2
-
-
 HEAD = (
     "| attack | listener | bound | honest calls failed | p99 ms | MiB before | kept | verdict |\n"
     "|---|---|---|---|---|---|---|---|"
 )
 
 
-def run(target: Target, attack: str, seconds: float, rest_seconds: float = REST_SECONDS) -> Outcome:
-    """Attacks while the honest client asks; then waits for memory to be given back, so long at most."""
+def run(target: Target, attack: str, seconds: float, rest_seconds: float = REST_SECONDS) -> tuple[bool, str]:
+    """Attacks while the honest client asks; then waits for memory to be given back, so long at most.
+
+    Returns:
+        Whether the attack was withstood, and its row of the table.
+    """
     pid = target.process.pid
     # What it holds now is its peak from now on (proc(5), clear_refs).
     Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
@@ -143,11 +108,12 @@ def run(target: Target, attack: str, seconds: float, rest_seconds: float = REST_
     if len(target.process.events("internal_defect")) > defects:
         problems.append("the server logged an internal defect")
     p99 = quantiles(took, n=100, method="inclusive")[98] * 1000 if len(took) > 1 else float("nan")
-    first = problems[0] if problems else ""
-    calls = len(took) + len(problems)
-    mebibytes = before["rss_kib"] // 1024
     bound = ATTACKS[target.listener][attack].bound if target.attacked == "namesrv" else "grpcio's own (docs/limits.md)"
-    return Outcome(attack, target.title, bound, calls, len(problems), first, p99, mebibytes, kept)
+    is_held = not problems and kept <= MOST_MEBIBYTES
+    verdict = "held" if is_held else f"FAILED: {problems[0] if problems else f'{kept} MiB stayed'}"
+    calls = f"{len(problems)} of {len(took) + len(problems)}"
+    fields = (attack, target.title, bound, calls, f"{p99:.1f}", before["rss_kib"] // 1024, f"{kept:+}", verdict)
+    return is_held, f"| {' | '.join(map(str, fields))} |"
 
 
 def _asking_beside(target: Target, attack: str, seconds: float) -> tuple[list[float], list[str]]:

@@ -27,8 +27,7 @@ from namesrv_common.endpoints import Endpoint
 from tests.faults.fleet.workers import HELD_TOPIC
 from tests.faults.history import History
 from tests.faults.network import Network
-from tests.support.engines import require_native
-from tests.support.programs.processes import BIN, Client, Process, unused_port
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, unused_port
 from tests.support.rocketmq_programs import programs
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
 from tests.support.rocketmq_programs.programs import free_ports, topics_file_of
@@ -152,16 +151,14 @@ class Fleet:
 
     def start_server(self, name: str) -> None:
         """Starts a name server; once more where it was before, on the same data."""
-        require_native()
         before = name in self._endpoints
-        listen = Endpoint(LOOPBACK, self._endpoints[name].port if before else 0)
+        port = self._endpoints[name].port if before else 0
         remoting = Endpoint(LOOPBACK, self._remoting[name].port if before else 0)
-        program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
-        flags = ["--listen", str(listen), "--remoting-listen", str(remoting), "--data-dir", str(self._folder / name)]
-        process = self._keep(name, Process([*program, *flags, *NAMESRV]))
-        started = process.wait_for("namesrv_started")
-        self._endpoints[name] = Endpoint.parse(str(started["listen"]))
-        self._remoting[name] = Endpoint.parse(str(started["remoting"]))
+        flags = ("--name", name, "--remoting-listen", str(remoting), "--data-dir", str(self._folder / name))
+        process = NamesrvProcess(*flags, *NAMESRV, port=port)
+        self._keep(name, process)
+        self._endpoints[name] = process.endpoint
+        self._remoting[name] = Endpoint.parse(str(process.wait_for("namesrv_started")["remoting"]))
         self._note(name, "started")
 
     def open_way(self, client: str, server: str) -> Endpoint:
@@ -179,15 +176,10 @@ class Fleet:
     # Agents and clients
 
     def start_brokers(self) -> None:
-        """Starts them all; the others while RocketMQ's own programs start, which takes longest."""
-        own_programs = [broker for broker in self.brokers if broker.release is not None]
-        for broker in own_programs:
-            self._begin(broker)
-        for broker in self.brokers:
-            if broker.release is None:
-                self.start_broker(broker)
-        for broker in own_programs:
-            self._finish(broker)
+        """Starts them all at once, since RocketMQ's own programs take long."""
+        for begin_or_finish in (self._begin, self._finish):
+            for broker in self.brokers:
+                begin_or_finish(broker)
 
     def start_broker(self, broker: Broker) -> None:
         """Starts the agent of a broker whose topics are written already, or the broker itself."""
@@ -278,8 +270,8 @@ class Fleet:
         """Starts a program that keeps routes with route_client; once more with the topics that it had."""
         topics = self._topics_of_client.setdefault(name, tuple(topics))
         command = [sys.executable, "-m", "tests.faults.fleet.client_process", ";".join(self.ways_of(name)), *topics]
-        process = self._keep(name, Process(command, folder=ROOT))
-        process.wait_for("client_started")
+        self._keep(name, Process(command, folder=ROOT))
+        self.processes[name].wait_for("client_started")
         self._note(name, "started")
 
     # What happens to processes
@@ -316,14 +308,13 @@ class Fleet:
     def _topics_file(self, group: str) -> Path:
         return self._folder / f"{group}.json"
 
-    def _keep(self, name: str, process: Process) -> Process:
+    def _keep(self, name: str, process: Process) -> None:
         """Takes a process that has begun."""
         if name in self.processes:
             self._read_logs(name)
         self._stack.push(process)
         self.processes[name] = process
         self._lines_read[name] = 0
-        return process
 
     def _note(self, name: str, event: str) -> None:
         self.history.add("process", name=name, event=event)

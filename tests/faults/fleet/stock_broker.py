@@ -26,6 +26,8 @@ TIMEOUT = 2.0
 """Of a request, and of a connection attempt (scaled down as the period is)."""
 LOOK_SECONDS = 0.1
 """Between two looks at the topics and at whether to end."""
+BROKEN_OFF = (OSError, AssertionError, ValueError)
+"""What ends a connection: it was lost or refused, or broke off."""
 
 
 def body_of(topics: Path) -> bytes:
@@ -34,67 +36,49 @@ def body_of(topics: Path) -> bytes:
     return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
 
 
-class Registrar(threading.Thread):
-    """Speaks to one name server."""
-
-    def __init__(self, address: str, fields: dict[str, str], topics: Path, period: float) -> None:
-        super().__init__(name=address, daemon=True)
-        self._address = address
-        self._fields = fields
-        self._topics = topics
-        self._period = period
-        self._client: RemotingClient | None = None
-        self._registered, self._said_at, self._due_at = b"", 0.0, 0.0
-        self.ending = threading.Event()
-
-    def run(self) -> None:
-        """Speaks until it is to end; then it unregisters."""
-        while not self.ending.wait(LOOK_SECONDS):
-            try:
-                self._speak()
-            except (OSError, AssertionError, ValueError):  # lost, refused or broken off
-                self._close()
-        with suppress(OSError, AssertionError, ValueError):
-            if self._client is not None:
-                self._client.ask(UNREGISTER, self._fields)
-        self._close()
-
-    def _speak(self) -> None:
-        body, now = body_of(self._topics), time.monotonic()
-        if self._client is None:
-            self._client = RemotingClient(self._address, timeout_seconds=TIMEOUT)
-            self._due_at = now
-        if now >= self._due_at or body != self._registered:
-            crc32 = {"bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF), "compressed": "false"}
-            answer = self._client.ask(REGISTER, {**self._fields, **crc32}, body)
-            if answer.code == 0:
-                self._registered = body
-            self._due_at = now + self._period
-        elif now - self._said_at >= HEARTBEAT_SECONDS:
-            self._client.send(HEARTBEAT, self._fields, flag=ONE_WAY)
-            self._said_at = now
-
-    def _close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        self._client = None
+def speak(address: str, fields: dict[str, str], topics: Path, period: float, ending: threading.Event) -> None:
+    """Speaks to one name server until it is to end; then it unregisters."""
+    client: RemotingClient | None = None
+    registered, said_at, due_at = b"", 0.0, 0.0
+    while not ending.wait(LOOK_SECONDS):
+        try:
+            body, now = body_of(topics), time.monotonic()
+            if client is None:
+                client, due_at = RemotingClient(address, timeout_seconds=TIMEOUT), now
+            if now >= due_at or body != registered:
+                crc32 = {"bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF), "compressed": "false"}
+                if client.ask(REGISTER, {**fields, **crc32}, body).code == 0:
+                    registered = body
+                due_at = now + period
+            elif now - said_at >= HEARTBEAT_SECONDS:
+                client.send(HEARTBEAT, fields, flag=ONE_WAY)
+                said_at = now
+        except BROKEN_OFF:
+            if client is not None:
+                client.close()
+            client = None
+    if client is not None:
+        with suppress(*BROKEN_OFF):
+            client.ask(UNREGISTER, fields)
+        client.close()
 
 
 def main(group: str, broker_id: str, address: str, topics: str, period: str, namesrvs: str) -> None:
     """Runs until it is asked to end."""
     fields = {**broker_fields(group, address, int(broker_id)), "haServerAddr": address}
-    registrars = [Registrar(namesrv, fields, Path(topics), float(period)) for namesrv in namesrvs.split(";")]
-    asked_to_end = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
-    for registrar in registrars:
-        registrar.start()
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    threads = [
+        threading.Thread(target=speak, args=(namesrv, fields, Path(topics), float(period), ending), daemon=True)
+        for namesrv in namesrvs.split(";")
+    ]
+    for thread in threads:
+        thread.start()
     sys.stderr.write(json.dumps({"event": "stock_broker_started"}) + "\n")
     sys.stderr.flush()
-    asked_to_end.wait()
-    for registrar in registrars:
-        registrar.ending.set()
-    for registrar in registrars:
-        registrar.join(2 * TIMEOUT)
+    ending.wait()
+    for thread in threads:
+        thread.join(2 * TIMEOUT)
 
 
 if __name__ == "__main__":

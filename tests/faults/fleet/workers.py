@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import grpc
+from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as admin_pb
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -178,10 +179,10 @@ class Operator(Worker):
         self._read(client)
         while not self.ending.wait(self._pause_seconds):
             self._number += 1
-            item, value, call = self._rng.choice([self._kv, self._drain, self._hold, self._set])(client)
+            item, value, call, request = self._rng.choice(self._changes(client))
             began = self.history.now()
             try:
-                call()
+                call(request, timeout=CALL_TIMEOUT)
             except grpc.RpcError as error:
                 is_known = RichError.of(error).reason not in SAYS_NOTHING
                 self._note(item, value, began, "no" if is_known else "unknown")
@@ -194,33 +195,24 @@ class Operator(Worker):
     def _note(self, item: str, value: str | None, began: float, outcome: str) -> None:
         self.history.add("write", server=self.server, item=item, value=value, began=began, outcome=outcome)
 
-    def _kv(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
-        key = self._rng.choice(KEYS)
-        if self._rng.random() < 0.2:
-            delete = admin_pb.DeleteKvConfigRequest(namespace=NAMESPACE, key=key)
-            return f"kv {key}", None, lambda: client.admin.DeleteKvConfig(delete, timeout=CALL_TIMEOUT)
-        value = str(self._number)
-        put = admin_pb.PutKvConfigRequest(namespace=NAMESPACE, key=key, value=value)
-        return f"kv {key}", value, lambda: client.admin.PutKvConfig(put, timeout=CALL_TIMEOUT)
-
-    def _drain(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
-        if self._rng.random() < 0.5:
-            wipe = admin_pb.WipeWritePermOfBrokerRequest(force=True, broker_name=DRAINED, cluster_name="DefaultCluster")
-            return "drain", "wiped", lambda: client.admin.WipeWritePermOfBroker(wipe, timeout=CALL_TIMEOUT)
+    def _changes(self, client: Client) -> Sequence[tuple[str, str | None, Any, Message]]:
+        """What can be changed next: an item, its value, and the call that gives the item this value."""
+        admin, number = client.admin, str(self._number)
+        key, seconds = self._rng.choice(KEYS), str(10_000 + self._number % 3_600)
+        put = admin_pb.PutKvConfigRequest(namespace=NAMESPACE, key=key, value=number)
+        wipe = admin_pb.WipeWritePermOfBrokerRequest(force=True, broker_name=DRAINED, cluster_name="DefaultCluster")
         add = admin_pb.AddWritePermOfBrokerRequest(broker_name=DRAINED, cluster_name="DefaultCluster")
-        return "drain", None, lambda: client.admin.AddWritePermOfBroker(add, timeout=CALL_TIMEOUT)
-
-    def _hold(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
-        if self._rng.random() < 0.5:
-            hold = admin_pb.DeleteTopicRequest(force=True, topic=HELD_TOPIC, hold=True)
-            return "hold", "held", lambda: client.admin.DeleteTopic(hold, timeout=CALL_TIMEOUT)
-        release = admin_pb.ReleaseTopicHoldRequest(topic=HELD_TOPIC)
-        return "hold", None, lambda: client.admin.ReleaseTopicHold(release, timeout=CALL_TIMEOUT)
-
-    def _set(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
-        value = str(10_000 + self._number % 3_600)
-        update = admin_pb.UpdateNamesrvConfigRequest(values={SETTING: value})
-        return "setting", value, lambda: client.admin.UpdateNamesrvConfig(update, timeout=CALL_TIMEOUT)
+        hold = admin_pb.DeleteTopicRequest(force=True, topic=HELD_TOPIC, hold=True)
+        update = admin_pb.UpdateNamesrvConfigRequest(values={SETTING: seconds})
+        return (
+            (f"kv {key}", number, admin.PutKvConfig, put),
+            (f"kv {key}", None, admin.DeleteKvConfig, admin_pb.DeleteKvConfigRequest(namespace=NAMESPACE, key=key)),
+            ("drain", "wiped", admin.WipeWritePermOfBroker, wipe),
+            ("drain", None, admin.AddWritePermOfBroker, add),
+            ("hold", "held", admin.DeleteTopic, hold),
+            ("hold", None, admin.ReleaseTopicHold, admin_pb.ReleaseTopicHoldRequest(topic=HELD_TOPIC)),
+            ("setting", seconds, admin.UpdateNamesrvConfig, update),
+        )
 
     def _read(self, client: Client) -> None:
         began = self.history.now()

@@ -296,17 +296,17 @@ def _may_be_lost(told: dict[str, Any]) -> bool:
 
 AGREE_SECONDS = 15.0
 """What pings take to find a lost connection (7 s), one period (3 s, 10 % more), and the rest for a busy machine."""
-LEFT_OVER_FILES = 8
-"""Connections that may be on their way in or out when descriptors are counted."""
-LEFT_OVER_THREADS = 8
-"""Pools that gRPC grows and shrinks by itself."""
-LEFT_OVER_TASKS = 16
-"""Calls that are open when tasks are counted."""
-GROWN_KIB = 48 * 1024
-"""What a process may have grown by: history of changes, memory that the allocator keeps."""
-
-BOUNDS = {"files": LEFT_OVER_FILES, "threads": LEFT_OVER_THREADS, "tasks": LEFT_OVER_TASKS, "rss_kib": GROWN_KIB}
-"""By what a sample has; only name servers tell of their tasks."""
+BOUNDS = {
+    # Connections that may be on their way in or out when descriptors are counted.
+    "files": 8,
+    # Pools that gRPC grows and shrinks by itself.
+    "threads": 8,
+    # Calls that are open when tasks are counted. Only name servers tell of their tasks.
+    "tasks": 16,
+    # History of changes, memory that the allocator keeps.
+    "rss_kib": 48 * 1024,
+}
+"""What a process may have more than before, by what a sample has."""
 
 
 def check_agreement(records: list[Record], timeline: Timeline) -> Iterator[str]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
 import pytest
 from typer.testing import CliRunner, Result
 
 from broker_agent.cli import app
-from tests.support.agents.fixtures import StartNameServer
 from tests.support.programs.processes import TOPICS
 
 FLAGS = {
@@ -66,11 +68,14 @@ def test_an_environment_variable_is_a_plain_list_and_a_flag_wins_over_it() -> No
     assert {'namesrv = ["127.0.0.1:9876", "d:4"]', 'cluster = "c2"'} <= set(from_flag.stdout.splitlines())
 
 
-def test_a_health_check_of_a_server_that_is_no_agent_fails(name_server: StartNameServer) -> None:
-    endpoint = str(name_server().endpoint)
+def test_a_health_check_of_a_server_that_is_no_agent_fails() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
     result = run("healthcheck", env={"BROKER_AGENT_FAST_LISTEN": endpoint})
     assert result.exit_code == 1
     assert result.stderr.startswith(f"broker-agent: {endpoint}: UNIMPLEMENTED")
+    server.stop(None)
 
 
 def test_a_health_check_finds_the_agent_by_the_brokers_port() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,27 +19,6 @@ pytestmark = pytest.mark.slow
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:11011"
 TOPIC = "TopicTest"
 ROUTE_SERVICE = "namesrv_api.v1.RouteService"
-
-
-class UpgradedFleet:
-    """Three name servers, each with a data directory, that can be replaced in place."""
-
-    def __init__(self, resources: ExitStack, folder: Path) -> None:
-        self._resources = resources
-        self._folder = folder
-        self.servers = [self._start(number) for number in range(3)]
-
-    def _start(self, number: int, port: int = 0) -> NamesrvProcess:
-        folder = self._folder / str(number)
-        flags = ("--data-dir", str(folder), "--name", f"namesrv-{number}")
-        return self._resources.enter_context(NamesrvProcess(*flags, port=port))
-
-    def upgrade(self, number: int) -> None:
-        """Ends one name server and starts another in its place; returns when it is ready."""
-        old = self.servers[number]
-        assert old.terminate() == 0
-        self.servers[number] = self._start(number, old.endpoint.port)
-        eventually(lambda: is_ready(old.endpoint))
 
 
 def is_ready(endpoint: Endpoint) -> bool:
@@ -63,39 +42,37 @@ async def ask_anew(names: str) -> KnownRoute:
         return await client.route(TOPIC)
 
 
-@contextmanager
-def fleet_with_agents(folder: Path) -> Iterator[UpgradedFleet]:
-    """The fleet, and the agents of a master and a slave, registered everywhere."""
-    with ExitStack() as resources:
-        fleet = UpgradedFleet(resources, folder)
-        names = joined(*fleet.servers)
-        for broker_id, addr in enumerate((MASTER, SLAVE)):
-            resources.enter_context(Agent(names, broker_id=broker_id, broker_addr=addr))
-        for server in fleet.servers:
-            with server.connect() as client:
-                eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
-        yield fleet
-
-
 @pytest.mark.timeout(300)
 def test_name_servers_are_upgraded_one_by_one_and_no_lookup_fails_or_lacks_a_broker(tmp_path: Path) -> None:
-    with fleet_with_agents(tmp_path) as fleet, ExitStack() as clients:
-        names = joined(*fleet.servers)
+    with ExitStack() as resources, ExitStack() as clients:
+
+        def start(number: int, port: int = 0) -> NamesrvProcess:
+            flags = ("--data-dir", str(tmp_path / str(number)), "--name", f"namesrv-{number}")
+            return resources.enter_context(NamesrvProcess(*flags, port=port))
+
+        servers = [start(number) for number in range(3)]
+        names = joined(*servers)
+        for broker_id, addr in enumerate((MASTER, SLAVE)):
+            resources.enter_context(Agent(names, broker_id=broker_id, broker_addr=addr))
+        for server in servers:
+            with server.connect() as client:
+                eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+                topics = topics_of(client)
         runner = clients.enter_context(asyncio.Runner())
-        with fleet.servers[0].connect() as client:
-            topics = topics_of(client)
         lasting = clients.enter_context(RouteClient(names))
         new = clients.enter_context(asking_all_the_time(lambda: answer_of(lambda: runner.run(ask_anew(names)))))
         kept = clients.enter_context(asking_all_the_time(lambda: answer_of(lambda: lasting.route(TOPIC))))
-        for number in range(3):
-            fleet.upgrade(number)
+        for number, old in enumerate(servers):
+            assert old.terminate() == 0
+            servers[number] = start(number, old.endpoint.port)
+            eventually(lambda: is_ready(old.endpoint))  # noqa: B023 - called at once
             count = len(new)
-            eventually(lambda: len(new), lambda now: now > count + 10)  # noqa: B023 - called at once
-            with fleet.servers[number].connect() as client:
+            eventually(lambda: len(new), lambda now: now > count + 10)  # noqa: B023
+            with servers[number].connect() as client:
                 assert topics_of(client) == topics, "what it serves once it is ready"
                 assert client.addrs() == {0: MASTER, 1: SLAVE}
         eventually(lambda: lasting.route(TOPIC).stale, lambda stale: stale is None)
         clients.close()
         whole = [{0: MASTER, 1: SLAVE}]
         assert [answer for answer in (*new, *kept) if answer != whole] == []
-        assert [server.events("broker_removed") for server in fleet.servers] == [[], [], []]
+        assert [server.events("broker_removed") for server in servers] == [[], [], []]

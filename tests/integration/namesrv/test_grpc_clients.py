@@ -16,6 +16,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
+from namesrv.core.encoding import varint
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.server.server import SERVICES
 from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
@@ -63,12 +64,6 @@ def ask(client: Client, version: str, *requests: ServerReflectionRequest) -> lis
     return list(call(iter(requests), timeout=TIMEOUT))
 
 
-def files_of(answer: ServerReflectionResponse) -> dict[str, FileDescriptorProto]:
-    """The file that was asked for, and those that it needs, by name."""
-    files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
-    return {file.name: file for file in files}
-
-
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 def test_services_calls_and_files_are_found_by_their_names(client: Client, version: str) -> None:
     (listed,) = ask(client, version, ServerReflectionRequest(list_services=""))
@@ -81,7 +76,8 @@ def test_services_calls_and_files_are_found_by_their_names(client: Client, versi
     }
     answers = ask(client, version, *(ServerReflectionRequest(file_containing_symbol=symbol) for symbol in file_of))
     for (symbol, file), answer in zip(file_of.items(), answers, strict=True):
-        assert file in files_of(answer), symbol
+        files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
+        assert file in {one.name for one in files}, symbol
         assert answer.original_request.file_containing_symbol == symbol
     names = ["namesrv_api/v1/route_service.proto", "nothing.proto"]
     answers = ask(client, version, *(ServerReflectionRequest(file_by_filename=name) for name in names))
@@ -96,10 +92,6 @@ HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
 UNKNOWN_TAG = b"\x82\x7d"
 """Field 2,000, length-delimited: what readers of a message pass over."""
 
-UNKNOWN_BYTES = 1_000_005
-UNKNOWN_FIELD = UNKNOWN_TAG + b"\xc0\x84\x3d" + bytes(1_000_000)
-"""It with a million bytes."""
-
 FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
 """What the engine does not read to its end."""
 
@@ -107,11 +99,10 @@ FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
 def padded(request: Message, size: int) -> bytes:
     """The encoding of a request, filled up to a size by a field that nobody knows, again and again."""
     encoded = request.SerializeToString()
-    room = size - len(encoded)
-    rest = room % UNKNOWN_BYTES
-    length = rest - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB and more
-    told = bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14))
-    return encoded + UNKNOWN_FIELD * (room // UNKNOWN_BYTES) + UNKNOWN_TAG + told + bytes(length)
+    while left := size - len(encoded):
+        length = min(left, 1_000_000) - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB to 2 MiB
+        encoded += UNKNOWN_TAG + varint(length) + bytes(length)
+    return encoded
 
 
 def test_a_registration_may_have_16_mib_and_not_one_byte_more(client: Client) -> None:

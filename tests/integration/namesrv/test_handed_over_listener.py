@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import subprocess
@@ -52,13 +51,6 @@ def address(of: socket.socket) -> str:
     return "{}:{}".format(*of.getsockname())
 
 
-@contextlib.contextmanager
-def calling(at: str) -> Iterator[Client]:
-    """A client with a connection of its own."""
-    with grpc.insecure_channel(at, [("grpc.use_local_subchannel_pool", 1)]) as connection:
-        yield Client(connection)
-
-
 def test_callers_that_connect_during_a_restart_are_answered_after_it(held: socket.socket, tmp_path: Path) -> None:
     require_native()
     at = address(held)
@@ -69,8 +61,11 @@ def test_callers_that_connect_during_a_restart_are_answered_after_it(held: socke
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(30)
         for _ in range(2):  # the second one is a restart
-            with calling(at) as client, RemotingClient(address(remoting)) as of_rocketmq:
-                early = grpc.channel_ready_future(client.connection)
+            with (
+                grpc.insecure_channel(at, [("grpc.use_local_subchannel_pool", 1)]) as connection,
+                RemotingClient(address(remoting)) as of_rocketmq,
+            ):
+                early = grpc.channel_ready_future(connection)
                 process = Process(
                     command(held, at, "native", remoting),
                     {"NOTIFY_SOCKET": str(tmp_path / "notify")},
@@ -81,7 +76,7 @@ def test_callers_that_connect_during_a_restart_are_answered_after_it(held: socke
                     started = process.wait_for("namesrv_started")
                     assert (started["listen"], started["remoting"]) == (at, address(remoting))
                     early.result(30)
-                    assert client.route() is None
+                    assert Client(connection).route() is None
                     assert of_rocketmq.ask(ALL_TOPICS).code == 0
                     assert process.terminate() == 0
                     assert systemd.recv(100) == b"STOPPING=1"

@@ -30,7 +30,7 @@ from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
 from namesrv.server.server import ROUTE_SERVICE, build_server
 from namesrv.settings import NamesrvSettings
-from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet, addrs_of
 from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
 from tests.support.programs.rocketmq import RemotingClient
@@ -151,7 +151,7 @@ class Served:
             assert found == {topic: normal(held[topic, None]) for topic in TOPICS if held[topic, None] is not None}
             clusters = reader.stub.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
             assert clusters.header == state.header()
-            assert {(one.cluster_name, one.broker_name): dict_of(one) for one in clusters.broker_datas} == {
+            assert {(one.cluster_name, one.broker_name): addrs_of(one) for one in clusters.broker_datas} == {
                 tuple(key): group.addrs for key, group in state.tables.broker_addr_table.items()
             }
 
@@ -196,10 +196,6 @@ class KeptAnswersAgainstTables(WatchesAgainstLookups):
         if self.served is not None:
             self.served.close()
         super().teardown()
-
-
-def dict_of(group: Any) -> dict[int, str]:
-    return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
 
 
 @pytest.mark.slow

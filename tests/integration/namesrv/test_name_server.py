@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from typing import Any
 
 import grpc
@@ -15,6 +14,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.server.server import SERVICES
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import free_port
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from tests.support.registrations import identity, registration
 
@@ -161,9 +161,7 @@ def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess
         return done.returncode, done.stderr
 
     here = str(namesrv.endpoint)
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
-        codes = [check(endpoint)[0] for endpoint in (here, nobody, "nonsense")]
+    with free_port() as nobody:
+        codes = [check(str(endpoint))[0] for endpoint in (here, nobody, "nonsense")]
     assert codes == [0, 1, 2]
     assert check(here, "--service", "nope") == (1, f"{here}: there is no service nope\n")

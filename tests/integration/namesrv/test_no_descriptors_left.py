@@ -6,8 +6,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
@@ -34,36 +33,27 @@ TOLD_EVERY_SECONDS = 10
 LISTENERS = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")
 
 
-@contextmanager
-def _without_descriptors(process: NamesrvProcess) -> Iterator[None]:
-    """Leaves a process a few descriptors more than it has, for the time of the block."""
-    before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
-    held = sample(process.pid)["files"]
-    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (held + SPARE, before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
-
-
 @pytest.mark.parametrize("listener", ["listen", "metrics", "remoting"])
 def test_who_is_there_is_served_and_the_others_once_there_are_descriptors(listener: str) -> None:
     with NamesrvProcess(*LISTENERS) as server, server.connect() as client:
         client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
         attacked = Endpoint.parse(str(server.wait_for("namesrv_started")[listener]))
         came = time.monotonic()
-        with _without_descriptors(server), ExitStack() as held:
+        limit, few = resource.prlimit(server.pid, resource.RLIMIT_NOFILE), sample(server.pid)["files"] + SPARE
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (few, limit[1]))
+        with ExitStack() as held:
             for _ in range(NEWCOMERS):
                 peer = held.enter_context(socket.create_connection(attacked, timeout=5))
                 peer.sendall(hello() if listener == "listen" else b"")
-            eventually(lambda: sample(server.pid)["files"], lambda files: files >= _limit(server))
+            eventually(lambda: sample(server.pid)["files"], lambda files: files >= few)
             before, begun = cpu_seconds(server.pid), time.monotonic()
             for _ in range(LOOKUPS):
                 assert client.route() is not None
                 threading.Event().wait(LOOK_SECONDS / LOOKUPS)
             taken = (cpu_seconds(server.pid) - before) / (time.monotonic() - begun)
             assert taken < MOST_CPU
-        eventually(lambda: sample(server.pid)["files"], lambda files: files < _limit(server))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limit)
+        eventually(lambda: sample(server.pid)["files"], lambda files: files < few)
         _check_newcomer(server, attacked, listener)
         if listener != "metrics":
             server.wait_for("accept_failed")
@@ -71,10 +61,6 @@ def test_who_is_there_is_served_and_the_others_once_there_are_descriptors(listen
         else:
             assert server.events("accept_failed") == []
         assert "Traceback" not in server.raw
-
-
-def _limit(server: NamesrvProcess) -> int:
-    return resource.prlimit(server.pid, resource.RLIMIT_NOFILE)[0]
 
 
 def _check_newcomer(server: NamesrvProcess, attacked: Endpoint, listener: str) -> None:

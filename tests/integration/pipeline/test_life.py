@@ -41,7 +41,7 @@ from tests.support.fakes.snapshot_name_server import (
     two_alike,
 )
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.registrations import register_group, unregister_group
+from tests.support.registrations import register, unregister
 
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 NOT_YET = datetime.max.replace(tzinfo=UTC)
@@ -68,17 +68,13 @@ def rows(log: RouteLog, query: str) -> list[Row]:
         return asked.ask(query)
 
 
-def files(log: RouteLog) -> list[Path]:
-    return sorted(Path(log.place.url).rglob("*.parquet"))
-
-
 def test_a_cold_name_server_is_refused_in_one_line_and_waited_for_by_follow(
     log: RouteLog, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair[1].warm = False
     with pytest.raises(ColdError, match=r"^name server ns-b at .* is warming up, so brokers and topics may be missing"):
         ingest(log, *pair)
-    assert files(log) == []
+    assert not list(Path(log.place.url).rglob("*.parquet"))
 
     endpoints = [fake.endpoint for fake in pair]
     options = ingest_options(endpoints, QUICK, follows=True)
@@ -195,18 +191,18 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
             told.batches.extend(Ingester(ingest_options([first.endpoint, second.endpoint], QUICK), told.log).once())
 
         for client in (a, b):
-            register_group(client, "TopicTest", "Other")
-            register_group(client, "TopicTest", port=20911)
+            register(client, "TopicTest", "Other")
+            register(client, "TopicTest", name="broker-b", port=20911)
         told.before_loss = moment()
         take()
-        unregister_group(a)
+        unregister(a)
         told.after_loss = moment()
-        register_group(a, "TopicTest", "Other", counter=2)
+        register(a, "TopicTest", "Other", counter=2)
         take()
         second.kill()
         again = stack.enter_context(NamesrvProcess("--name", "ns-b", *quiet, port=second.endpoint.port))
         with again.connect() as b:
-            register_group(b, "TopicTest", port=20911)
+            register(b, "TopicTest", name="broker-b", port=20911)
             take()
         again.kill()
         take()
@@ -233,11 +229,11 @@ def test_the_history_has_each_version_with_the_reason_of_its_end(asked: Question
         for row in found
     )
     assert told == [
-        ("ns-a", "broker-10911", 2, 3, "GROUP_GONE"),
-        ("ns-a", "broker-10911", 4, None, None),
-        ("ns-a", "broker-20911", 2, None, None),
-        ("ns-b", "broker-10911", 2, 1, "NOT_IN_SNAPSHOT"),
-        ("ns-b", "broker-20911", 2, None, None),
+        ("ns-a", "broker-a", 2, 3, "GROUP_GONE"),
+        ("ns-a", "broker-a", 4, None, None),
+        ("ns-a", "broker-b", 2, None, None),
+        ("ns-b", "broker-a", 2, 1, "NOT_IN_SNAPSHOT"),
+        ("ns-b", "broker-b", 2, None, None),
     ]
 
 
@@ -247,7 +243,7 @@ def test_a_topic_can_be_asked_for_its_past(life: Life, asked: Questions) -> None
         return [(one["namesrv"], one["answer"], one["broker_name"]) for one in found]
 
     assert told("Other", life.before_loss) == [("ns-a", "not known", None), ("ns-b", "not known", None)]
-    assert told("Other", life.after_loss) == [("ns-a", "no route", None), ("ns-b", "route", "broker-10911")]
+    assert told("Other", life.after_loss) == [("ns-a", "no route", None), ("ns-b", "route", "broker-a")]
     after = [(one["namesrv"], one["broker_addrs"]) for one in asked.route_at("TopicTest", life.after_loss)]
     at = [(name, [broker["broker_addr"] for broker in brokers]) for name, brokers in after]
     assert at == [("ns-a", [B]), ("ns-b", [A]), ("ns-b", [B])]
@@ -271,7 +267,7 @@ def test_who_changed_a_topic_names_its_groups_and_brokers(asked: Questions) -> N
 
 def test_disagreements_have_a_beginning_and_an_end_by_either_clock(asked: Questions) -> None:
     def told(found: list[Row]) -> list[tuple[list[str], list[str], bool]]:
-        of_key = [row for row in found if row["key"] == "Other/DefaultCluster/broker-10911"]
+        of_key = [row for row in found if row["key"] == "Other/DefaultCluster/broker-a"]
         return [
             (row["have"], row["lack"], row["until"] is None) for row in sorted(of_key, key=lambda row: row["since"])
         ]
@@ -290,10 +286,10 @@ def test_disagreements_are_summed_up_by_broker_and_by_what_began_them(asked: Que
     found = asked.divergence("wall")
     told = Counter((row["broker"], row["cause"], row["until"] is None) for row in found)
     assert told == {
-        ("broker-10911", "NOT_IN_SNAPSHOT: ns-b", True): 3,
-        ("broker-10911", "GROUP_GONE: ns-a", False): 2,
-        ("broker-10911", "UNREGISTERED: ns-a", False): 1,
-        ("broker-10911", "UNREGISTERED: ns-a", True): 1,
+        ("broker-a", "NOT_IN_SNAPSHOT: ns-b", True): 3,
+        ("broker-a", "GROUP_GONE: ns-a", False): 2,
+        ("broker-a", "UNREGISTERED: ns-a", False): 1,
+        ("broker-a", "UNREGISTERED: ns-a", True): 1,
     }
     out = io.StringIO()
     console = Console(file=out, width=200, markup=False, highlight=False)
@@ -328,7 +324,7 @@ def test_charts_end_where_the_name_servers_are(asked: Questions) -> None:
     ends = {what: {name: line[-1][1] for name, line in lines.items()} for what, lines in charts.over_time.items()}
     assert ends["topics"] == {one["namesrv"]: one["topics"] for one in data.namesrvs}
     assert ends["brokers"] == {one["namesrv"]: one["brokers"] for one in data.namesrvs}
-    assert [row["name"] for row in charts.churn] == ["broker-10911"]
+    assert [row["name"] for row in charts.churn] == ["broker-a"]
     assert {"name": "topic_queues: GROUP_GONE", "number": 2} in charts.removals
 
 

@@ -7,6 +7,7 @@ import queue
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.support.metrics_page import samples
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, register, registration
-from tests.support.routes.route_rows import FollowedRows
+from tests.support.routes.route_rows import RouteRows
 from tests.support.secured.fleet import digest
 
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
@@ -94,17 +95,7 @@ def following(client: Client, **fields: Any) -> Iterator[Iterator[pb.StreamRoute
     call.cancel()
 
 
-def snapshot_of(stream: Iterator[pb.StreamRouteSnapshotResponse]) -> FollowedRows:
-    """Reads up to the end marker."""
-    messages = []
-    for message in stream:
-        messages.append(message)
-        if message.HasField("snapshot_end"):
-            return FollowedRows.of_snapshot(messages)
-    raise AssertionError("the stream ended before the snapshot did")
-
-
-def take(rows: FollowedRows, stream: Iterator[pb.StreamRouteSnapshotResponse], revision: int) -> None:
+def take(rows: RouteRows, stream: Iterator[pb.StreamRouteSnapshotResponse], revision: int) -> None:
     """Takes changes in up to the bookmark of a revision."""
     for message in stream:
         assert message.HasField("changes")
@@ -117,7 +108,7 @@ def take(rows: FollowedRows, stream: Iterator[pb.StreamRouteSnapshotResponse], r
 def test_a_follower_resumes_without_the_snapshot_or_from_a_pinned_one(client: Client) -> None:
     register(client, "T1")
     before = client.snapshot()
-    resumed, header = FollowedRows.of_snapshot(before), before[0].header
+    resumed, header = RouteRows.of_snapshot(before), before[0].header
     pin = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
     reached = register(client, "T2", name="broker-b", port=20911).header.revision
     with following(client, resume_after=pb.ResumePoint(epoch=header.epoch, revision=header.revision)) as stream:
@@ -125,10 +116,10 @@ def test_a_follower_resumes_without_the_snapshot_or_from_a_pinned_one(client: Cl
         reached = register(client, "T3", name="broker-b", port=20911, counter=2).header.revision
         take(resumed, stream, reached)
     with following(client, pin_id=pin.pin_id) as stream:
-        pinned = snapshot_of(stream)
+        pinned = RouteRows.of_snapshot(takewhile(lambda message: not message.HasField("snapshot_end"), stream))
         assert {key[0] for key in pinned.queues} == {"T1"}
         take(pinned, stream, reached)
-    assert resumed == pinned == FollowedRows.of_snapshot(client.snapshot())
+    assert resumed == pinned == RouteRows.of_snapshot(client.snapshot())
 
 
 CALLERS = ("greedy", "pipeline", "operator", "agents")

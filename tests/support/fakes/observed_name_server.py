@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
+from unittest import mock
 
 import grpc
-from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as admin
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -32,19 +32,6 @@ class FakeStub:
 
     def __getattr__(self, name: str) -> Any:
         return lambda request, **_: self._answer(name, request)
-
-
-class FakeStream:
-    """Plays the answer of a streaming call."""
-
-    def __init__(self, messages: Iterator[Message]) -> None:
-        self._messages = messages
-
-    def __iter__(self) -> Iterator[Message]:
-        return self._messages
-
-    def cancel(self) -> None:
-        """Nothing to do."""
 
 
 class FakeNameServer(NamesrvClient):
@@ -75,7 +62,7 @@ class FakeNameServer(NamesrvClient):
             raise self.failures[name]
         header = route_data_pb2.NamesrvHeader(namesrv_name="ns-a", epoch=self.epoch, revision=self.revision)
         answers: dict[str, Any] = {
-            "StreamRouteSnapshot": FakeStream(self._snapshot(request)),
+            "StreamRouteSnapshot": mock.MagicMock(**{"__iter__.return_value": self._snapshot(request)}),
             "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, **self.status),
             "GetDiagnostics": diagnostics_service_pb2.GetDiagnosticsResponse(),
             "GetRouteDigest": pb.GetRouteDigestResponse(header=header, brokers=[pb.BrokerDigest()]),

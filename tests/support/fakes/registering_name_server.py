@@ -11,9 +11,6 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import HANG_SECONDS, ScriptedNamesrv, refuse
-from tests.support.patience import TIMEOUT
-
-__all__ = ["TIMEOUT", "FakeNameServer"]
 
 
 class FakeNameServer(ScriptedNamesrv):

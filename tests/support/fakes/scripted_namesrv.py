@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2, route_service_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2
 
@@ -78,7 +79,9 @@ class ScriptedNamesrv:
         for service in self.services:
             handlers = {method.name: self._handler(method) for method in service.methods if self.behaviour_of(method)}
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service.full_name, handlers)])
-        self.add_services(self._server)
+        self.health = health.HealthServicer()
+        self.serve(ready=True)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         self.endpoint = Endpoint("127.0.0.1", self._port)
         self._server.start()
@@ -110,8 +113,11 @@ class ScriptedNamesrv:
         """The function that answers a call, or None: it is UNIMPLEMENTED."""
         return getattr(self, method.name, None)
 
-    def add_services(self, server: grpc.Server) -> None:
-        """Adds services that are no part of the contract, before it listens."""
+    def serve(self, *, ready: bool) -> None:
+        """Says that it is ready for lookups, as it does from its start on, or that it is not."""
+        status = health_pb2.HealthCheckResponse
+        for service in ("", SERVICES[0].full_name):
+            self.health.set(service, status.SERVING if ready else status.NOT_SERVING)
 
     def encoded(self, answer: Message | bytes) -> bytes:
         """An answer as it is sent."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import grpc
 from google.protobuf.message import Message
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
@@ -17,7 +16,6 @@ from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 
 Refusal = tuple[grpc.StatusCode, str, float | None]
-ROUTE_SERVICE = "namesrv_api.v1.RouteService"
 EXPIRED: Refusal = (grpc.StatusCode.UNAVAILABLE, "WATCH_EXPIRED", 0.0)
 Removals = tuple[pb.BrokerRemoval, ...]
 
@@ -72,19 +70,9 @@ class FakeNameServer(ScriptedNamesrv):
         self.open_watches = 0
         self._cut = 0
 
-    def add_services(self, server: grpc.Server) -> None:
-        self.health = health.HealthServicer()
-        self.serve(ready=True)
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
-
     def stop(self) -> None:
         self.cut_watches()
         super().stop()
-
-    def serve(self, *, ready: bool) -> None:
-        """Says that it is ready, or that it is not."""
-        status = health_pb2.HealthCheckResponse
-        self.health.set(ROUTE_SERVICE, status.SERVING if ready else status.NOT_SERVING)
 
     def put(self, topic: str, route: route_data_pb2.TopicRouteData | None, removals: Removals = ()) -> None:
         """Changes a topic's route."""

@@ -11,13 +11,10 @@ from typing import NamedTuple
 HOST = os.environ.get("ATTACKED_AT", "127.0.0.1")
 """The address that attacks dial. It is also their own address, because both ends are on this machine."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x6, 0x8, 0x9
-GOAWAY = 0x7
-ACK, END_STREAM, END_HEADERS = 0x1, 0x1, 0x4
+DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0x0, 0x1, 0x4, 0x6, 0x9
+END_STREAM, END_HEADERS = 0x1, 0x4
 INITIAL_WINDOW_SIZE = 0x4
 FRAME_BYTES = 16_384
-WINDOW_BYTES = 65_535
-"""Of a stream and of a connection, until the other end says otherwise."""
 
 
 class Calls(NamedTuple):
@@ -85,72 +82,6 @@ def call(path: str, stream: int, message: bytes | None = b"", *more: tuple[str, 
 def prefixed(message: bytes, flag: bytes = b"\0") -> bytes:
     """A message as gRPC sends it: whether it is compressed, its length, its bytes."""
     return flag + len(message).to_bytes(4, "big") + message
-
-
-class Windowed:
-    """A connection that keeps to the windows of the server, for messages larger than these."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        """Takes a connection that has said hello."""
-        self._sock = sock
-        self._unread = b""
-        self._initial = WINDOW_BYTES
-        self._windows = {0: WINDOW_BYTES}
-        self.ended: set[int] = set()
-        """Streams that the server has ended or reset."""
-
-    def send(self, stream: int, block: bytes, body: bytes) -> None:
-        """Makes a call, unless the server ends it before all of the body is sent. Raises OSError."""
-        self._sock.sendall(frame(HEADERS, END_HEADERS, stream, block))
-        self._windows[stream] = self._initial
-        at = 0
-        while at < len(body) and stream not in self.ended:
-            size = min(FRAME_BYTES, len(body) - at, self._windows[0], self._windows[stream])
-            if size <= 0:
-                self.read()
-                continue
-            is_last = at + size == len(body)
-            self._sock.sendall(frame(DATA, END_STREAM * is_last, stream, body[at : at + size]))
-            self._windows[0] -= size
-            self._windows[stream] -= size
-            at += size
-
-    def wait(self, stream: int) -> None:
-        """Waits until the server has ended a call. Raises OSError."""
-        while stream not in self.ended:
-            self.read()
-
-    def read(self) -> None:
-        """Takes what has come, and waits for it. Raises OSError, also at the end of the connection."""
-        came = self._sock.recv(WINDOW_BYTES)
-        if not came:
-            raise ConnectionResetError("the server has closed the connection")
-        self._unread += came
-        while len(self._unread) >= 9 and len(self._unread) >= (end := 9 + int.from_bytes(self._unread[:3], "big")):
-            head, payload, self._unread = self._unread[:9], self._unread[9:end], self._unread[end:]
-            self._take(head[3], head[4], int.from_bytes(head[5:], "big"), payload)
-
-    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == GOAWAY:
-            raise ConnectionResetError("the server says GOAWAY")
-        if kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):
-            self.ended.add(stream)
-        elif kind == WINDOW_UPDATE and stream in self._windows:
-            self._windows[stream] += int.from_bytes(payload, "big")
-        elif kind == PING and not flags & ACK:
-            self._sock.sendall(frame(PING, ACK, 0, payload))
-        elif kind == SETTINGS and not flags & ACK:
-            self._sock.sendall(frame(SETTINGS, ACK, 0))
-            for at in range(0, len(payload), 6):
-                if int.from_bytes(payload[at : at + 2], "big") == INITIAL_WINDOW_SIZE:
-                    self._widen(int.from_bytes(payload[at + 2 : at + 6], "big"))
-        if kind == DATA and payload:
-            self._sock.sendall(frame(WINDOW_UPDATE, 0, 0, len(payload).to_bytes(4, "big")))
-
-    def _widen(self, initial: int) -> None:
-        for stream in self._windows.keys() - {0}:
-            self._windows[stream] += initial - self._initial
-        self._initial = initial
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
@@ -26,32 +26,25 @@ EXACTLY = ("--delete-topic-with-broker-registration",)
 """For a name server: a topic that a whole table no longer has is removed."""
 
 
-class StandInBroker:
+class StandInBroker(socketserver.TCPServer):
     """Listens where a broker would, until it is killed, and ends each connection."""
 
-    def __init__(self, port: int = 0) -> None:
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.endpoint = Endpoint(*self._listener.getsockname())
-        self._thread = threading.Thread(target=self._accept)
-        self._thread.start()
+    allow_reuse_address = True
 
-    def __enter__(self) -> Self:
-        return self
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), socketserver.BaseRequestHandler)
+        self.endpoint = Endpoint("127.0.0.1", self.server_address[1])
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
 
     def kill(self) -> None:
         """Stops listening."""
-        if self._thread.is_alive():
-            self._listener.shutdown(socket.SHUT_RDWR)  # a close would wake no thread
-            self._thread.join()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                self._listener.accept()[0].close()
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
 
 
 class Agent(Process):
@@ -109,10 +102,6 @@ class AgentClient:
         """How one name server is doing; the default instance if the agent knows of none there."""
         targets = {target.endpoint: target for target in self.status().targets}
         return targets.get(str(endpoint), agent_pb.NamesrvTargetStatus())
-
-    def events(self, endpoint: Endpoint) -> list[str]:
-        """The kinds of the latest events at one name server."""
-        return [agent_pb.NamesrvEvent.Kind.Name(event.kind) for event in self.target(endpoint).events]
 
 
 @contextmanager

@@ -2,21 +2,20 @@
 
 Tests start a thousand programs. The imports of each took half a second of processor time, most of what such a test
 costs. A forked one is a process of its own as any other: pid, signals, descriptors, exit code. The process that forks
-is ``python -m tests.support.programs.forked_programs PROGRAM...``.
+is ``python -m tests.support.programs.forked_programs``.
 """
 
 from __future__ import annotations
 
-import array
 import atexit
 import contextlib
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import select
-import selectors
 import signal
 import socket
 import subprocess
@@ -38,47 +37,27 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 def serve(requests: socket.socket) -> Callable[[], None] | None:
-    """Forks programs until its input ends.
+    """Forks programs, and tells the exit codes of those that have ended, until its input ends.
 
     Returns:
         In a forked process: its program's ``main``, to be called last, so that the interpreter ends as it always does.
         In the server: None.
     """
-    with selectors.DefaultSelector() as selector:
-        selector.register(requests, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is not requests:
-                    selector.unregister(key.fileobj)
-                    _tell_end(key.fd, *key.data)
-                    continue
-                request, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 3)
-                if not request:
-                    return None
-                told, (errors, *output) = socket.socket(fileno=descriptors[0]), descriptors[1:]
-                pid = os.fork()
-                if pid == 0:
-                    for running in [each for each in selector.get_map().values() if each.data]:
-                        os.close(running.fd)
-                        running.data[1].close()
-                    selector.close()
-                    told.close()
-                    requests.detach()  # standard input, which gets another meaning below
-                    return _become(json.loads(request), errors, *output)
-                for descriptor in (errors, *output):
-                    os.close(descriptor)
-                told.sendall(b"%d\n" % pid)
-                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, told))
-
-
-def _tell_end(pidfd: int, pid: int, told: socket.socket) -> None:
-    os.close(pidfd)
-    _, status = os.waitpid(pid, 0)
-    with told:
-        try:
-            told.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-        except OSError:
-            return  # the process that started it has gone
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 2)
+        if not data:
+            return None
+        request = json.loads(data)
+        if isinstance(request, int):
+            answer = os.waitstatus_to_exitcode(os.waitpid(request, 0)[1])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                requests.detach()  # standard input, which gets another meaning below
+                return _become(request, *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        requests.send(b"%d" % answer)
 
 
 def _become(request: dict[str, Any], errors: int, output: int = 1) -> Callable[[], None]:
@@ -99,17 +78,6 @@ def _become(request: dict[str, Any], errors: int, output: int = 1) -> Callable[[
     return main
 
 
-def _preload(programs: list[str]) -> None:
-    for program in programs:
-        for module in PRELOADED[program]:
-            try:
-                importlib.import_module(module)
-            except ImportError:
-                continue  # of an extra that is not installed: the program says so when it needs it
-    # A thread of an import would be missing in every forked process.
-    assert threading.active_count() == 1, threading.enumerate()
-
-
 _START_SECONDS = 60.0
 """How long the imports may take, on a busy machine."""
 
@@ -117,40 +85,28 @@ _START_SECONDS = 60.0
 class ForkedProgram:
     """A running program: the part of ``subprocess.Popen`` that tests need."""
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path | str | None = None,
-        output: int | None = None,
-    ) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], output: int | None = None) -> None:
         """Starts it. Its standard error is ``stderr``, a pipe.
 
         Args:
             arguments: The program and its arguments.
             environment: All its variables.
-            folder: Where it runs, or None for where the tests do.
             output: A descriptor for its standard output, or None for that of the tests.
         """
         read, write = os.pipe()
         self.stderr: TextIO = os.fdopen(read)
         self.returncode: int | None = None
-        self._told, telling = socket.socketpair()
-        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(folder or Path.cwd())}
-        descriptors = array.array("i", [telling.fileno(), write, *([] if output is None else [output])])
-        _server().sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        telling.close()
+        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(Path.cwd())}
+        self.pid = _ask(request, [write, *([] if output is None else [output])])
         os.close(write)
-        self._told.settimeout(_START_SECONDS)
-        self._lines = self._told.makefile("r")
-        self.pid = int(self._lines.readline())
+        self._end = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
         """Its exit code, or minus the signal that ended it; None while it runs."""
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
-            self.returncode = int(self._lines.readline())
-            self._lines.close()
-            self._told.close()
+        with _ASKING:
+            if self.returncode is None and select.select([self._end], [], [], 0)[0]:
+                self.returncode = _ask(self.pid)
+                os.close(self._end)
         return self.returncode
 
     def wait(self, timeout: float) -> int:
@@ -161,7 +117,7 @@ class ForkedProgram:
         """
         deadline = time.monotonic() + timeout
         while self.poll() is None:
-            if not select.select([self._told], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
         assert self.returncode is not None
         return self.returncode
@@ -169,9 +125,7 @@ class ForkedProgram:
     def send_signal(self, number: int) -> None:
         """Sends a signal, unless it has ended."""
         if self.poll() is None:
-            # Its end is told a moment after the process has ended.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+            signal.pidfd_send_signal(self._end, number)
 
 
 def can_fork(arguments: Sequence[str]) -> bool:
@@ -180,12 +134,22 @@ def can_fork(arguments: Sequence[str]) -> bool:
     return program.name in PRELOADED and program.parent == Path(sys.executable).parent
 
 
+_ASKING = threading.RLock()
+
+
+def _ask(request: dict[str, Any] | int, descriptors: Sequence[int] = ()) -> int:
+    """Starts a program and returns its pid; or returns the exit code of the program of a pid, which has ended."""
+    with _ASKING:
+        socket.send_fds(_server(), [json.dumps(request).encode()], descriptors)
+        return int(_server().recv(32))
+
+
 @functools.cache
 def _server() -> socket.socket:
     """The process that forks, one for all tests of this process; it ends with it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(_START_SECONDS)
-    command = [sys.executable, "-m", "tests.support.programs.forked_programs", *PRELOADED]
+    command = [sys.executable, "-m", "tests.support.programs.forked_programs"]
     process = subprocess.Popen(command, stdin=theirs.fileno(), cwd=Path(__file__).parents[3])
     theirs.close()
 
@@ -199,7 +163,12 @@ def _server() -> socket.socket:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _preload(sys.argv[1:])
+    for module in itertools.chain.from_iterable(PRELOADED.values()):
+        # Without an extra that is not installed, the program says so when it needs it.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    # A thread of an import would be missing in every forked process.
+    assert threading.active_count() == 1, threading.enumerate()
     # A collection in a forked process would look at every object of the imports, and so copy each of their pages.
     gc.collect()
     gc.freeze()

@@ -75,29 +75,15 @@ def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
     return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
 
 
-def _encoded(request: Message | bytes) -> bytes:
-    return request if isinstance(request, bytes) else request.SerializeToString()
-
-
-def _error_of(call: Callable[[], object]) -> RichError:
-    try:
-        answer = call()
-    except grpc.RpcError as error:
-        return RichError.of(error)
-    raise AssertionError(f"no error, but {answer!r}")
-
-
-def ended(
-    arguments: list[str], environment: dict[str, str] | None = None, folder: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def ended(arguments: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A program of ours that has ended, killed after a minute, and what it said; forked where programs are."""
     if not (Process.are_forked and can_fork(arguments)):
         return subprocess.run(
-            arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=_END_SECONDS, check=False
+            arguments, env=environment, capture_output=True, text=True, timeout=_END_SECONDS, check=False
         )
     with tempfile.TemporaryFile("w+") as output:
         given = os.environ if environment is None else environment
-        program = ForkedProgram(arguments, given, folder, output.fileno())
+        program = ForkedProgram(arguments, given, output.fileno())
         patience = threading.Timer(_END_SECONDS, program.send_signal, (signal.SIGKILL,))
         patience.start()
         try:
@@ -341,14 +327,13 @@ class Client:
         return OpenedChannel(self.registration.OpenChannel(registration_service_pb2.OpenChannelRequest(holder="test")))
 
     def failure(self, path: str, request: Message | bytes) -> RichError:
-        """The error that a call ends with."""
-        call = self.connection.unary_unary(path, _encoded, None)
-        return _error_of(lambda: call(request, timeout=self.TIMEOUT))
-
-    def stream_failure(self, path: str, request: Message | bytes) -> RichError:
-        """The error that a stream ends with."""
-        call = self.connection.unary_stream(path, _encoded, None)
-        return _error_of(lambda: list(call(request, timeout=self.TIMEOUT)))
+        """The error that a call or a stream ends with, before its first message."""
+        sent = request if isinstance(request, bytes) else request.SerializeToString()
+        try:
+            answer = self.connection.unary_unary(path, None, None)(sent, timeout=self.TIMEOUT)
+        except grpc.RpcError as error:
+            return RichError.of(error)
+        raise AssertionError(f"no error, but {answer!r}")
 
     def snapshot(self) -> list[route_service_pb2.StreamRouteSnapshotResponse]:
         """All messages of a snapshot."""

@@ -64,28 +64,18 @@ class RemotingClient:
         self._file.close()
         self._socket.close()
 
-    def ask(
-        self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", version: int = VERSION
-    ) -> Answer:
-        """Sends a request and waits for its answer."""
-        opaque = self.send(code, fields, body, version=version)
+    def ask(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", **more: int) -> Answer:
+        """Sends a request and waits for its answer; ``more`` is for ``frame``."""
+        opaque = self.send(code, fields, body, **more)
         answer = self.read()
         assert answer is not None, "the connection was closed"
         assert answer.opaque == opaque
         return answer
 
-    def send(
-        self,
-        code: int,
-        fields: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        flag: int = 0,
-        version: int = VERSION,
-    ) -> int:
+    def send(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", **more: int) -> int:
         """Sends a request; returns its number."""
         self._opaque += 1
-        self.send_bytes(frame(code, fields, body, self._opaque, flag=flag, version=version))
+        self.send_bytes(frame(code, fields, body, self._opaque, **more))
         return self._opaque
 
     def send_bytes(self, data: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,8 +29,8 @@ from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.questions import questions
 from tests.support.core_fleet import Fleet
-from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
-from tests.support.routes.route_rows import RouteRows
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
+from tests.support.routes.route_rows import RouteRows, key_of
 from tests.support.state_changes import apply_now
 from tests.support.virtual_clock import VirtualClock
 
@@ -40,6 +40,8 @@ State = dict[tuple[str, str], Row]
 
 OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
 """Of the ingests."""
+_TABLES = {"queues": "topic_queues", "live": "brokers", "groups": "broker_groups", "clusters": "clusters"}
+"""What the history calls the tables of a reader."""
 MAX_CHANGES = 40
 """Changes that a name server keeps: few, so that some are compacted before they are read."""
 
@@ -112,11 +114,8 @@ class LivingNamesrv(ScriptedNamesrv):
         self.clock = clock
         self.moments: list[Moment] = []
         """Every revision there ever was."""
-        self.lost = False
         self.starts = 0
         self.pins: dict[str, RouteSnapshot] = {}
-        self.before_message: Callable[[], None] = lambda: None
-        """Called before each message of a stream but the first."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -148,63 +147,37 @@ class LivingNamesrv(ScriptedNamesrv):
         for message in change_messages(last, last.revision, state.identity):
             for change in pb.StreamRouteChangesResponse.FromString(message).changes.changes:
                 kind = str(change.WhichOneof("row"))
-                if not kind.endswith("_removed"):
-                    continue
-                removal = getattr(change, kind)
-                table, names = _REMOVALS[kind]
-                key = "/".join(getattr(removal, name) for name in names)
-                found[table, key] = route_data_pb2.RemovalReason.Name(removal.reason).removeprefix("REMOVAL_REASON_")
+                if kind.endswith("_removed"):
+                    table, *key = key_of(change)
+                    reason = route_data_pb2.RemovalReason.Name(getattr(change, kind).reason)
+                    found[_TABLES[table], "/".join(key)] = reason.removeprefix("REMOVAL_REASON_")
         return found
 
-    def GetNamesrvStatus(self, _: object, context: grpc.ServicerContext) -> pb.GetNamesrvStatusResponse:  # noqa: N802
-        self._answer(context)
+    def GetNamesrvStatus(self, *_: object) -> pb.GetNamesrvStatusResponse:  # noqa: N802
         state = self.fleet.state
         return pb.GetNamesrvStatusResponse(
             header=state.header(), compacted_revision=state.change_log.compacted_revision, warm=True
         )
 
-    def PinRouteSnapshot(self, _: object, context: grpc.ServicerContext) -> pb.PinRouteSnapshotResponse:  # noqa: N802
-        self._answer(context)
+    def PinRouteSnapshot(self, *_: object) -> pb.PinRouteSnapshotResponse:  # noqa: N802
         pin_id = f"pin-{len(self.pins)}"
         self.pins[pin_id] = self.fleet.state.snapshot()
         header = self.fleet.state.header()
         return pb.PinRouteSnapshotResponse(header=header, pin_id=pin_id, lease_millis=600_000, warm=True)
 
     def StreamRouteSnapshot(  # noqa: N802
-        self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
+        self, request: pb.StreamRouteSnapshotRequest, _: object
     ) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        self._answer(context)
-        for number, response in enumerate(_parsed(self.pins[request.pin_id])):
-            if number:
-                self._go_on(context)
-            yield response
+        return _parsed(self.pins[request.pin_id])
 
     def StreamRouteChanges(  # noqa: N802
-        self, request: pb.StreamRouteChangesRequest, context: grpc.ServicerContext
+        self, request: pb.StreamRouteChangesRequest, _: object
     ) -> Iterator[pb.StreamRouteChangesResponse]:
-        self._answer(context)
         state = self.fleet.state
         first = state.change_log.after(request.after.revision)
         for message in change_messages(first, request.up_to_revision, state.identity):
             if message:
                 yield pb.StreamRouteChangesResponse.FromString(message)
-                self._go_on(context)
-
-    def _go_on(self, context: grpc.ServicerContext) -> None:
-        self.before_message()
-        self._answer(context)
-
-    def _answer(self, context: grpc.ServicerContext) -> None:
-        if self.lost:
-            refuse(context, _LOST)
-
-
-_REMOVALS = {
-    "topic_removed": ("topic_queues", ("topic", "cluster_name", "broker_name")),
-    "broker_removed": ("brokers", ("cluster_name", "broker_addr")),
-    "group_removed": ("broker_groups", ("cluster_name", "broker_name")),
-    "cluster_removed": ("clusters", ("cluster_name",)),
-}
 
 
 @dataclass
@@ -301,7 +274,8 @@ class FleetLife:
     def _outage(self) -> None:
         """A name server cannot be reached, or it is restarted and the brokers that live register again."""
         namesrv = self._random.choice(self._namesrvs)
-        namesrv.lost = not namesrv.lost and self._random.random() < 0.7
+        is_lost = namesrv.refusal is None and self._random.random() < 0.7
+        namesrv.refusal = _LOST if is_lost else None
         if self._random.random() < 0.4:
             namesrv.begin_anew()
             for broker in self._brokers:
@@ -342,7 +316,7 @@ class ExpectedHistory:
 
     def ingest(self, namesrv: LivingNamesrv, now_millis: int) -> None:
         """Takes up what an ingest sees of a name server."""
-        if namesrv.lost:
+        if namesrv.refusal:
             return
         latest = namesrv.moments[-1]
         epoch, revision = self._seen.get(namesrv.name, ("", 0))
@@ -418,9 +392,9 @@ class LoggedLife:
     def go_on(self, seconds: float) -> None:
         """Something happens; then the model is notified of the next ingest. Not all name servers are lost."""
         self._life.pass_time(seconds)
-        none_is_left = all(namesrv.lost for namesrv in self.namesrvs)
+        none_is_left = all(namesrv.refusal for namesrv in self.namesrvs)
         for namesrv in self.namesrvs:
-            namesrv.lost = namesrv.lost and not none_is_left
+            namesrv.refusal = None if none_is_left else namesrv.refusal
             self.expected.ingest(namesrv, self.clock.wall_millis())
 
     def open_log(self) -> RouteLog:

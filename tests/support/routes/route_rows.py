@@ -12,10 +12,24 @@ from namesrv_api.v1 import route_service_pb2 as pb
 Key = tuple[str, ...]
 
 
+TABLES = {
+    pb.ROUTE_TABLE_CLUSTERS: "clusters",
+    pb.ROUTE_TABLE_TOPIC_QUEUES: "queues",
+    pb.ROUTE_TABLE_BROKER_GROUPS: "groups",
+    pb.ROUTE_TABLE_FILTER_SERVERS: "filters",
+    pb.ROUTE_TABLE_LIVE_BROKERS: "live",
+}
+"""What a reader calls the tables that can be asked for."""
+
+
 @dataclass
 class RouteRows:
-    """All rows, without what every renewed registration changes. Applying a change is strict: what goes was there."""
+    """All rows of some tables, without what every renewed registration changes.
 
+    Changes are strict: what goes was there, and what changes none of the tables must not come.
+    """
+
+    held: frozenset[str] = field(default=frozenset(TABLES.values()), compare=False)
     queues: dict[Key, route_data_pb2.QueueData] = field(default_factory=dict)
     """By topic, cluster and broker name."""
     groups: dict[Key, route_data_pb2.BrokerData] = field(default_factory=dict)
@@ -45,11 +59,25 @@ class RouteRows:
                 rows._put_live(live)
         return rows
 
+    def of_tables(self, tables: Collection[pb.RouteTable]) -> RouteRows:
+        """A copy of what is in some tables, to be kept up."""
+        names = frozenset(TABLES[table] for table in tables)
+        return RouteRows(names, **{name: dict(getattr(self, name)) for name in names})
+
+    def take(self, message: pb.StreamRouteSnapshotResponse) -> None:
+        """Takes a message of normalised changes in, where a group that goes is one change, also of its queues."""
+        for change in message.changes.changes:
+            self.apply(change)
+            if change.HasField("group_removed"):
+                gone = key_of(change)[1:]
+                self.queues = {key: row for key, row in self.queues.items() if key[1:] != gone}
+
     def apply(self, change: pb.RouteChange) -> None:
         """Takes one change in."""
         name = change.WhichOneof("row")
         table, *parts = key_of(change)
         key = tuple(parts)
+        assert self.held & _OF_GROUPS.get(str(name), {table}), f"{name} changes no table that was asked for"
         match name:
             case "topic_put":
                 (self.queues[key],) = change.topic_put.queue_datas
@@ -58,11 +86,9 @@ class RouteRows:
             case "topic_removed" | "broker_removed":
                 del getattr(self, table)[key]
             case "broker_put":
-                self.groups[key] = change.broker_put
-                self.clusters[key[0]] |= {key[1]}
+                self._put_group(key, change.broker_put)
             case "group_removed":
-                del self.groups[key]
-                self.clusters[key[0]] -= {key[1]}
+                self._remove_group(key)
             case "cluster_put":
                 self.clusters[key[0]] = frozenset(change.cluster_put.broker_names)
             case "cluster_removed":
@@ -71,6 +97,18 @@ class RouteRows:
                 self._put_filter_servers(key, tuple(change.filter_put.filter_servers))
             case _:
                 raise AssertionError(f"unknown row {name}")
+
+    def _put_group(self, key: Key, group: route_data_pb2.BrokerData) -> None:
+        if "groups" in self.held:
+            self.groups[key] = group
+        if "clusters" in self.held:
+            self.clusters[key[0]] |= {key[1]}
+
+    def _remove_group(self, key: Key) -> None:
+        if "groups" in self.held:
+            del self.groups[key]
+        if "clusters" in self.held:
+            self.clusters[key[0]] -= {key[1]}
 
     def _put_filter_servers(self, key: Key, filter_servers: tuple[str, ...]) -> None:
         if filter_servers:
@@ -89,6 +127,8 @@ class RouteRows:
 _CHANGES_WITHOUT_A_REVISION = (
     "last_update_timestamp_millis", "generation", "has_channel", "doubt_ends_at_millis", "doubt_reason"
 )  # fmt: skip
+_OF_GROUPS = {"broker_put": {"groups", "clusters"}, "group_removed": {"groups", "clusters", "queues"}}
+"""Tables that a change of a group concerns."""
 _KEYS = {
     "topic_removed": ("queues", "topic", "cluster_name", "broker_name"),
     "broker_put": ("groups", "cluster_name", "broker_name"),
@@ -111,60 +151,3 @@ def key_of(change: pb.RouteChange) -> Key:
     assert name is not None, "a change without a row"
     table, *fields = _KEYS[name]
     return table, *(str(getattr(getattr(change, name), part)) for part in fields)
-
-
-TABLES = {
-    pb.ROUTE_TABLE_CLUSTERS: "clusters",
-    pb.ROUTE_TABLE_TOPIC_QUEUES: "queues",
-    pb.ROUTE_TABLE_BROKER_GROUPS: "groups",
-    pb.ROUTE_TABLE_FILTER_SERVERS: "filters",
-    pb.ROUTE_TABLE_LIVE_BROKERS: "live",
-}
-"""What a reader calls the tables that can be asked for."""
-
-
-class FollowedRows(RouteRows):
-    """Rows of some tables, kept up by normalised changes, where a group that goes is one change.
-
-    Strict: what changes none of the tables must not come.
-    """
-
-    def __init__(self, tables: Iterable[pb.RouteTable] = tuple(TABLES)) -> None:
-        super().__init__()
-        self._held = {TABLES[table] for table in tables}
-
-    def take(self, message: pb.StreamRouteSnapshotResponse) -> None:
-        """Takes a message in that comes after the end of the snapshot."""
-        for change in message.changes.changes:
-            kind = change.WhichOneof("row")
-            if kind == "broker_put":
-                self._put_group(change)
-            elif kind == "group_removed":
-                self._remove_group(change)
-            else:
-                assert key_of(change)[0] in self._held, f"{kind} changes no table that was asked for"
-                self.apply(change)
-
-    def of_tables(self, tables: Collection[pb.RouteTable]) -> FollowedRows:
-        """A copy of what is in some tables, to be kept up."""
-        rows = FollowedRows(tables)
-        for table in tables:
-            setattr(rows, TABLES[table], dict(getattr(self, TABLES[table])))
-        return rows
-
-    def _put_group(self, change: pb.RouteChange) -> None:
-        assert self._held & {"groups", "clusters"}
-        _, cluster, name = key_of(change)
-        if "groups" in self._held:
-            self.groups[cluster, name] = change.broker_put
-        if "clusters" in self._held:
-            self.clusters[cluster] |= {name}
-
-    def _remove_group(self, change: pb.RouteChange) -> None:
-        assert self._held & {"groups", "clusters", "queues"}
-        _, cluster, name = key_of(change)
-        if "groups" in self._held:
-            del self.groups[cluster, name]
-        if "clusters" in self._held:
-            self.clusters[cluster] -= {name}
-        self.queues = {key: row for key, row in self.queues.items() if key[1:] != (cluster, name)}

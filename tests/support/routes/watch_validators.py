@@ -21,7 +21,8 @@ which a client forgets at the bookmark that counts the removal.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -127,50 +128,44 @@ def last_bookmark(client: Client) -> tuple[str, int] | None:
     return last
 
 
-def check_filtered(client: Client) -> None:
-    """Only topics that were asked for are reported."""
-    for stream in client:
-        for message, counts in stream.with_counts():
-            possible = range(counts.start, counts.stop + 1)
-            strange = [
-                change.topic
-                for change in message.changes
-                if not any(stream.asks_for(change.topic, count) for count in possible)
-            ]
-            assert not strange, f"filtered: {strange} were not asked for (revision {message.header.revision})"
+def check_stream(stream: WatchedStream) -> None:
+    """All promises that one stream can break.
 
-
-def check_ordered(client: Client) -> None:
-    """Revisions never go back in a stream, and the epoch stays."""
-    for stream in client:
-        for before, after in zip(stream.messages, stream.messages[1:], strict=False):
-            assert before.header.epoch == after.header.epoch, "ordered: the epoch changed within a stream"
-            assert before.header.revision <= after.header.revision, (
-                f"ordered: {after.header.revision} came after {before.header.revision}"
-            )
-
-
-def check_unique(client: Client) -> None:
-    """A stream sends one change of a topic at each revision.
-
-    There is one exception: when the name server becomes warm, it sends again that a topic is absent.
+    That a topic is absent may be sent again, once, at the same revision: the name server has become warm. That a client
+    ends up with what it would have had without a break is what ``check_reliable`` sees.
     """
-    for stream in client:
-        seen: set[tuple[int, str]] = set()
-        absent_again: set[str] = set()
-        for message, counts in stream.with_counts():
-            for change in message.changes:
-                key = (message.header.revision, change.topic)
-                if key in seen and not (stream.adds(change.topic, counts) or _is_absence(change)):
-                    raise AssertionError(f"unique: {change.topic} came twice at revision {message.header.revision}")
-                if key in seen and not stream.adds(change.topic, counts):
-                    assert change.topic not in absent_again, f"unique: {change.topic} was absent again and again"
-                    absent_again.add(change.topic)
-                seen.add(key)
-
-
-def _is_absence(change: pb.TopicRouteChange) -> bool:
-    return not change.HasField("route") and not change.removals
+    point, bookmark = stream.resumes_after, -1
+    before: route_data_pb2.NamesrvHeader | None = None
+    seen: set[tuple[int, str]] = set()
+    absent_again: set[str] = set()
+    for message, counts in stream.with_counts():
+        epoch, revision = message.header.epoch, message.header.revision
+        if point is not None:
+            assert epoch == point[0], "resumable: resumed in another epoch"
+            assert revision >= point[1], "resumable: resumed before its point"
+        if before is not None:
+            assert epoch == before.epoch, "ordered: the epoch changed within a stream"
+            assert revision >= before.revision, f"ordered: {revision} came after {before.revision}"
+        before = message.header
+        for change in message.changes:
+            topic, is_absence = change.topic, not change.HasField("route") and not change.removals
+            is_asked_for = any(stream.asks_for(topic, count) for count in range(counts.start, counts.stop + 1))
+            assert is_asked_for, f"filtered: {topic} was not asked for (revision {revision})"
+            is_again = (revision, topic) in seen
+            seen.add((revision, topic))
+            if stream.adds(topic, counts):
+                continue
+            if is_again:
+                assert is_absence, f"unique: {topic} came twice at revision {revision}"
+                assert topic not in absent_again, f"unique: {topic} was absent again and again"
+                absent_again.add(topic)
+            assert is_absence or revision > bookmark, (
+                f"bookmarkable: {topic} of revision {revision} came after the bookmark {bookmark}"
+            )
+            if point is not None and change.HasField("route"):
+                assert revision > point[1], f"resumable: {topic} came again"
+        if message.bookmark:
+            bookmark = revision
 
 
 def check_atomic(clients: Iterable[Client]) -> None:
@@ -184,50 +179,19 @@ def check_atomic(clients: Iterable[Client]) -> None:
                 assert other == route, f"atomic: two routes of {topic} at revision {held.revision}: {other} and {route}"
 
 
-def check_bookmarkable(client: Client) -> None:
-    """What comes after a bookmark is of a later revision."""
-    for stream in client:
-        bookmark = -1
-        for message, counts in stream.with_counts():
-            # That a topic is not there may be said when the name server becomes warm, which changes nothing.
-            told = [change for change in message.changes if not _is_absence(change)]
-            if not all(stream.adds(change.topic, counts) for change in told):
-                assert message.header.revision > bookmark, (
-                    f"bookmarkable: a change of revision {message.header.revision} came after the bookmark {bookmark}"
-                )
-            if message.bookmark:
-                bookmark = message.header.revision
-
-
-def check_resumable(client: Client) -> None:
-    """A stream that resumes is of the same epoch and tells only of what is later than its point.
-
-    What is not there may be told again: the name server may have become warm. That the client ends up with
-    what it would have had without the break is what ``check_reliable`` sees, because it holds on across streams.
-    """
-    for stream in client:
-        point = stream.resumes_after
-        if point is None:
-            continue
-        for message, counts in stream.with_counts():
-            assert message.header.epoch == point[0], "resumable: resumed in another epoch"
-            routes = (change.topic for change in message.changes if change.HasField("route"))
-            later = [topic for topic in routes if not stream.adds(topic, counts)]
-            assert message.header.revision >= point[1], "resumable: resumed before its point"
-            assert not later or message.header.revision > point[1], f"resumable: {later} came again"
-
-
 def check_reliable(client: Client, lookups: Sequence[Lookup]) -> None:
     """At a bookmark a client holds what was looked up then, and nothing happened unseen between two bookmarks.
 
     Lookups must be of the zone that the client watches for.
     """
-    by_epoch = _by_epoch_and_revision(lookups)
+    by_epoch: defaultdict[str, list[Lookup]] = defaultdict(list)
+    for lookup in sorted(lookups, key=attrgetter("revision")):
+        by_epoch[lookup.epoch].append(lookup)
     before: Held | None = None
     for held in held_at_bookmarks(client):
         if held.starts:
             before = None
-        of_epoch = by_epoch.get(held.epoch, ())
+        of_epoch = by_epoch[held.epoch]
         for lookup in _between(of_epoch, held.revision - 1, held.revision):
             if lookup.topic in held.routes:
                 _same(lookup, held.routes[lookup.topic])
@@ -236,13 +200,6 @@ def check_reliable(client: Client, lookups: Sequence[Lookup]) -> None:
                 if lookup.topic in before.routes.keys() & held.routes.keys() and lookup.topic not in held.told:
                     _same(lookup, before.routes[lookup.topic])
         before = held
-
-
-def _by_epoch_and_revision(lookups: Iterable[Lookup]) -> dict[str, list[Lookup]]:
-    by_epoch: dict[str, list[Lookup]] = {}
-    for lookup in sorted(lookups, key=attrgetter("revision")):
-        by_epoch.setdefault(lookup.epoch, []).append(lookup)
-    return by_epoch
 
 
 def _between(lookups: Sequence[Lookup], after: int, until: int) -> Sequence[Lookup]:
@@ -257,19 +214,10 @@ def _same(lookup: Lookup, route: Route) -> None:
     )
 
 
-OF_ONE_CLIENT: tuple[Callable[[Client], None], ...] = (
-    check_filtered,
-    check_ordered,
-    check_unique,
-    check_bookmarkable,
-    check_resumable,
-)
-
-
 def check_promises(clients: Sequence[Client], lookups: Sequence[Lookup]) -> None:
     """All seven. The clients must watch without a zone, or all with the one that the lookups were made for."""
     for client in clients:
-        for check in OF_ONE_CLIENT:
-            check(client)
+        for stream in client:
+            check_stream(stream)
         check_reliable(client, lookups)
     check_atomic(clients)

@@ -28,7 +28,7 @@ from namesrv.core.watch.hub import ChangeReader
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
-from tests.support.routes.route_rows import FollowedRows, RouteRows, key_of
+from tests.support.routes.route_rows import RouteRows, key_of
 from tests.support.yield_points import frequent_yield_points, give_up, yielding
 from tests.unit.namesrv.reference_change_log import BY_OPERATORS, LOST_QUEUES, REMOVALS, apply, outcomes_of, tables_of
 from tests.unit.namesrv.reference_inputs import ADDRS, GROUPS, IDS, TOPICS_KNOWN, VERSIONS
@@ -128,7 +128,7 @@ class ReferenceMachine(Machine):
         """Has readers of the changes begin with the tables as they are."""
         state = self.state
         self.reader, self.last_read, self.seen = tables_of(state), state.change_log.last, self.model.visible()
-        self.rows, self.rows_revision = FollowedRows.of_snapshot(self.snapshot()), state.revision
+        self.rows, self.rows_revision = RouteRows.of_snapshot(self.snapshot()), state.revision
         self.followers = [
             (tables, self.rows.of_tables(tables), ChangeReader(lambda: None, revision=state.revision))
             for tables in SOME_TABLES
@@ -453,7 +453,7 @@ class ReferenceMachine(Machine):
         messages = self.snapshot()
         assert messages[0].HasField("snapshot_header")
         assert {message.header.revision for message in messages} == {self.state.revision}
-        rows, end = FollowedRows.of_snapshot(messages), messages[-1].snapshot_end
+        rows, end = RouteRows.of_snapshot(messages), messages[-1].snapshot_end
         assert rows.queues == {
             (topic, *group): queue_data(self.model, topic, group) for topic, group in self.model.shown()
         }
@@ -479,7 +479,7 @@ class ReferenceMachine(Machine):
     @rule()
     def followers_read(self) -> None:
         """At each bookmark they hold what a snapshot has."""
-        state, now = self.state, FollowedRows.of_snapshot(self.snapshot())
+        state, now = self.state, RouteRows.of_snapshot(self.snapshot())
         for tables, held, follower in self.followers:
             encoded = follow_messages(state.change_log, follower, state.identity, tables)
             messages = [pb.StreamRouteSnapshotResponse.FromString(message) for message in encoded if message]
@@ -494,8 +494,8 @@ class ReferenceMachine(Machine):
     @rule(tables=st.sets(st.sampled_from(sorted(ALL_TABLES)), min_size=1))
     def somebody_takes_a_snapshot_of_some_tables(self, tables: set[pb.RouteTable]) -> None:
         messages = self.snapshot(tables)
-        rows, counted = FollowedRows.of_snapshot(messages), messages[-1].snapshot_end
-        assert rows == FollowedRows.of_snapshot(self.snapshot()).of_tables(tables)
+        rows, counted = RouteRows.of_snapshot(messages), messages[-1].snapshot_end
+        assert rows == RouteRows.of_snapshot(self.snapshot()).of_tables(tables)
         assert counted.queue_data_count == len(rows.queues)
         assert counted.topic_count == len({topic for topic, *_ in rows.queues})
         assert (counted.cluster_count, counted.broker_data_count) == (len(rows.clusters), len(rows.groups))

@@ -49,7 +49,6 @@ def test_rows_of_every_table_that_keep_the_rules_have_no_problem() -> None:
         (CLUSTER, {"revision": -1}, "revision is negative"),
         (CLUSTER, {"changed_at": datetime(1999, 12, 31, tzinfo=UTC)}, "changed_at is before 2000"),
         (QUEUE, {"broker_name": None}, "topic, cluster_name or broker_name is missing"),
-        (QUEUE, {"topic": ""}, "topic, cluster_name or broker_name is missing"),
         (QUEUE, {"read_queue_nums": 65_536}, "read_queue_nums is missing or out of range"),
         (QUEUE, {"write_queue_nums": -1}, "write_queue_nums is missing or out of range"),
         (QUEUE, {"perm": None}, "perm is missing or out of range"),
@@ -61,7 +60,6 @@ def test_rows_of_every_table_that_keep_the_rules_have_no_problem() -> None:
         (GROUP | REMOVED, {"reason": None}, "a removal does not say why"),
         (BROKER, {"broker_addr": None}, "cluster_name or broker_addr is missing"),
         (BROKER, {"broker_id": -1}, "broker_id is missing or out of range"),
-        (BROKER, {"broker_id": None}, "broker_id is missing or out of range"),
         (BROKER | REMOVED, {"reason": ""}, "a removal does not say why"),
     ],
 )

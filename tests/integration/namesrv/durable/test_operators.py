@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,6 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import registration, unregister
 from tests.support.secured.fleet import outcome
-from tests.support.stored import stored
 
 PACKAGE = "/namesrv_api.v1"
 FILE = "kvConfig.json"
@@ -313,4 +314,6 @@ def test_attacks_on_paths_are_refused_and_leave_no_trace(tmp_path: Path) -> None
         put(client, "k", LINE)
         assert process.terminate() == 0
     assert [path.name for path in outside.iterdir()] == [data_dir.name]
-    assert stored(data_dir, "settings") == {"returnOrderTopicConfigToBroker": "false"}
+    with closing(sqlite3.connect(data_dir / "namesrv.db")) as database:
+        rows = database.execute("SELECT key, value FROM durable WHERE name = 'settings'").fetchall()
+    assert rows == [("returnOrderTopicConfigToBroker", "false")]

@@ -138,16 +138,6 @@ def test_after_a_crash_of_all_clients_that_check_health_get_routes_at_once(tmp_p
             assert not process.events("namesrv_warm"), "the broker that stays away is still waited for"
 
 
-def test_a_stop_during_the_warm_up_keeps_what_was_unregistered(site: Site) -> None:
-    site.leave_behind(registration(), registration(broker=B, topics=["OfB"]))
-    with site.start(*NEVER_BY_TIME) as process, process.connect() as client:
-        client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=B), timeout=TIMEOUT)
-        assert process.terminate() == 0
-    with site.start(*NEVER_BY_TIME) as process, process.connect() as client:
-        assert unconfirmed(client) == [[0]]
-        assert unknown(client, "OfB") == WARMING
-
-
 def test_a_shutdown_writes_the_file_although_nothing_else_does(site: Site) -> None:
     with site.start("--snapshot-interval-millis", "0") as process, process.connect() as client:
         channel = client.open_channel()

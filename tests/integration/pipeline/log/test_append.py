@@ -26,10 +26,25 @@ from route_pipeline.log.data_files import statistics_of
 from route_pipeline.log.place import STATISTICS, LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.questions import questions
-from tests.support.programs.s3_server import s3_client, s3_proxy
+from tests.support.programs.s3_server import make_bucket, running_s3_server, s3_client
 from tests.support.routes.log_rows import NOON, append, append_rows, cluster, read, revisions_of, staged
 
 COMMIT = "create_write_transaction"
+
+
+@pytest.fixture(scope="module")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a server that runs."""
+    with running_s3_server(tmp_path_factory.mktemp("s3")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A folder, or a prefix of a bucket. Nothing is there yet."""
+    if request.param == "folder":
+        return Place(str(tmp_path / "some log"))
+    return Place(f"s3://{make_bucket(request.getfixturevalue('s3_server'))}/some/log")
 
 
 def test_a_batch_is_there_once_its_commit_is(place: Place) -> None:
@@ -310,16 +325,13 @@ def test_a_disk_full_at_any_point_of_a_batch_is_told_and_costs_nothing(small_dis
 
 
 @pytest.mark.slow
-def test_a_batch_is_there_once_although_answers_of_its_commit_are_lost(s3_server: str, bucket: str) -> None:
-    with s3_proxy(s3_server) as endpoint:
-        log = RouteLog(Place(f"s3://{bucket}/log", {"AWS_ENDPOINT_URL": endpoint}))
-        assert [append(log, revision) for revision in range(1, 7)] == [0, 1, 2, 3, 4, 5]
-    assert revisions_of(Place(f"s3://{bucket}/log")) == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.slow
-def test_a_writer_ends_whose_commit_the_bucket_let_another_overwrite(s3_server: str, bucket: str) -> None:
-    log, other = (RouteLog(Place(f"s3://{bucket}/{name}")) for name in ("log", "other"))
+def test_a_writer_ends_whose_commit_the_bucket_let_another_overwrite(
+    s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = make_bucket(s3_server)
+    options = {"AWS_ENDPOINT_URL": s3_server}  # which win over the environment
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    log, other = (RouteLog(Place(f"s3://{bucket}/{name}", options)) for name in ("log", "other"))
     append(log, 1)
     append(other, 2)
     commit = f"changes/_delta_log/{log.table.version():020}.json"

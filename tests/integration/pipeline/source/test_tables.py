@@ -168,19 +168,13 @@ def test_all_reads_of_a_process_share_one_connection() -> None:
             "revision 7 to ns-a, epoch 0001, revision 8",
         ),
         ([header(), Response()], "unknown kind"),
+        ([header(), Response(chunk=TWO_TOPICS), end_of([])], "with topic_count 2, but its end says 0"),
     ],
 )
 def test_a_stream_that_breaks_the_contract_is_an_error_and_no_shorter_table(
     responses: list[Response], problem: str
 ) -> None:
     assert problem in failure_of(lambda _: responses)
-
-
-@pytest.mark.parametrize("field", ["cluster_count", "topic_count", "queue_data_count", "broker_data_count"])
-def test_a_count_that_does_not_agree_is_named(field: str) -> None:
-    end = end_of([TWO_TOPICS])
-    setattr(end.snapshot_end, field, 99)
-    assert f"{field} " in failure_of(lambda _: [header(), Response(chunk=TWO_TOPICS), end])
 
 
 def test_an_error_in_the_middle_names_endpoint_code_and_reason_and_is_not_retried() -> None:

@@ -111,6 +111,15 @@ def test_the_numbers_of_the_guard_are_settings() -> None:
     assert {gone.reason for gone in fleet.scan()} == {RemovalReason.LOSS_CONFIRMED}
 
 
+@pytest.mark.parametrize(("later", "is_held"), [(0.0, True), (0.001, False)])
+def test_losses_count_together_until_their_window_has_passed(*, later: float, is_held: bool) -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0, 1, 2)
+    fleet.clock.advance(SMALL_FLEETS.mass_loss_window_seconds + later)
+    fleet.lose(3)
+    assert (3 in fleet.unconfirmed) is is_held
+
+
 def test_how_many_are_held_and_until_when_is_told() -> None:
     fleet = LostFleet(6)
     assert fleet.state.guarded() == (0, None)

@@ -1,4 +1,4 @@
-"""An ingest that kills itself at a step: ``python -m tests.faults.pipeline.killed_ingest ADDRESSES LOG STEP``."""
+"""An ingest that kills itself at a step: ``python -m tests.faults.killed_ingest ADDRESSES LOG STEP``."""
 
 from __future__ import annotations
 
