@@ -18,6 +18,7 @@ from broker_agent.topics.table import (
     TopicConfig,
     TopicConfigTable,
     built_in_topics,
+    changed_topics,
     is_system_topic,
 )
 from broker_agent.topics.topic_service import altered_attributes
@@ -301,6 +302,7 @@ def test_a_table_with_mappings_has_a_version_of_both_files() -> None:
     mappings = TopicQueueMappings(DataVersion(6_000, 3, 0), {"T": STATIC, "Gone": STATIC})
     both = mappings.put_into(table)
     assert [topic.mapping for topic in both.topics] == [STATIC, None]
+    assert changed_topics(table, both) == both.topics[:1], "an increment has it"
     assert both.data_version == DataVersion(6_000, 11, 2)
     assert TopicQueueMappings().put_into(table) is table
 
