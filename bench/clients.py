@@ -14,7 +14,6 @@ from contextlib import ExitStack
 
 from bench.figures import Sample, parser, report, summarise
 from broker_agent.broker_outer_api import BrokerOuterAPI
-from broker_agent.channel import ConnectionOptions
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.timing import Timing
@@ -29,9 +28,6 @@ from tests.support.registrations import registration
 _HEALTHY = 3
 _ROUND_SECONDS = 1.0
 """Time for a round, which the stopped name server uses up."""
-_OPTIONS = ConnectionOptions(
-    connect_timeout_millis=1_000, keepalive_time_millis=60_000, keepalive_timeout_millis=60_000
-)
 
 
 class FanOut:
@@ -46,9 +42,9 @@ class FanOut:
             return NamesrvTarget(
                 endpoint,
                 "bench",
-                _OPTIONS,
                 lambda _: opened.release(),
                 timing,
+                keepalive_seconds=60.0,
                 on_accepted=lambda: self._accepted_at.append(time.perf_counter()),
             )
 

@@ -9,18 +9,17 @@ from functools import partial
 from typing import Any
 
 import structlog
-from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 
 from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.errors import Refused, not_permitted
 from namesrv_common.files.watched_file import WatchedFile
-from namesrv_common.server.open_calls import OpenCalls
 from namesrv_common.server.permits import (
     AgentAction,
     Call,
+    OpenCalls,
     Permits,
     PermitsError,
     log_of_refusals,
@@ -42,7 +41,7 @@ COMMANDS = frozenset({AgentAction.FILTER_SERVERS, AgentAction.TOPICS, AgentActio
 _READ = (AgentAction.READ, AgentAction.TOPICS, AgentAction.OPERATE)
 """Principals that may change something may also read."""
 
-_OF_CALLS: Mapping[str, tuple[AgentAction, ...]] = {
+ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
     "GetAgentStatus": _READ,
     "ChangeBrokerRole": (AgentAction.OPERATE,),
     "UpdateBrokerPermission": (AgentAction.OPERATE,),
@@ -59,17 +58,11 @@ _OF_CALLS: Mapping[str, tuple[AgentAction, ...]] = {
     "ListConsumerFilters": _READ,
     "RegisterFilterServer": (AgentAction.FILTER_SERVERS,),
 }
+"""By a call's name: actions that permit it. A permit for any one is enough."""
 
-SERVICES: tuple[ServiceDescriptor, ...] = (
-    broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"],
-    topic_config_service_pb2.DESCRIPTOR.services_by_name["TopicConfigService"],
-    client_service_pb2.DESCRIPTOR.services_by_name["ClientService"],
-)
 
-ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
-    method.full_name: _OF_CALLS[method.name] for service in SERVICES for method in service.methods
-}
-"""By a call's full name: actions that permit it. A permit for any one is enough."""
+def _actions(name: str) -> tuple[AgentAction, ...]:
+    return ACTIONS[name.rpartition(".")[2]]
 
 
 Rule = Callable[[str, Call], None]
@@ -80,7 +73,7 @@ def by_permits(permits: Callable[[], Permits], group: Group) -> Rule:
     """Returns the rule of a permits file: what it does not grant is denied."""
 
     def check(name: str, call: Call) -> None:
-        principal_of(call, permits()).check_agent(ACTIONS[name], group)
+        principal_of(call, permits()).check_agent(_actions(name), group)
 
     return check
 
@@ -96,11 +89,12 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
     """
 
     def check(name: str, call: Call) -> None:
-        actions = ACTIONS[name]
+        actions = _actions(name)
         if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
         names = list(identities(call.auth_context()))
-        if not any(is_identity(shown) and shown in own_names() for shown in names):
+        own = {name for name in own_names() if name != "localhost" and not name.startswith("*.")}  # many have those
+        if own.isdisjoint(names):
             who = names[0] if names else "a caller without a name"
             raise not_permitted(who[:127], " or ".join(action.value for action in actions), "/".join(group))
 
@@ -142,11 +136,6 @@ class MethodGate(Gate):
         return self._open_calls.while_allowed(partial(self._admission.check, self._name, context))
 
 
-def is_identity(name: str) -> bool:
-    """Whether a name in a certificate says who shows it: many machines have the others."""
-    return name != "localhost" and not name.startswith("*.")
-
-
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
@@ -166,7 +155,7 @@ class AgentSecurity:
             self.on_permits_reloaded: Callable[[], None] = lambda: None
             """Called, in any thread, when permits were read anew."""
             path = settings.permits_file
-            self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
+            self._permits = reloaded_permits(path, lambda: self.on_permits_reloaded()) if path else None  # noqa: PLW0108 - it is set later
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
         self.admission = AgentAdmission(_rule(settings, self._permits, self.listener))
@@ -185,9 +174,6 @@ class AgentSecurity:
             self.listener.refreshed()
         if self._permits is not None:
             self._permits.refreshed()
-
-    def _permits_reloaded(self) -> None:
-        self.on_permits_reloaded()  # set later than this method is handed over
 
 
 def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule | None:

@@ -13,7 +13,6 @@ from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
 from broker_agent.broker_outer_api import BrokerOuterAPI, RegistrationResults
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.client_service import ClientQueries, ClientServer
 from broker_agent.clients.managers import ClientManagers
@@ -215,18 +214,14 @@ class BrokerController:
 
     def _target(self, endpoint: Endpoint) -> NamesrvTarget:
         settings = self._settings
-        holder = f"broker-agent {settings.broker_name}-{settings.broker_id}"
-        options = ConnectionOptions(
-            keepalive_time_millis=settings.keepalive_time_millis,
-            compressed_register=settings.compressed_register,
-            longest_wait_seconds=min(LONGEST_WAIT_SECONDS, settings.period_seconds),
-        )
         return NamesrvTarget(
             endpoint,
-            holder,
-            options,
+            f"broker-agent {settings.broker_name}-{settings.broker_id}",
             self._outer_api.register_broker,
             self._timing,
+            keepalive_seconds=settings.keepalive_time_millis / 1000,
+            period_seconds=settings.period_seconds,
+            compressed=settings.compressed_register,
             on_accepted=self._server.set_serving,  # from the first acceptance on
             observers=self._observation.observers_of(endpoint),
             security=self._security.to_name_servers,

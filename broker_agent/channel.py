@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import grpc
 import structlog
@@ -12,17 +11,19 @@ from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvEvent
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc
 
-from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import NameServerStatus
 from broker_agent.timing import Timing
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ConnectionSettings, Options
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
+from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 FIRST_WAIT_SECONDS = 0.2
 """Longest wait after a channel that worked has ended: mostly a passing fault, and the broker is not routed."""
+CONNECT_SECONDS = 3.0
+"""Time to connect and, for a registration, to wait for the channel (RocketMQ: connectTimeoutMillis)."""
 LONGEST_WAIT_SECONDS = 5.0
 """Longest wait at all. The agents of a name server that was away come back spread over this time."""
 
@@ -34,10 +35,11 @@ class Reopening:
     network. Then the wait is anything up to the longest, so that a thousand agents do not come back in the same second.
     """
 
-    def __init__(self, longest_seconds: float, timing: Timing) -> None:
-        self._longest_seconds = longest_seconds
+    def __init__(self, period_seconds: float, timing: Timing) -> None:
+        """Waits no longer than a period of registrations."""
+        self._longest_seconds = min(LONGEST_WAIT_SECONDS, period_seconds)
         self._rng = timing.rng
-        self._backoff = Backoff(FIRST_WAIT_SECONDS, longest_seconds, rng=timing.rng)
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, self._longest_seconds, rng=timing.rng)
         self._failures = 0
 
     def succeeded(self) -> None:
@@ -167,7 +169,7 @@ class NamesrvChannel:
                     else:
                         self._take(response)
         except grpc.RpcError as error:
-            return str(NameServerError.of_call(error)), False, was_open
+            return str(RichError.of(error)), False, was_open
         finally:
             silent.cancel()
             with self._changed:
@@ -209,28 +211,14 @@ def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
     return pb.ChannelClosing.Reason.Name(reason) if known else f"reason {reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionOptions:
-    """How a connection to a name server is made and watched. Times are in milliseconds."""
-
-    connect_timeout_millis: int = 3_000
-    """Time to connect and, for a registration, to wait for the channel (RocketMQ: connectTimeoutMillis)."""
-    keepalive_time_millis: int = 5_000
-    """Silence after which the name server is pinged."""
-    keepalive_timeout_millis: int = 5_000
-    """Time for the answer to a ping: longer than a pause of a busy name server."""
-    compressed_register: bool = False
-    """Whether registrations travel compressed, with gRPC's gzip."""
-    longest_wait_seconds: float = LONGEST_WAIT_SECONDS
-    """Longest wait before a channel that ended is opened again."""
-
-    def as_grpc(self) -> Options:
-        settings = ConnectionSettings(
-            connect_seconds=self.connect_timeout_millis / 1000,
-            # Below the agent's own backoff, so each attempt really connects and does not repeat gRPC's last failure.
-            first_backoff_seconds=0.1,
-            longest_backoff_seconds=1.0,
-            keepalive_seconds=self.keepalive_time_millis / 1000,
-            keepalive_timeout_seconds=self.keepalive_timeout_millis / 1000,
-        )
-        return (*settings.options, ("grpc.keepalive_permit_without_calls", 1))
+def connection_options(keepalive_seconds: float) -> Options:
+    """Of a connection to a name server, which is pinged after so long a silence."""
+    settings = ConnectionSettings(
+        connect_seconds=CONNECT_SECONDS,
+        # Below the agent's own backoff, so each attempt really connects and does not repeat gRPC's last failure.
+        first_backoff_seconds=0.1,
+        longest_backoff_seconds=1.0,
+        keepalive_seconds=keepalive_seconds,
+        keepalive_timeout_seconds=5.0,  # longer than a pause of a busy name server
+    )
+    return (*settings.options, ("grpc.keepalive_permit_without_calls", 1))

@@ -24,10 +24,6 @@ class NameServerError(Exception):
         self.rich = rich
 
     @classmethod
-    def of_call(cls, error: grpc.RpcError) -> NameServerError:
-        return cls(RichError.of(error))
-
-    @classmethod
     def deadline_exceeded(cls, message: str) -> NameServerError:
         """The error of a call for which its caller had no time left."""
         return cls(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, message))

@@ -22,7 +22,7 @@ from namesrv_common.process.systemd import check_bindable, feed_watchdog, watchd
 from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.health_service import SERVICE as HEALTH_SERVICE
 from namesrv_common.server.health_service import HealthService, ShareGate
-from namesrv_common.server.open_calls import OpenCalls
+from namesrv_common.server.permits import OpenCalls
 from namesrv_common.server.rpc_handlers import CallHandlers, Context, methods_of
 from namesrv_common.server.shares import Shares, sharer_at
 from namesrv_common.tls.listener_tls import ListenerTls

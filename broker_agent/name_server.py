@@ -15,7 +15,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
+from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, Reopening, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
@@ -122,10 +122,12 @@ class NamesrvTarget:
         self,
         endpoint: Endpoint,
         holder: str,
-        options: ConnectionOptions,
         on_wanted: Callable[[NamesrvTarget], None],
         timing: Timing,
         *,
+        keepalive_seconds: float = 5.0,
+        period_seconds: float = 30.0,
+        compressed: bool = False,
         on_accepted: Callable[[], None] = lambda: None,
         observers: Sequence[ClientCallObserver] = (),
         security: ClientSecurity | None = None,
@@ -135,6 +137,9 @@ class NamesrvTarget:
         Args:
             on_wanted: Called when a channel is open that has no registration yet. Like ``on_accepted``, it is called in
                 the target's own threads and must not block.
+            keepalive_seconds: Silence after which the name server is pinged.
+            period_seconds: Time between two registrations; a channel that ended is opened again within it.
+            compressed: Whether registrations travel compressed, with gRPC's gzip.
             on_accepted: Called when the name server has accepted a registration.
             observers: Watch each call (RocketMQ: RPCHook).
             security: Credentials for the name server, and the means to check it. None: no TLS.
@@ -142,11 +147,10 @@ class NamesrvTarget:
         self.endpoint = endpoint
         self.state = NameServerStatus(endpoint, timing)
         """The agent's knowledge of the name server."""
-        self._connect_seconds = options.connect_timeout_millis / 1000
-        self._compression = grpc.Compression.Gzip if options.compressed_register else None
+        self._compression = grpc.Compression.Gzip if compressed else None
         self._on_accepted = on_accepted
         self._timing = timing
-        self._connection = open_channel(endpoint, options.as_grpc(), security)
+        self._connection = open_channel(endpoint, connection_options(keepalive_seconds), security)
         self._observers = observers
         self._stub = registration_service_pb2_grpc.RegistrationServiceStub(self._connection)
         self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
@@ -156,7 +160,7 @@ class NamesrvTarget:
             holder,
             self.state,
             lambda: on_wanted(self),
-            reopening=Reopening(options.longest_wait_seconds, timing),
+            reopening=Reopening(period_seconds, timing),
             observers=observers,
         )
         self._log = _log.bind(endpoint=str(endpoint))
@@ -338,7 +342,7 @@ class NamesrvTarget:
     def _take_channel(self, deadline: float) -> str:
         """Returns the id of the channel that is open, after a wait for it. Raises NameServerError."""
         self.open()
-        seconds = min(self._connect_seconds, deadline - self._timing.clock())
+        seconds = min(CONNECT_SECONDS, deadline - self._timing.clock())
         with self.state.changed:
             self.state.changed.wait_for(lambda: self._channel.id is not None or self._channel.closed, max(0.0, seconds))
             if self._channel.id is None:
@@ -361,7 +365,7 @@ class NamesrvTarget:
             with observed_call(self._observers, request) as metadata:
                 return method(request, timeout=deadline - started, metadata=metadata, compression=compression)
         except grpc.RpcError as error:
-            failed = NameServerError.of_call(error)
+            failed = NameServerError(RichError.of(error))
             failure = str(failed)
             raise failed from error
         except ValueError as error:  # gRPC's word for a connection that close() has closed

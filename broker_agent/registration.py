@@ -14,16 +14,9 @@ from namesrv_api.v1 import route_data_pb2
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import (
-    MAX_STATE_VERSION,
-    DataVersion,
-    TopicConfig,
-    TopicConfigTable,
-    TopicQueueMapping,
-    changed_topics,
-)
+from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, changed_topics
 from broker_agent.topics.topic_service import version_message
-from namesrv_common.labels import Labels, parse_labels
+from namesrv_common.topic_names import Labels, parse_labels
 
 MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
 """Largest registration that name servers take: 200,000 topics with names of 70 characters."""
@@ -172,7 +165,7 @@ class Registration:
             write_queue_nums=topic.write_queue_nums,
             perm=topic.perm & self.broker.permission if downgraded else topic.perm,
             topic_sys_flag=topic.topic_sys_flag,
-            mapping=None if topic.mapping is None else _mapping_message(topic.mapping),
+            mapping=topic.mapping,
         )
 
 
@@ -183,17 +176,6 @@ def body_crc32(topics: Iterable[route_data_pb2.TopicConfig]) -> int:
         numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_sys_flag}"
         crc = zlib.crc32(f"{topic.topic} {numbers}\n".encode(), crc)
     return crc
-
-
-def _mapping_message(mapping: TopicQueueMapping) -> route_data_pb2.StaticTopicMapping:
-    return route_data_pb2.StaticTopicMapping(
-        scope=mapping.scope,
-        total_queue_nums=mapping.total_queues,
-        epoch=mapping.epoch,
-        dirty=mapping.is_dirty,
-        topic_queue_ids=[topic_queue_id for topic_queue_id, _ in mapping.queue_ids],
-        broker_queue_ids=[broker_queue_id for _, broker_queue_id in mapping.queue_ids],
-    )
 
 
 class CurrentBroker:

@@ -12,7 +12,6 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.labels import parse_labels, shown_labels
 from namesrv_common.process.logs import LogFormat, LogLevel
 from namesrv_common.process.settings_cli import (
     ClientSecuritySettings,
@@ -20,7 +19,7 @@ from namesrv_common.process.settings_cli import (
     ProgramSettings,
     advanced,
 )
-from namesrv_common.topic_names import MAX_PERM, check_name
+from namesrv_common.topic_names import MAX_PERM, check_name, parse_labels, shown_labels
 
 DEFAULT_BROKER_PORT = 10911
 """RocketMQ's default port of a broker."""

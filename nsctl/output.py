@@ -18,9 +18,9 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
-from namesrv_common.labels import shown_labels
 from namesrv_common.printable import printable_json
 from namesrv_common.process.terminal import TableConsole
+from namesrv_common.topic_names import shown_labels
 
 # Output of a command: a table for people, JSON for programs.
 

@@ -134,16 +134,13 @@ class AllocateByConsistentHash(AllocateStrategy):
         places = sorted(ring)
         if not places:
             return []
-        return [queue for queue in queues if ring[_first_from(places, place(str(queue)))] == client_id]
+        nodes = (bisect.bisect_left(places, place(str(queue))) % len(places) for queue in queues)
+        return [queue for queue, node in zip(queues, nodes, strict=True) if ring[places[node]] == client_id]
 
 
 def place(key: str) -> int:
     """A key's point on the ring: the first four bytes of its MD5, as a big-endian number."""
     return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
-
-
-def _first_from(places: Sequence[int], wanted: int) -> int:
-    return places[bisect.bisect_left(places, wanted) % len(places)]
 
 
 # Shares by machine room (MACHINE_ROOM, MACHINE_ROOM_NEARBY).

@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 
 from namesrv_common.topic_names import check_topic
 from route_client.cache import Counters, FoundBroker, KnownRoute, any_broker_of
-from route_client.changes import Callback, Changes
 from route_client.endpoints import EndpointChooser, EndpointList, keep_resolved, resolve
 from route_client.errors import (
     BadTopicNameError,
@@ -26,9 +25,8 @@ from route_client.errors import (
     TopicNotFoundError,
 )
 from route_client.keeper import RouteKeeper, SessionStatus
-from route_client.kept_routes import KeptRoutes
-from route_client.lookups import Lookups
-from route_client.namesrv import Namesrvs
+from route_client.kept_routes import Callback, Changes, KeptRoutes
+from route_client.namesrv import Lookups, Namesrvs
 from route_client.queues import LatencyFaults, PublishInfo, QueueSelector, subscribe_info
 from route_client.route import MessageQueue, TopicRoute
 from route_client.settings import ClientSettings
@@ -48,12 +46,6 @@ class ClientStatus(SessionStatus):
     """Topics whose loss of all brokers is held back. Alert somebody when there are any."""
     counters: Counters
     """What happened to answers so far."""
-    callback_failures: int
-    """Calls of callbacks that raised."""
-    cache_files_refused: int
-    """Files of the disk cache that could not be trusted."""
-    cache_writes_failed: int
-    """Files of the disk cache that could not be written."""
 
 
 class BaseRouteClient:
@@ -138,15 +130,12 @@ class BaseRouteClient:
 
     def status(self) -> ClientStatus:
         """The status of the client."""
-        routes, files = self._routes, None if self._routes.disk is None else self._routes.disk.cache
+        topics, cache = self._routes.topics.additions, self._routes.cache
         return ClientStatus(
             **asdict(self._keeper.status),
-            topics=len(routes.topics),
-            held_topics=routes.cache.held_topics(),
-            counters=replace(routes.cache.counters),
-            callback_failures=routes.listeners.callback_failures,
-            cache_files_refused=0 if files is None else files.refused,
-            cache_writes_failed=0 if files is None else files.failed_writes,
+            topics=len(topics),
+            held_topics=cache.held_topics(),
+            counters=replace(cache.counters),
         )
 
     async def _start(self) -> None:
@@ -158,7 +147,7 @@ class BaseRouteClient:
         self._tasks = [asyncio.create_task(work, name="route-client") for work in works]
         for task in self._tasks:
             task.add_done_callback(_log_defect)
-        topics = list(self._routes.topics)
+        topics = list(self._routes.topics.additions)
         if topics and await self._lookup(topics) is not None:
             for topic in topics:
                 await self._routes.restore(topic)

@@ -48,10 +48,6 @@ class DiskCache:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._fleet = fleet
-        self.refused = 0
-        """Files that were not what they should be."""
-        self.failed_writes = 0
-        """Files that could not be written or removed."""
 
     def load(self, topic: str) -> TopicRoute | None:
         """The route that was saved last; None if there is none, or if its file cannot be trusted."""
@@ -61,12 +57,11 @@ class DiskCache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, DecodeError) as error:
-            self.refused += 1
             _log.warning("the cached route of topic %s is not used: %s: %s", topic, path.name, error)
             return None
 
     def save(self, topic: str, body: bytes | None) -> None:
-        """Replaces a topic's file, or removes it if there is no route now. Failures are counted and logged.
+        """Replaces a topic's file, or removes it if there is no route now. Failures are logged.
 
         Args:
             topic: Name of the topic.
@@ -78,7 +73,6 @@ class DiskCache:
             else:
                 self._replace(self._path(topic), self._head(topic, body) + b"\n" + body)
         except OSError as error:
-            self.failed_writes += 1
             _log.warning("the route of topic %s could not be cached: %s", topic, error)
 
     def _path(self, topic: str) -> Path:

@@ -17,8 +17,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_client.endpoints import EndpointChooser
 from route_client.kept_routes import KeptRoutes
-from route_client.lookups import Lookups
-from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs
+from route_client.namesrv import BATCH_TOPICS, Lookups, Namesrv, Namesrvs
 from route_client.settings import ClientSettings
 from route_client.watch_stream import WatchBroken, WatchedUpTo, WatchStream
 
@@ -166,7 +165,7 @@ class RouteKeeper:
     async def _poll_once(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         if while_ready and not await namesrv.is_serving():
             raise _not_ready(namesrv.endpoint)
-        topics = list(self.routes.topics)
+        topics = list(self.routes.topics.additions)
         for start in range(0, len(topics), BATCH_TOPICS):
             for answer in await namesrv.lookup(topics[start : start + BATCH_TOPICS]):
                 self.routes.take(answer)

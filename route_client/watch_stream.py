@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
+from namesrv_common.client.channels import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import Endpoint
 from route_client.cache import Answer, Origin, Removal
 from route_client.errors import TooManyTopicsError
@@ -44,6 +44,7 @@ class KeptTopics:
         self._max_topics = max_topics
         self._additions = 0
         self.additions: Additions = {}
+        """The topics."""
         self.stream: WatchStream | None = None
         """The watch of these topics that is open."""
         self.watched: WatchedUpTo | None = None
@@ -62,10 +63,6 @@ class KeptTopics:
         self._additions += 1
         self.additions[topic] = self._additions
         return True
-
-    def drop(self, topic: str) -> None:
-        """Keeps a topic no longer, if it was kept."""
-        self.additions.pop(topic, None)
 
     def looked_up(self, endpoint: Endpoint, point: ResumePoint, topics: Iterable[str]) -> None:
         """Notes topics that a lookup has brought, so that the next watch there sends the reasons of later removals."""
@@ -86,15 +83,6 @@ class KeptTopics:
             return None
         topics = dict(self.watched.topics.items() & self.additions.items())
         return WatchedUpTo(endpoint, topics, self.watched.point) if topics else None
-
-    def __contains__(self, topic: object) -> bool:
-        return topic in self.additions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self.additions))
-
-    def __len__(self) -> int:
-        return len(self.additions)
 
 
 class WatchBroken(Exception):

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.labels import shown_labels
+from namesrv_common.topic_names import shown_labels
 from route_pipeline.arrow_schemas import INTEGER, STRING, batch_of
 from route_pipeline.name_server import SnapshotStream
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter

@@ -16,8 +16,14 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
 from broker_agent.topics.topic_service import copied_topic, version_message, version_of
 from namesrv_common.backoff import Backoff
-from namesrv_common.client.channels import ClientSecurity, ConnectionSettings, open_channel
-from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge
+from namesrv_common.client.channels import (
+    ClientSecurity,
+    ConnectionSettings,
+    ResponseBudget,
+    ResponseLimits,
+    ResponseTooLarge,
+    open_channel,
+)
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
 from namesrv_common.grpc_errors import RichError

@@ -6,24 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from namesrv_api.v1 import route_data_pb2
+
 from namesrv_common.topic_names import AUTO_CREATE_TOPIC, SYNC_MEMBER_TOPIC_PREFIX, is_system_name
-
-
-@dataclass(frozen=True, slots=True)
-class TopicQueueMapping:
-    """Which queues of a static topic are on the broker now (RocketMQ: TopicQueueMappingInfo)."""
-
-    scope: str
-    """Groups that share the topic's queues."""
-    total_queues: int
-    """Queues of the topic on all of these groups together."""
-    epoch: int
-    """When the mapping was made; of two mappings of one queue, the one with the higher epoch counts."""
-    is_dirty: bool
-    """As the broker says it."""
-    queue_ids: tuple[tuple[int, int], ...]
-    """Queue of the topic, and the broker's own queue that it is: by ascending queue of the topic (currIdMap)."""
-
 
 MAX_TOPICS = 200_000
 """Most topics of a broker: what a name server takes in one registration."""
@@ -80,8 +65,8 @@ class TopicConfig:
     """Attributes of RocketMQ 5; None in a file of RocketMQ 4."""
     unknown: Mapping[str, Any] | None = field(default=None, hash=False)
     """Fields of its JSON object that this version does not know: they are written back unchanged."""
-    mapping: TopicQueueMapping | None = None
-    """Of a static topic: which of its queues are here. From a file of its own, and never in this one."""
+    mapping: route_data_pb2.StaticTopicMapping | None = field(default=None, hash=False)
+    """Of a static topic: which of its queues are here. From a file of its own, and never in this one. Never changed."""
 
 
 @dataclass(frozen=True, slots=True)

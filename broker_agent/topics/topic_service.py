@@ -165,7 +165,6 @@ def _shown(text: str) -> str:
 
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TopicConfigService"]
-SERVICE_NAME = SERVICE.full_name
 MAX_CHUNK_BYTES = 256 * 1024
 """Most bytes of topics in one message of a list. A larger topic has a message of its own."""
 

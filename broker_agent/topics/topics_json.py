@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import structlog
+from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
-from broker_agent.topics.table import (
-    MAX_STATE_VERSION,
-    DataVersion,
-    TopicConfig,
-    TopicConfigTable,
-    TopicQueueMapping,
-    UnknownParts,
-)
+from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from namesrv_common.files.regular_files import is_damaged, read_at_most
 from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_name, check_topic
 
@@ -299,7 +293,7 @@ class TopicQueueMappings:
     """All mappings of a broker and their version."""
 
     data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
-    mappings: Mapping[str, TopicQueueMapping] = field(default_factory=dict)
+    mappings: Mapping[str, StaticTopicMapping] = field(default_factory=dict)
     """By topic."""
     skipped: frozenset[str] = frozenset()
     """Topics whose mapping breaks a rule."""
@@ -361,7 +355,7 @@ def _mappings(document: object) -> TopicQueueMappings:
     return TopicQueueMappings(version, mappings, frozenset(skipped), problem)
 
 
-def _mapping(name: str, value: object) -> TopicQueueMapping:
+def _mapping(name: str, value: object) -> StaticTopicMapping:
     """A mapping as the broker would register it (RocketMQ: TopicQueueMappingDetail.cloneAsMappingInfo)."""
     check_topic(name)
     detail = object_of("its value", value)
@@ -373,9 +367,14 @@ def _mapping(name: str, value: object) -> TopicQueueMapping:
             raise ValueError(f"scope {error}") from error
     total = integer_of(detail, "totalQueues", INT32_MAX)
     hosted = object_of("hostedQueues", detail.get("hostedQueues", {}))
-    queue_ids = tuple(sorted(_queue_ids(text_of("bname", detail.get("bname", "")), hosted, total)))
-    return TopicQueueMapping(
-        scope, total, integer_of(detail, "epoch", INT64_MAX), detail.get("dirty") is True, queue_ids
+    queue_ids = sorted(_queue_ids(text_of("bname", detail.get("bname", "")), hosted, total))
+    return StaticTopicMapping(
+        scope=scope,
+        total_queue_nums=total,
+        epoch=integer_of(detail, "epoch", INT64_MAX),
+        dirty=detail.get("dirty") is True,
+        topic_queue_ids=[topic_queue_id for topic_queue_id, _ in queue_ids],
+        broker_queue_ids=[broker_queue_id for _, broker_queue_id in queue_ids],
     )
 
 

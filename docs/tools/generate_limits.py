@@ -22,7 +22,7 @@ from namesrv.app import administration
 from namesrv.core import changes, snapshot
 from namesrv.remoting import bodies, calls, json_reader, route_json, wire
 from namesrv.settings import NamesrvSettings
-from namesrv_common import endpoints, labels, topic_names
+from namesrv_common import endpoints, topic_names
 from namesrv_common.client import channels, namesrv_client
 from namesrv_common.server import metrics_http, permits
 from route_client import cache
@@ -36,13 +36,13 @@ SETTINGS = (
 )
 """Settings that are limits on what a caller may do or hold."""
 NO_LIMITS = {
-    *("CHUNK_BYTES", "LONGEST_RETRY_SECONDS", "MAX_SHOWN_NAME", "POLL_SECONDS", "REFUSAL_LOG_SECONDS"),
+    *("CHECK_SLICE", "CHUNK_BYTES", "LONGEST_RETRY_SECONDS", "MAX_SHOWN_NAME", "POLL_SECONDS", "REFUSAL_LOG_SECONDS"),
     *("RETRY_SECONDS", "SHOWN_CHARACTERS"),
 }
 """Numbers of these modules that bound nothing that a caller sends or holds."""
 SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
     "## Name servers": (r"[A-Z]\w*", (limits, changes, snapshot, administration, settings)),
-    "## Names and files": (r"[A-Z]\w*", (topic_names, labels, endpoints, permits)),
+    "## Names and files": (r"[A-Z]\w*", (topic_names, endpoints, permits)),
     "## RocketMQ's protocol": (r"MAX_\w*", (wire, json_reader, bodies, route_json, calls)),
     "## Metrics and health": (r"MAX_\w*|REQUEST_SECONDS", (metrics_http,)),
     "## The broker agent's clients": (r"[A-Z]\w*", (client_limits,)),

@@ -19,8 +19,15 @@ from namesrv.core.errors import Refused, limit_exceeded, overloaded
 from namesrv.core.model import LiveKey
 from namesrv.core.snapshot import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
 from namesrv.core.state import RouteState
-from namesrv_common.server.open_calls import OpenCalls
-from namesrv_common.server.permits import NamedBroker, Permission, Permits, Principal, log_of_refusals, principal_of
+from namesrv_common.server.permits import (
+    NamedBroker,
+    OpenCalls,
+    Permission,
+    Permits,
+    Principal,
+    log_of_refusals,
+    principal_of,
+)
 from namesrv_common.server.rpc_handlers import NO_LIMIT, Context, Gate, RequestT
 from namesrv_common.server.shares import Refusal, Sharer, ShareRules, Shares, sharer_at
 

@@ -113,8 +113,7 @@ REOPEN_MILLIS = 1_000
 
 ORDER_NOTICE_PAUSE_SECONDS = 1.0
 """Shortest time between two notices of a changed ordered-topic configuration: operators set many keys in a row, and
-each notice goes to every channel.
-"""
+each notice goes to every channel."""
 
 _Events = asyncio.Queue[pb.OpenChannelResponse]
 

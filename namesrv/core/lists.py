@@ -11,7 +11,7 @@ from typing import NamedTuple
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMapping, TopicQueues
 from namesrv.core.pace import Sliced, paced, run_steps, sorted_in_slices, yield_point
 from namesrv.core.tables import KeptDigest, PersistentMap, TableIndex, Tables
-from namesrv_common.labels import Labels
+from namesrv_common.topic_names import Labels
 
 # Names of topics: sorted, and only as many as a page needs.
 

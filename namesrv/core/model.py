@@ -9,7 +9,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from namesrv_common.labels import Labels
+from namesrv_common.topic_names import Labels
 
 # The rows of the route tables, immutable: a table's value is replaced, never changed.
 

@@ -464,8 +464,7 @@ class TableIndex:
     protocol name no cluster: they show the first."""
     topics_by_broker: dict[BrokerKey, dict[str, None]] = field(default_factory=dict)
     """Topics that have queues on each group, so that losing a broker does not walk all topics. Dictionaries from names
-    to None, because the garbage collector looks at sets and not at these.
-    """
+    to None, because the garbage collector looks at sets and not at these."""
     held_queue_table: dict[str, dict[BrokerKey, QueueData]] = field(default_factory=dict)
     """What brokers report of topics that operators hold back, by topic."""
     held_by_group: dict[BrokerKey, dict[str, QueueData]] = field(default_factory=dict)

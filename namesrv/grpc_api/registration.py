@@ -47,10 +47,9 @@ from namesrv.core.pace import paced, yield_point
 from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.state import RouteState
 from namesrv.engines.api import engine_call
-from namesrv_common.labels import MAX_LABELS, label_problem
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Shares
-from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
+from namesrv_common.topic_names import MAX_LABELS, MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS, label_problem
 
 # Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
 

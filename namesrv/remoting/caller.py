@@ -11,8 +11,7 @@ from namesrv.app.access import Authorizer, call_of, principal_name
 from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import Refused, not_permitted
 from namesrv.core.model import Doubt
-from namesrv_common.server.open_calls import OpenCalls
-from namesrv_common.server.permits import NamedBroker, Permission, of_certificate
+from namesrv_common.server.permits import NamedBroker, OpenCalls, Permission, of_certificate
 from namesrv_common.server.rpc_handlers import NO_LIMIT
 from namesrv_common.server.shares import sharer_at
 from namesrv_common.tls.certificates import identities

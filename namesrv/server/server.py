@@ -66,8 +66,7 @@ from namesrv_common.process.systemd import (
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
-from namesrv_common.server.open_calls import OpenCalls
-from namesrv_common.server.permits import reloaded_permits, warn_of_permits
+from namesrv_common.server.permits import OpenCalls, reloaded_permits, warn_of_permits
 from namesrv_common.tls.listener_tls import ListenerTls
 from namesrv_common.version import __version__
 

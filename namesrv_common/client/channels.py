@@ -1,17 +1,19 @@
-"""gRPC connections that follow changed credentials, and a check of health over them."""
+"""gRPC connections that follow changed credentials, a check of health over them, and bounds on what answers bring."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from namesrv_common.endpoints import Endpoint
@@ -30,20 +32,6 @@ from namesrv_common.tls.certificates import (
 Options = Sequence[tuple[str, int | str]]
 
 
-class Security(Protocol):
-    """What a client shows, and what it checks servers with. Thread-safe."""
-
-    @property
-    def options(self) -> Options:
-        """Options that a connection needs besides the credentials."""
-
-    def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
-        """How often the credentials have changed, looked up in microseconds, and the credentials in force."""
-
-    def token(self) -> str | None:
-        """The bearer token to send; None sends none."""
-
-
 class RenewedChannel:
     """What stubs use of a channel, blocking or asyncio, over connections whose credentials may change. Thread-safe.
 
@@ -51,7 +39,7 @@ class RenewedChannel:
     the last call on it has ended, because nothing else refers to it.
     """
 
-    def __init__(self, connect: Callable[[grpc.ChannelCredentials], Any], security: Security) -> None:
+    def __init__(self, connect: Callable[[grpc.ChannelCredentials], Any], security: ClientSecurity) -> None:
         """Connects for the first time. Takes how a connection with some credentials is made."""
         self._connect = connect
         self._security = security
@@ -188,7 +176,7 @@ class ClientFiles:
             raise CertificateError("a certificate needs its key, and a key its certificate")
 
 
-class ClientSecurity(Security):
+class ClientSecurity:
     """Credentials of a client, from files, for any number of connections.
 
     Files that cannot be used change nothing, which one log line says; files on a disk that hangs change nothing either.
@@ -208,6 +196,7 @@ class ClientSecurity(Security):
 
     @property
     def options(self) -> Options:
+        """Options that a connection needs besides the credentials."""
         name = self.files.server_name
         return () if name is None else (("grpc.ssl_target_name_override", name),)
 
@@ -218,12 +207,12 @@ class ClientSecurity(Security):
         return None if pair is None else pair.validity
 
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
-        """The credentials as the files are now."""
+        """How often the credentials have changed, and those in force, as the files are now. Takes microseconds."""
         generation, (credentials, _) = self._credentials.refreshed_within(LOOK_SECONDS)
         return generation, credentials
 
     def token(self) -> str | None:
-        """The token as its file is now."""
+        """The bearer token to send, as its file is now; None sends none."""
         return None if self._token is None else self._token.refreshed_within(LOOK_SECONDS)[1]
 
     def _load(self) -> tuple[grpc.ChannelCredentials, KeyPair | None]:
@@ -241,19 +230,21 @@ class ClientSecurity(Security):
         _log.error("new certificates or a new token cannot be used, those read before stay: %s", error)
 
 
-def open_channel(endpoint: Endpoint | str, options: Options = (), security: Security | None = None) -> grpc.Channel:
+def open_channel(
+    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
+) -> grpc.Channel:
     """A connection to a server, made at the first call; without security, or over TLS with certificates as they are."""
     return cast("grpc.Channel", _open(grpc, endpoint, options, security))
 
 
 def open_aio_channel(
-    endpoint: Endpoint | str, options: Options = (), security: Security | None = None
+    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.aio.Channel:
     """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
     return cast("grpc.aio.Channel", _open(grpc.aio, endpoint, options, security))
 
 
-def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Security | None) -> Any:
+def _open(api: Any, endpoint: Endpoint | str, options: Options, security: ClientSecurity | None) -> Any:
     target, given = str(endpoint), {name for name, _ in options}
     options = (*options, *(option for option in _COMMON if option[0] not in given))
     if security is None:
@@ -269,7 +260,7 @@ def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Securi
 
 
 def check_health(
-    endpoint: Endpoint, service: str, timeout_seconds: float, security: Security | None = None
+    endpoint: Endpoint, service: str, timeout_seconds: float, security: ClientSecurity | None = None
 ) -> str | None:
     """Asks ``grpc.health.v1`` once. An empty service is the whole server.
 
@@ -287,3 +278,72 @@ def check_health(
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return None
     return f"{endpoint}: {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"
+
+
+# Bounds on what a program accepts from a server that it calls: bytes, rows and time, counted while they come.
+
+
+class ResponseTooLarge(Exception):
+    """A server sent more than the program accepts. The text names the limit and the value, not the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseLimits:
+    """The most that one answer may bring, all of its messages together."""
+
+    bytes: int
+    """Encoded bytes."""
+    rows: int
+    """Rows, as the caller counts them."""
+    seconds: float = math.inf
+    """Time from the first message to the last; infinite where the call has a deadline."""
+
+
+@dataclass(slots=True)
+class ResponseBudget:
+    """What one answer of several messages may still bring. The reader of the answer owns it."""
+
+    what: str
+    """The name of the answer in the error: "a snapshot"."""
+    limits: ResponseLimits
+    monotonic: Callable[[], float] = time.monotonic
+    bytes: int = 0
+    """Bytes that have come."""
+    rows: int = 0
+    """Rows that have come."""
+    _began: float | None = None
+
+    def take(self, encoded_bytes: int, rows: int = 0) -> None:
+        """Counts a message. Raises ResponseTooLarge if the answer is over a limit now."""
+        now = self.monotonic()
+        if self._began is None:
+            self._began = now
+        self.bytes += encoded_bytes
+        self.rows += rows
+        counted = (
+            ("bytes", self.bytes, self.limits.bytes),
+            ("rows", self.rows, self.limits.rows),
+            ("seconds", now - self._began, self.limits.seconds),
+        )
+        for unit, value, limit in counted:
+            if value > limit:
+                raise ResponseTooLarge(f"{self.what} has {value:,.0f} {unit} so far, over the limit of {limit:,.0f}")
+
+    def begin_anew(self) -> None:
+        """Forgets what has come, because nothing of it is held: the next message is the first one again."""
+        self._began = None
+        self.bytes = self.rows = 0
+
+
+def rows_in(message: Message) -> int:
+    """Returns the number of rows of a message: elements of its lists, and of the lists of the messages within it."""
+    rows = 0
+    for _, value in message.ListFields():
+        match value:
+            case Message():
+                rows += rows_in(value)
+            case str() | bytes() | int() | float():
+                pass
+            case _:
+                rows += len(value)
+    return rows

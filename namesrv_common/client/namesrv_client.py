@@ -12,8 +12,15 @@ from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
-from namesrv_common.client.channels import ConnectionSettings, Security, open_channel
-from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
+from namesrv_common.client.channels import (
+    ClientSecurity,
+    ConnectionSettings,
+    ResponseBudget,
+    ResponseLimits,
+    ResponseTooLarge,
+    open_channel,
+    rows_in,
+)
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 
@@ -55,7 +62,7 @@ class Client:
         self,
         endpoint: Endpoint,
         timeout_seconds: float,
-        security: Security | None = None,
+        security: ClientSecurity | None = None,
         *,
         settings: ConnectionSettings = PLAIN,
     ) -> None:

@@ -113,7 +113,7 @@ def _topics(data: bytes, _: Path) -> None:
 def _mappings(data: bytes, _: Path) -> None:
     for topic, mapping in decode_mappings(data).mappings.items():
         check_topic(topic)
-        assert all(0 <= queue < mapping.total_queues for queue, _own in mapping.queue_ids)
+        assert all(0 <= queue < mapping.total_queue_nums for queue in mapping.topic_queue_ids)
 
 
 def _snapshot(data: bytes, _: Path) -> None:

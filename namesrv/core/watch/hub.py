@@ -248,8 +248,7 @@ class ChangeReader:
     """Why it must end."""
     behind_since: float | None = field(default=None, kw_only=True)
     """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
-    clock.
-    """
+    clock."""
 
 
 @dataclass(slots=True, eq=False)

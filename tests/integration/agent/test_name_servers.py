@@ -6,7 +6,6 @@ import random
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import grpc
 import pytest
@@ -18,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from broker_agent import channel
-from broker_agent.channel import ConnectionOptions
+from broker_agent import name_server as target_module
 from broker_agent.errors import NameServerError
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
@@ -27,7 +26,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.tracing import traced_calls
-from tests.support.agents.fan_out_harness import BROKER, OPTIONS, FanOut, registration, target_of
+from tests.support.agents.fan_out_harness import BROKER, FanOut, registration, target_of
 from tests.support.agents.fixtures import StartNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
@@ -91,8 +90,9 @@ def test_a_channel_that_is_gone_is_replaced_in_the_same_round(name_server: Start
     assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
 
 
-def test_without_a_channel_a_registration_waits_the_connect_timeout() -> None:
-    nobody = target_of(Endpoint("127.0.0.1", 1), replace(OPTIONS, connect_timeout_millis=500))
+def test_without_a_channel_a_registration_waits_the_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_module, "CONNECT_SECONDS", 0.5)
+    nobody = target_of(Endpoint("127.0.0.1", 1))
     try:
         with pytest.raises(NameServerError, match="no channel is open: UNAVAILABLE: "):
             nobody.register(registration(), Timing().clock() + 60)
@@ -101,11 +101,13 @@ def test_without_a_channel_a_registration_waits_the_connect_timeout() -> None:
     assert not nobody.status().channel_open
 
 
-def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_server: StartNameServer) -> None:
+def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(
+    name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_module, "CONNECT_SECONDS", 60.0)
     server = name_server()
     server.hang()
-    options = ConnectionOptions(60_000, 5_000, 5_000)
-    targets = [target_of(e, options=options) for e in (server.endpoint, Endpoint("127.0.0.1", 1))]
+    targets = [target_of(endpoint) for endpoint in (server.endpoint, Endpoint("127.0.0.1", 1))]
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(target.register, registration(), Timing().clock() + 60) for target in targets]
         server.wait_until(lambda: len(server.registrations) == 1)
@@ -152,7 +154,7 @@ def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: Sta
     content = registration(1, *topics)
     for compressed in (False, True):
         server = name_server()
-        with FanOut(server, options=replace(OPTIONS, compressed_register=compressed)) as fan_out:
+        with FanOut(server, compressed=compressed) as fan_out:
             assert len(fan_out.register(*topics, counter=1)) == 1
         (received,) = server.registrations
         assert received.data_version == content.query().data_version

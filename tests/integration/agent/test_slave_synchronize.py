@@ -15,7 +15,7 @@ from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, Slave
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from namesrv_common.client.response_limits import ResponseLimits
+from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from tests.support.agents.fixtures import MakeSettings
 from tests.support.agents.topic_agents import topic_agent

@@ -15,9 +15,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest
 
 from namesrv_common.client import namesrv_client
-from namesrv_common.client.channels import MAX_ANSWER_BYTES, ConnectionSettings
+from namesrv_common.client.channels import MAX_ANSWER_BYTES, ConnectionSettings, ResponseLimits
 from namesrv_common.client.namesrv_client import NamesrvClient
-from namesrv_common.client.response_limits import ResponseLimits
 from namesrv_common.grpc_errors import CallError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.patience import TIMEOUT

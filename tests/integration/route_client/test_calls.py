@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from google.protobuf.message import Message
 
-from namesrv_common.client.response_limits import ResponseLimits
+from namesrv_common.client.channels import ResponseLimits
 from route_client import (
     AioRouteClient,
     BadTopicNameError,

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, Results
-from broker_agent.channel import ConnectionOptions
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.timing import Timing
@@ -16,7 +15,6 @@ from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
-OPTIONS = ConnectionOptions(connect_timeout_millis=5_000, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
 BROKER = STATE.identity()
 
@@ -29,14 +27,14 @@ def registration(counter: int = 0, *topics: TopicConfig, state: BrokerState = ST
     return Registration(state, TopicConfigTable(DataVersion(1, counter), topics))
 
 
-def target_of(endpoint: Endpoint, options: ConnectionOptions = OPTIONS, **more: Any) -> NamesrvTarget:
-    return NamesrvTarget(endpoint, "test", options, lambda _: None, Timing(), **more)
+def target_of(endpoint: Endpoint, **more: Any) -> NamesrvTarget:
+    return NamesrvTarget(endpoint, "test", lambda _: None, Timing(), **more)
 
 
 class FanOut(ExitStack):
     """Targets for the name servers, started, with an open channel where there is a name server."""
 
-    def __init__(self, *servers: FakeNameServer, options: ConnectionOptions = OPTIONS) -> None:
+    def __init__(self, *servers: FakeNameServer, compressed: bool = False) -> None:
         super().__init__()
         self.timing = Timing()
         self.wanted: list[NamesrvTarget] = []
@@ -45,7 +43,7 @@ class FanOut(ExitStack):
         self.results: list[Results] = []
         self.api = BrokerOuterAPI(
             lambda: self.listed,
-            lambda endpoint: NamesrvTarget(endpoint, "test", options, self.wanted.append, self.timing),
+            lambda endpoint: NamesrvTarget(endpoint, "test", self.wanted.append, self.timing, compressed=compressed),
             lambda: self.content,
             TIMEOUT,
             self.timing,

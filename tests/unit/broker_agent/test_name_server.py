@@ -14,7 +14,7 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
 
-from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions, NamesrvChannel, Reopening
+from broker_agent.channel import NamesrvChannel, Reopening, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import CallRetries
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
@@ -32,40 +32,26 @@ from tests.support.virtual_clock import VirtualClock
 OLD, NEW = registration(1, topic("A")), registration(2, topic("A"), topic("B"))
 SLAVE = replace(STATE, broker_id=1)
 OLD_SLAVE = registration(1, topic("A"), state=SLAVE)
-UNKNOWN = Known()
 HELD = Known(held=OLD, generation=7, claims_id=False, id_doubtful=False)
-REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
 
 
 @pytest.mark.parametrize(
-    ("known", "wanted", "now", "call"),
+    ("known", "wanted", "call"),
     [
-        (UNKNOWN, OLD, 0.0, Call.FIND_HOLDER),
-        (HELD, OLD, 0.0, Call.QUERY_VERSION),
-        (HELD, NEW, 0.0, Call.SEND_CHANGES),
-        (HELD, registration(0, topic("A"), topic("B")), 0.0, Call.SEND_CHANGES),  # an older version is another one
-        (HELD, registration(2, topic("A"), state=SLAVE), 0.0, Call.SEND_ALL),
-        (HELD, registration(2), 0.0, Call.SEND_ALL),  # an increment cannot remove a topic
-        (HELD, registration(1, topic("A"), state=replace(STATE, permission=4)), 0.0, Call.SEND_ALL),
-        (replace(HELD, has_news=True), OLD, 0.0, Call.SEND_CHANGES),
-        (replace(HELD, held=OLD_SLAVE), OLD_SLAVE, 0.0, Call.SEND_CHANGES),  # its answer names the master
-        (replace(HELD, held=None), OLD, 0.0, Call.SEND_ALL),
-        (replace(HELD, held=None, id_doubtful=True), OLD, 0.0, Call.FIND_HOLDER),
-        (replace(HELD, held=None, id_doubtful=True, claims_id=True), OLD, 0.0, Call.SEND_ALL),
-        (REFUSED, NEW, 59.9, Call.NONE),
-        (REFUSED, NEW, 60.0, Call.SEND_CHANGES),
-        (REFUSED, OLD, 0.0, Call.QUERY_VERSION),
+        (HELD, OLD, Call.QUERY_VERSION),
+        (HELD, NEW, Call.SEND_CHANGES),
+        (HELD, registration(0, topic("A"), topic("B")), Call.SEND_CHANGES),  # an older version is another one
+        (HELD, registration(2, topic("A"), state=SLAVE), Call.SEND_ALL),
+        (HELD, registration(2), Call.SEND_ALL),  # an increment cannot remove a topic
+        (HELD, registration(1, topic("A"), state=replace(STATE, permission=4)), Call.SEND_ALL),
+        (replace(HELD, held=OLD_SLAVE), OLD_SLAVE, Call.SEND_CHANGES),  # its answer names the master
+        (replace(HELD, held=None), OLD, Call.SEND_ALL),
+        (replace(HELD, held=None, id_doubtful=True), OLD, Call.FIND_HOLDER),
+        (replace(HELD, held=None, id_doubtful=True, claims_id=True), OLD, Call.SEND_ALL),
     ],
 )
-def test_the_next_call_follows_from_what_is_known(known: Known, wanted: Registration, now: float, call: Call) -> None:
-    assert next_call(known, wanted, now) is call
-
-
-@pytest.mark.parametrize(
-    ("known", "call"), [(HELD, Call.SEND_ALL), (UNKNOWN, Call.FIND_HOLDER), (replace(REFUSED, refused=OLD), Call.NONE)]
-)
-def test_a_forced_registration_asks_for_no_version(known: Known, call: Call) -> None:
-    assert next_call(known, OLD, 0.0, force=True) is call
+def test_the_next_call_follows_from_what_is_known(known: Known, wanted: Registration, call: Call) -> None:
+    assert next_call(known, wanted, now=0.0) is call
 
 
 @pytest.fixture
@@ -229,7 +215,7 @@ class Status(NameServerStatus):
 
 def open_again(stub: Stub, status: type[NameServerStatus]) -> None:
     """Holds a channel open until a second one has been opened."""
-    reopening = Reopening(LONGEST_WAIT_SECONDS, Timing())
+    reopening = Reopening(30.0, Timing())
     known = status(ENDPOINT, Timing())
     channel = NamesrvChannel(ENDPOINT, cast(Any, stub), "test", known, lambda: None, reopening=reopening)
     channel.open()
@@ -252,7 +238,7 @@ def test_a_flood_of_events_is_read_no_faster_than_1_000_a_second() -> None:
 
 
 def reopening(seed: int = 1) -> Reopening:
-    return Reopening(LONGEST_WAIT_SECONDS, Timing(rng=random.Random(seed)))
+    return Reopening(30.0, Timing(rng=random.Random(seed)))
 
 
 def came_back(seed: int, away_seconds: float, *, said_so: bool) -> float:
@@ -293,5 +279,5 @@ def test_agents_come_back_spread_after_an_announced_restart() -> None:
 
 
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
-    for options in (ConnectionOptions().as_grpc(), slave_synchronize._CONNECTION.options):
+    for options in (connection_options(5.0), slave_synchronize._CONNECTION.options):
         assert ("grpc.enable_retries", 0) in options

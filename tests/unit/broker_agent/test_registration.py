@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
 from broker_agent.registration import BrokerState, CurrentBroker, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
+from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 from tests.support.agents.fixtures import MakeSettings
 from tests.support.topic_edits import put_topic
 
@@ -130,6 +131,7 @@ def test_zero_is_said_and_absence_is_kept(settings: MakeSettings) -> None:
     assert not request.HasField("ha_server_addr")
     assert request.HasField("filter_servers")
     assert not request.HasField("channel_id")
+    assert (request.HasField("labels"), dict(request.labels.labels)) == (True, {})  # removes earlier ones
 
 
 @pytest.mark.parametrize(
@@ -145,13 +147,10 @@ def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
 
 
 def test_a_static_topic_is_registered_with_its_mapping(settings: MakeSettings) -> None:
-    mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=((0, 1), (3, 0)))
+    mapping = StaticTopicMapping(scope="__global__", total_queue_nums=4, epoch=9, dirty=True, topic_queue_ids=[0, 3])
     topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
     static, ordinary = registration_of(settings(), TopicConfigTable(DataVersion(1_000, 5), topics)).topic_configs
-    assert (static.mapping.scope, static.mapping.total_queue_nums, static.mapping.epoch) == ("__global__", 4, 9)
-    assert list(static.mapping.topic_queue_ids) == [0, 3]
-    assert list(static.mapping.broker_queue_ids) == [1, 0]
-    assert static.mapping.dirty
+    assert static.mapping == mapping
     assert not ordinary.HasField("mapping")
 
 
@@ -168,11 +167,6 @@ def test_flags_variable_and_file_give_the_same_labels(
     file.write_text(of_flags.as_toml(), encoding="utf-8")
     assert of_flags.label == of_variable.label == AgentSettings.load(file, {}).label == ["rack=r1", "row=7"]
     assert dict(registration_of(of_flags, TABLE).labels.labels) == {"rack": "r1", "row": "7"}
-
-
-def test_an_agent_without_labels_says_so_and_removes_earlier_ones(settings: MakeSettings) -> None:
-    request = registration_of(settings(), TABLE)
-    assert (request.HasField("labels"), dict(request.labels.labels)) == (True, {})
 
 
 def test_a_bad_label_stops_the_start_with_key_and_rule(settings: MakeSettings) -> None:

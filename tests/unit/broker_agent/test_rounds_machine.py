@@ -6,7 +6,6 @@ The agent leaves out what it knows to be useless: a table that was refused for g
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -25,7 +24,7 @@ from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.properties import Machine, machine_test
-from tests.support.agents.fan_out_harness import OPTIONS, STATE, registration, topic
+from tests.support.agents.fan_out_harness import STATE, registration, topic
 from tests.support.virtual_clock import VirtualClock
 
 Event = agent_pb.NamesrvEvent
@@ -97,8 +96,7 @@ class Target(NamesrvTarget):
     """Calls the name server without a connection. Of its calls, at most registrations are compressed."""
 
     def __init__(self, server: NameServer, timing: Timing, *, compressed: bool) -> None:
-        options = replace(OPTIONS, compressed_register=compressed)
-        super().__init__(Endpoint("127.0.0.1", 1), "test", options, lambda _: None, timing)
+        super().__init__(Endpoint("127.0.0.1", 1), "test", lambda _: None, timing, compressed=compressed)
         self._server = server
         self._compressed = {pb.RegisterBrokerRequest} if compressed else set()
 

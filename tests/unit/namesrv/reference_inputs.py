@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, IntentKey, Registration, StaticMapping
-from namesrv_common.labels import Labels
+from namesrv_common.topic_names import Labels
 from tests.unit.namesrv.reference_operators import SYNC_MEMBER_TOPIC
 
 CLUSTERS = st.sampled_from(["c1", "c2"])

@@ -20,7 +20,7 @@ from namesrv.core.model import (
     ReportedQueues,
     WriteRule,
 )
-from namesrv_common.labels import Labels
+from namesrv_common.topic_names import Labels
 
 TIMEOUT = 120.0
 """Seconds of silence that a broker may have that asks for nothing else."""

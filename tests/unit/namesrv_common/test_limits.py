@@ -16,13 +16,13 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv_common.backoff import Backoff
-from namesrv_common.client.response_limits import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
+from namesrv_common.client.channels import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import LOOPBACK
 from namesrv_common.errors import CommonReason, Refused, not_permitted
 from namesrv_common.process.logs import RateLimitedLog
 from namesrv_common.server.health_service import ShareGate
 from namesrv_common.server.metrics_http import Connections
-from namesrv_common.server.open_calls import CHECK_SLICE, OpenCalls
+from namesrv_common.server.permits import CHECK_SLICE, OpenCalls
 from namesrv_common.server.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, sharer_at
 from tests.properties import Machine, machine_test
 from tests.support.refusals import refuses

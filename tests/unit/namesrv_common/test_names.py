@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from namesrv_common.endpoints import LOOPBACK, Endpoint, owner_of, parse_endpoints
-from namesrv_common.labels import MAX_LABELS, parse_labels, shown_labels
-from namesrv_common.topic_names import MAX_NAME_LENGTH, TopicKind, application_first, check_name, check_topic, kind_of
+from namesrv_common.topic_names import (
+    MAX_LABELS,
+    MAX_NAME_LENGTH,
+    TopicKind,
+    application_first,
+    check_name,
+    check_topic,
+    kind_of,
+    parse_labels,
+    shown_labels,
+)
 
 LONGEST_POP_RETRY = "%RETRY%" + "g" * 255 + "+" + "t" * 127
 

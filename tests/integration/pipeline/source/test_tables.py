@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client import namesrv_client
-from namesrv_common.client.response_limits import ResponseLimits
+from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason
@@ -16,8 +17,8 @@ from broker_agent.topics.table import (
     DataVersion,
     TopicConfig,
     TopicConfigTable,
-    TopicQueueMapping,
     built_in_topics,
+    changed_topics,
     is_system_topic,
 )
 from broker_agent.topics.topic_service import altered_attributes
@@ -205,7 +206,20 @@ def test_the_brokers_own_topics_and_no_others_are_system_topics() -> None:
 
 # The topicQueueMapping.json of a broker of RocketMQ 5: read as the broker registers it.
 
-STATIC = TopicQueueMapping("__global__", 4, 1_795_395_001_105, is_dirty=False, queue_ids=((0, 0), (1, 1)))
+
+def mapping(epoch: int, queue_ids: Mapping[int, int]) -> StaticTopicMapping:
+    """Of a topic with four queues; ``queue_ids`` are those here, and the broker's own queues that they are."""
+    return StaticTopicMapping(
+        scope="__global__",
+        total_queue_nums=4,
+        epoch=epoch,
+        dirty=False,
+        topic_queue_ids=queue_ids.keys(),
+        broker_queue_ids=queue_ids.values(),
+    )
+
+
+STATIC = mapping(1_795_395_001_105, {0: 0, 1: 1})
 MAPPINGS_VERSION = DataVersion(1_795_395_000_380, 1, 0)
 
 
@@ -218,7 +232,7 @@ def detail(**changed: Any) -> dict[str, Any]:
     return {"bname": "broker-a", "epoch": 7, "hostedQueues": hosted, "scope": "__global__", "totalQueues": 4, **changed}
 
 
-def read(detail: Any) -> TopicQueueMapping:
+def read(detail: Any) -> StaticTopicMapping:
     return decode_mappings(mappings_json({"T": detail})).mappings["T"]
 
 
@@ -240,11 +254,11 @@ def test_a_queue_is_where_its_history_ends() -> None:
         "1": [item("broker-a", 1), item("broker-b", 1)],
         "2": [],
     }
-    assert read(detail(hostedQueues=hosted)).queue_ids == ((0, 5), (3, 3))
+    assert read(detail(hostedQueues=hosted)) == mapping(7, {0: 5, 3: 3})
 
 
 def test_a_broker_whose_queues_have_moved_has_a_mapping_without_queues() -> None:
-    assert read(detail(hostedQueues={})) == TopicQueueMapping("__global__", 4, 7, is_dirty=False, queue_ids=())
+    assert read(detail(hostedQueues={})) == mapping(7, {})
 
 
 @pytest.mark.parametrize(
@@ -288,6 +302,7 @@ def test_a_table_with_mappings_has_a_version_of_both_files() -> None:
     mappings = TopicQueueMappings(DataVersion(6_000, 3, 0), {"T": STATIC, "Gone": STATIC})
     both = mappings.put_into(table)
     assert [topic.mapping for topic in both.topics] == [STATIC, None]
+    assert changed_topics(table, both) == both.topics[:1], "an increment has it"
     assert both.data_version == DataVersion(6_000, 11, 2)
     assert TopicQueueMappings().put_into(table) is table
 

@@ -432,7 +432,7 @@ def mapped(table: TopicConfigTable | None) -> tuple[int, int]:
     """Queues in the mapping of the only topic, and the counter of the version."""
     assert table is not None
     (topic,) = table.topics
-    return len(topic.mapping.queue_ids if topic.mapping else ()), table.data_version.counter
+    return len(topic.mapping.topic_queue_ids if topic.mapping else ()), table.data_version.counter
 
 
 def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time: Passing) -> None:

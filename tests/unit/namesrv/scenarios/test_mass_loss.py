@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.model import Behaviour, RemovalReason, RemovedBroker
+from namesrv.core.model import Behaviour, RemovalReason, RemovedBroker, StaticMapping
 from namesrv.core.removals import BROKERS_PER_CHANGE, scan_not_active_broker
 from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet
 from tests.support.state_changes import apply_all_now, apply_now
 from tests.unit.namesrv.scenarios.groups import delete_topic, hold, known_route, lift_all
 
 HOLD, TIMEOUT = 600.0, 120.0
+STATIC = StaticMapping("__global__", 4, 1, False, ((0, 0),))
 
 
 class LostFleet(Fleet):
@@ -28,8 +29,15 @@ class LostFleet(Fleet):
             self.come(number, self.channels[number])
 
     def come(self, number: int, channel_id: str | None = None) -> None:
-        addr, name = f"10.0.0.{number}:10911", f"broker-{number}"
-        self.register(addr, name=name, topics=("shared", f"topic-{number}"), channel_id=channel_id)
+        self.register(
+            f"10.0.0.{number}:10911",
+            name=f"broker-{number}",
+            topics=(("shared", (4, 4, 6, 0, STATIC)), f"topic-{number}"),
+            filter_servers=(f"10.0.0.{number}:8080",),
+            zone_name=f"zone-{number}",
+            labels=(("rack", f"r{number}"),),
+            channel_id=channel_id,
+        )
 
     def lose(self, *numbers: int) -> list[RemovedBroker]:
         """Ends the channels of some brokers, one by one."""
@@ -52,6 +60,21 @@ def test_a_fleet_of_four_brokers_is_believed_to_be_lost_and_one_of_five_is_held(
     assert (four.routed, five.routed) == (set(), {4})
     five.lose(4)
     assert (five.routed, five.unconfirmed) == ({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4})
+
+
+def test_more_than_half_of_a_fleet_comes_back_in_one_change_with_its_cause() -> None:
+    fleet = LostFleet(6)
+    before = known_route(fleet, "shared")
+    fleet.lose(0, 1, 2)
+    revision = fleet.state.revision
+    assert fleet.lose(3) == []
+    assert (fleet.routed, fleet.unconfirmed) == ({0, 1, 2, 3, 4, 5}, {0, 1, 2, 3})
+    assert (fleet.state.revision, fleet.state.change_log.last.cause.call) == (revision + 1, "mass-loss guard")
+    after = known_route(fleet, "shared")
+    assert [list(group.unconfirmed_broker_ids) for group in after.broker_datas] == [[0]] * 4 + [[]] * 2
+    for group in after.broker_datas:
+        del group.unconfirmed_broker_ids[:]
+    assert after == before
 
 
 @pytest.mark.parametrize(("cluster_name", "stays"), [(None, False), (CLUSTER, False), ("other-cluster", True)])

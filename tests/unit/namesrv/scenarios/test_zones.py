@@ -9,8 +9,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import Reason
+from namesrv_common.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from tests.support.calls_from_nowhere import CONTEXT
-from tests.support.core_fleet import A, B
+from tests.support.core_fleet import A, B, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import ReplicatedFleet, version
 from tests.unit.namesrv.servicers import route_servicer
@@ -64,3 +65,18 @@ def test_a_zone_with_an_empty_name_is_refused(fleet: ReplicatedFleet) -> None:
     """Scenario 61. Upstream passes over a blank zone; here a client that asks by zone says which."""
     with refuses(Reason.INVALID_FIELD, match="zone_name"):
         route_of(fleet, "")
+
+
+def test_a_slave_that_stands_in_counts_as_the_master_of_its_zone() -> None:
+    fleet = ReplicatedFleet()
+    fleet.register(B, 1, zone_name="zone2", enable_acting_master=True)
+    assert addrs_of(route_of(fleet, "zone2").broker_datas[0]) == {0: B}
+    assert groups(route_of(fleet, "zone1")) == []
+
+
+def test_groups_find_their_members_in_any_zone_where_no_slave_stands_in() -> None:
+    """A route without a master stays, and the topics by which members find each other never have an acting one."""
+    fleet = ReplicatedFleet()
+    topic = f"{SYNC_MEMBER_TOPIC_PREFIX}broker-a"
+    fleet.register(B, 1, topics=(topic,), zone_name="zone2", enable_acting_master=True)
+    assert addrs_of(route_of(fleet, "zone1", topic).broker_datas[0]) == {1: B}

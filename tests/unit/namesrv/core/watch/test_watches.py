@@ -333,6 +333,16 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
     assert fleet.hub.pending_count == 0
 
 
+def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("T1", prefixes=["T"])
+    leaving = fleet.hub.close(watch)
+    fleet.register(topics=["T1"], version=DataVersion(2, 2))
+    assert fleet.woken() == []
+    assert fleet.hub.pending_count == 0
+    run_steps(leaving)
+    assert fleet.hub.name_count == 0
+
+
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
     run_steps(fleet.hub.read_changes())
     reader = ChangeReader(lambda: None, revision=1)
