@@ -36,8 +36,8 @@ class FairQueue(Generic[ItemT]):
     """A queue that serves its owners round robin. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._items: OrderedDict[str, deque[ItemT]] = OrderedDict()
-        """Owners with items; the first one is served next."""
+        self._items: OrderedDict[str, tuple[deque[ItemT], deque[ItemT]]] = OrderedDict()
+        """Owners with items: those that are next, and the others. The first owner is served next."""
         self.last_owner = OWN
         """The owner that was served last. Owners that arrive later are served before it."""
 
@@ -45,21 +45,18 @@ class FairQueue(Generic[ItemT]):
         return bool(self._items)
 
     def put(self, owner: str, item: ItemT, *, is_next: bool = False) -> None:
-        """Adds an item after those of its owner, or before them with ``is_next``."""
-        items = self._items.setdefault(owner, deque())
-        if is_next:
-            items.appendleft(item)
-        else:
-            items.append(item)
+        """Adds an item after those of its owner; with ``is_next``, only after those that are next, too."""
+        first, others = self._items.setdefault(owner, (deque(), deque()))
+        (first if is_next else others).append(item)
 
     def get(self) -> ItemT:
         """Removes and returns the next owner's first item."""
         if self.last_owner in self._items:
             self._items.move_to_end(self.last_owner)
-        self.last_owner, items = self._items.popitem(last=False)
-        item = items.popleft()
-        if items:
-            self._items[self.last_owner] = items
+        self.last_owner, (first, others) = self._items.popitem(last=False)
+        item = (first or others).popleft()
+        if first or others:
+            self._items[self.last_owner] = first, others
         return item
 
 
@@ -72,6 +69,8 @@ class FairLock:
     def __init__(self, at_once: int = 1) -> None:
         """Takes how many holders it may have in one iteration, one after the other."""
         self._waiters: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._called: deque[asyncio.Future[None]] = deque()
+        """Waiters that were called and found the lock held: fewer than are called at once, and called again first."""
         self._is_held = False
         self._at_once = self._left = at_once
         """How many it may have in an iteration, and how many of them it has not called yet."""
@@ -84,9 +83,12 @@ class FairLock:
         """Waits for the lock; ``release`` must follow."""
         self.waiting += 1
         is_called = False
-        while self._is_held or (not is_called and (self._waiters or not self._left)):
+        while self._is_held or (not is_called and (self._called or self._waiters or not self._left)):
             called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.put(owner, called, is_next=is_called)
+            if is_called:
+                self._called.append(called)
+            else:
+                self._waiters.put(owner, called)
             try:
                 await called
             except asyncio.CancelledError:
@@ -122,8 +124,8 @@ class FairLock:
         if self._is_held:
             return
         self._left = self._at_once
-        while self._waiters and self._left:
-            called = self._waiters.get()
+        while (self._called or self._waiters) and self._left:
+            called = self._called.popleft() if self._called else self._waiters.get()
             if not called.done():
                 called.set_result(None)
                 self._left -= 1

@@ -5,14 +5,14 @@ engine's cached answers. Only a commit changes what the tables say, in one step 
 is replaced by an equal, compact one later.
 
 The writer's thread prepares a change. It reads tables, which stand still: one change at a time is under way. It owns
-the transaction that it prepares, which no other code sees. It must not touch channels, liveness, quotas or streams.
-A debug assertion, ``pace.belongs_to_loop``, fails where it does.
+the transaction that it prepares, which no other code sees. It may read channels and liveness, and must change neither
+these nor quotas and streams. A debug assertion, ``pace.belongs_to_loop``, fails where it does.
 
 How a result is published:
 
 - A change: its commit replaces the tables, which never change, by one assignment, and updates their index. The
   listeners of the change log run in the same step, so cached answers go stale before a caller can ask again.
-- Interned QueueDatas: one dictionary entry each, before a row refers to it.
+- Interned QueueDatas, and names in the index of a table: one dictionary entry each, before a row refers to it.
 - A parsed request: the result of a job.
 
 Code on the event loop may look up rows at any time. A reader that needs all rows of one moment takes a reference to

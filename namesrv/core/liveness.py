@@ -124,8 +124,7 @@ class Liveness:
         """Ends a channel for good."""
         belongs_to_loop()
         self.unused.discard(channel_id)
-        if self._channels.pop(channel_id, None) is not None and not self._bound[channel_id]:
-            del self._bound[channel_id]
+        self._channels.pop(channel_id, None)
 
     def take_bound(self, channel_id: str) -> list[LiveKey]:
         """The brokers that are bound to a channel that has ended, once."""

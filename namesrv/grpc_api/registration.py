@@ -322,7 +322,7 @@ class RegistrationServicer:
         self._calls = BrokerCalls(self.state, self.writer, self.tally)
 
     async def RegisterBroker(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        """REGISTER_BROKER, 103."""
+        """REGISTER_BROKER, 103. Two of one broker at once have no order: an agent waits for the answer to the first."""
         topics, broker, sharer = request.topic_configs, request.broker, sharer_of(context)
         # From before the topics are read until the answer. Raises OVERLOADED if there are too many.
         room = self.registered_topics.holding(sharer, len(topics)) if topics else nullcontext()

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.app.worker import FairLock
+from namesrv.app.worker import FairLock, FairQueue
 from namesrv.app.writer import (
     CHANGES_AT_ONCE,
     INLINE_TOPICS,
@@ -344,5 +344,13 @@ def test_a_cancelled_waiter_leaves_the_lock_to_the_next_one() -> None:
         assert holders(["a1", "a2", "a3", "a4"], cancelled) == left
 
 
-def test_a_waiter_that_is_called_and_finds_the_lock_held_waits_again() -> None:
-    assert sorted(holders(["a1", "a2", "b1", "c1", "d1"], at_once=3)) == ["a1", "a2", "b1", "c1", "d1"]
+def test_a_waiter_that_is_called_and_finds_the_lock_held_keeps_its_place() -> None:
+    assert holders(["a1", "a2", "b1", "c1", "d1"], at_once=3) == ["a1", "b1", "c1", "d1", "a2"]
+    assert holders(["a1", "a2", "a3", "a4", "a5"], at_once=3) == ["a1", "a2", "a3", "a4", "a5"]
+
+
+def test_items_of_an_owner_that_are_next_are_served_as_they_come() -> None:
+    queue = FairQueue[int]()
+    for item, is_next in ((3, False), (1, True), (4, False), (2, True)):
+        queue.put("a", item, is_next=is_next)
+    assert [queue.get() for _ in range(4)] == [1, 2, 3, 4]
