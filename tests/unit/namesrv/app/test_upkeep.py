@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -30,6 +31,27 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
     async with asyncio.timeout(20):
         await scanned.wait()
     scanning.cancel()
+
+
+async def test_a_channel_of_a_silent_broker_is_closed_unless_it_has_others(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "FIRST_SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(upkeep, "LOOK_SECONDS", 0.01)
+    writer, closed = TableWriter(), asyncio.Queue[str]()
+    channels = channel_streams(fleet, writer)
+    shared, alone = (channels.connect(name, partial(closed.put_nowait, name)) for name in ("shared", "alone"))
+    for addr, channel_id in ((A, shared), (B, shared), ("127.0.0.1:30911", alone)):
+        fleet.register(addr, name=f"broker-{addr}", channel_id=channel_id)
+    fleet.clock.advance(100.0)
+    fleet.query(B, name=f"broker-{B}")
+    fleet.clock.advance(20.001)
+    detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
+    scanning = asyncio.create_task(scan_for_silent_brokers(fleet.state, writer, channels, detector, lambda: 3_600.0))
+    async with asyncio.timeout(20):
+        assert await closed.get() == "alone"
+    scanning.cancel()
+    assert [key.broker_addr for key in fleet.state.tables.broker_live_table] == [B]
 
 
 FULL_MINUTE_MILLIS = 1_795_392_000_000
