@@ -68,8 +68,9 @@ class LatencyFaults:
 
     def report(self, name: str, latency_millis: float, *, failed: bool = False) -> None:
         """Reports the result of a call to a broker: how long it took, or that it failed."""
+        # Upstream remembers the latency of the failed call, so that a broker that refuses passes for a quick one.
         counted = ISOLATION_LATENCY_MILLIS if failed else latency_millis
-        self.update_fault_item(name, latency_millis, not_available_millis(counted))
+        self.update_fault_item(name, counted, not_available_millis(counted))
 
     def is_available(self, name: str) -> bool:
         """Whether calls need not avoid the broker now."""

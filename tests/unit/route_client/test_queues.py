@@ -207,6 +207,12 @@ def test_a_failed_call_counts_as_one_of_30_seconds(clock: VirtualClock, faults: 
     assert faults.is_available("broker-a")
 
 
+def test_a_broker_that_is_slow_comes_before_one_that_refuses(faults: LatencyFaults) -> None:
+    faults.report("refuses", 0.2, failed=True)
+    faults.report("slow", 600)
+    assert faults.pick_one_at_least() == "slow"
+
+
 def test_if_all_are_faulty_the_best_is_taken_and_the_shared_list_stays_as_it_is(faults: LatencyFaults) -> None:
     before = TWO_BROKERS.queues
     selector = QueueSelector(random.Random(0), faults)
