@@ -11,9 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from namesrv.app.access import FairShares
-from namesrv.app.broker_calls import RegistrationCounter, RemotingCounter
 from namesrv.app.channels import StallDetector
 from namesrv.app.durable_routes import DurableRoutes
+from namesrv.app.event_log import RegistrationCounter, RemotingCounter
 from namesrv.app.upkeep import DigestSamples, SymptomCounter
 from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import Change, LiveChange

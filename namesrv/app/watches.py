@@ -11,7 +11,7 @@ from random import Random, SystemRandom
 
 from namesrv import limits
 from namesrv.app.access import FairShares
-from namesrv.app.broker_calls import DurationCounter
+from namesrv.app.event_log import DurationCounter
 from namesrv.app.worker import FairLock
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.changes import Change

@@ -15,8 +15,8 @@ from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics_pb
 from namesrv import limits
 from namesrv.app.access import caller_of, sharer_of
 from namesrv.app.administration import Administration, Expected, Operation
-from namesrv.app.broker_calls import RegistrationCounter
 from namesrv.app.channels import StallDetector
+from namesrv.app.event_log import RegistrationCounter
 from namesrv.app.field_rules import KV_NAME, NAME, NOT_NEGATIVE, PROBLEM, TOPIC, check, given
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.worker import FairLock, Worker

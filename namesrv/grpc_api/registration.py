@@ -14,8 +14,9 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.app.access import FairShares, NamedBrokers, caller_of, need, sharer_of
-from namesrv.app.broker_calls import BrokerCalls, Kind, RegistrationCounter, kind_of
+from namesrv.app.broker_calls import BrokerCalls
 from namesrv.app.channels import ChannelStreams
+from namesrv.app.event_log import Kind, RegistrationCounter, kind_of
 from namesrv.app.field_rules import (
     ADDRESS,
     ANYTHING,

@@ -14,9 +14,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.app.access import FairShares, NamedBrokers
 from namesrv.app.administration import Administration, Operation
-from namesrv.app.broker_calls import BrokerCalls, Kind, RegistrationCounter
+from namesrv.app.broker_calls import BrokerCalls
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.event_log import log_write_permission_wiped
+from namesrv.app.event_log import Kind, RegistrationCounter, log_write_permission_wiped
 from namesrv.app.field_rules import NAME, TOPIC, check
 from namesrv.app.worker import FairLock, Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively

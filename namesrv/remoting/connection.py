@@ -13,8 +13,7 @@ from uuid import uuid4
 
 import structlog
 
-from namesrv.app.broker_calls import RemotingCounter
-from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, RegistrationLog
+from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, RegistrationLog, RemotingCounter
 from namesrv.core.errors import Reason, Refused, internal_defect
 from namesrv.core.model import Doubt
 from namesrv.engines.api import FrameCall, Requests

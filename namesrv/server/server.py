@@ -19,10 +19,9 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv.app.access import Authorizer, FairShares, NamedBrokers
 from namesrv.app.administration import Administration
-from namesrv.app.broker_calls import RegistrationCounter, RemotingCounter
 from namesrv.app.channels import ChannelStreams, StallDetector
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
-from namesrv.app.event_log import listen_for_warnings
+from namesrv.app.event_log import RegistrationCounter, RemotingCounter, listen_for_warnings
 from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins, scan_for_silent_brokers
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
-from namesrv.app.broker_calls import RegistrationCounter, RemotingCounter
 from namesrv.app.channels import ChannelStreams, StallDetector
+from namesrv.app.event_log import RegistrationCounter, RemotingCounter
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Refused

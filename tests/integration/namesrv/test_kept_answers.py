@@ -16,7 +16,7 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv.app.broker_calls import RemotingCounter
+from namesrv.app.event_log import RemotingCounter
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, BrokerKey, DataVersion, HoldKey, Intent, IntentKind

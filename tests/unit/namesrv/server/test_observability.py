@@ -12,9 +12,8 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
 from structlog.testing import capture_logs
 
-from namesrv.app.broker_calls import DurationCounter, RegistrationCounter, kind_of
 from namesrv.app.channels import TICK_SECONDS, StallDetector
-from namesrv.app.event_log import RegistrationLog, listen_for_warnings
+from namesrv.app.event_log import DurationCounter, RegistrationCounter, RegistrationLog, kind_of, listen_for_warnings
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.grpc_api.admin import COUNT_SECONDS, DiagnosticsCalls

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 
 from namesrv import limits
 from namesrv.app.access import Admission, Entered, FairShares, NamedBrokers, sharer_of
-from namesrv.app.broker_calls import RegistrationCounter
+from namesrv.app.event_log import RegistrationCounter
 from namesrv.app.field_rules import ADDRESS, check
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import Reason, Refused
