@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import logging
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -15,21 +16,21 @@ from typing import Protocol, TypeVar
 from route_client.errors import AllocationError
 from route_client.route import MessageQueue
 
-# The base of all allocation strategies (RocketMQ: AbstractAllocateMessageQueueStrategy).
+# The bases of all allocation strategies (RocketMQ: AllocateMessageQueueStrategy and its abstract class).
 
 _log = logging.getLogger(__name__)
 
 
-class AllocateStrategy:
+class AllocateStrategy(ABC):
     """Shares the queues of a topic among the clients of a consumer group.
 
     Every client computes its own part; the parts fit together if all of them see the same queues and clients, sorted.
-    A strategy of your own has its own ``allocate``.
     """
 
     name: str
     """RocketMQ's name of the strategy."""
 
+    @abstractmethod
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
@@ -47,12 +48,6 @@ class AllocateStrategy:
         Raises:
             AllocationError: The client id is empty, or there are no queues or no clients.
         """
-        is_one = is_member(group, client_id, queues, client_ids)
-        return self._share(client_id, queues, client_ids) if is_one else []
-
-    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """Returns the queues of a member of the group."""
-        raise NotImplementedError
 
 
 def is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> bool:
@@ -66,10 +61,25 @@ def is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client
     return False
 
 
+class _CheckedStrategy(AllocateStrategy):
+    """A strategy that checks its arguments first."""
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Returns the client's queues. Errors are those of AllocateStrategy."""
+        is_one = is_member(group, client_id, queues, client_ids)
+        return self._share(client_id, queues, client_ids) if is_one else []
+
+    @abstractmethod
+    def _share(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """Returns the queues of a member of the group."""
+
+
 # Even shares: neighbouring queues (AVG, the default) or round robin (AVG_BY_CIRCLE).
 
 
-class AllocateAveragely(AllocateStrategy):
+class AllocateAveragely(_CheckedStrategy):
     """Each client gets neighbouring queues; if they do not divide evenly, the first clients get one more."""
 
     name = "AVG"
@@ -81,7 +91,7 @@ class AllocateAveragely(AllocateStrategy):
         return list(queues[start : start + share + (1 if index < more else 0)])
 
 
-class AllocateAveragelyByCircle(AllocateStrategy):
+class AllocateAveragelyByCircle(_CheckedStrategy):
     """The queues are dealt out one by one."""
 
     name = "AVG_BY_CIRCLE"
@@ -113,7 +123,7 @@ VIRTUAL_NODES = 10
 """Points of each client on the ring (RocketMQ: virtualNodeCnt)."""
 
 
-class AllocateByConsistentHash(AllocateStrategy):
+class AllocateByConsistentHash(_CheckedStrategy):
     """Each queue belongs to the first client at or after its point on a ring."""
 
     name = "CONSISTENT_HASH"
@@ -148,7 +158,7 @@ def place(key: str) -> int:
 ItemT = TypeVar("ItemT", bound=Hashable)
 
 
-class AllocateByMachineRoom(AllocateStrategy):
+class AllocateByMachineRoom(_CheckedStrategy):
     """Only queues of brokers named ``room@name`` in the configured machine rooms, in blocks, the rest one each."""
 
     name = "MACHINE_ROOM"
