@@ -23,8 +23,8 @@ from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents.fixtures import MakeSettings, StartNameServer
-from tests.support.agents.running_agent import Agent, StartAgent
+from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
 from tests.support.timing import agent_timing
@@ -42,8 +42,7 @@ def health_of(controller: BrokerController, service: str = "") -> int:
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
-def test_force_register_sends_the_table_each_period(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_force_register_sends_the_table_each_period(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server, force_register=True) as running:
         running.rounds.due(2)
         server.wait_until(lambda: len(server.registrations) == 3)
@@ -65,13 +64,9 @@ def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameSer
 
 
 def test_a_step_of_the_stop_that_fails_stops_no_other(
-    name_server: StartNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+    server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_probe: BrokerProbe) -> None:
-        raise ValueError("broken")
-
-    monkeypatch.setattr(BrokerProbe, "stop", fail)
-    server = name_server()
+    monkeypatch.setattr(BrokerProbe, "stop", lambda _: 1 // 0)
     with capture_logs() as lines, agent(server):
         pass
     assert len(server.unregistrations) == 1
@@ -79,8 +74,7 @@ def test_a_step_of_the_stop_that_fails_stops_no_other(
     assert lines[-1]["event"] == "agent_stopped"
 
 
-def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_health_ends_before_the_broker_is_unregistered(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
         with grpc.insecure_channel(str(running.controller.fast_listening_on)) as connection:
             watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
@@ -113,8 +107,8 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
 
 
 @pytest.mark.parametrize("setting", ["listen", "fast_listen", "metrics_listen"])
-def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: MakeSettings, setting: str) -> None:
-    taken = name_server().endpoint
+def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, settings: MakeSettings, setting: str) -> None:
+    taken = server.endpoint
     with pytest.raises(StartError) as raised:
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
         Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
@@ -124,8 +118,8 @@ def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
 
-def test_a_hundred_topics_at_once_are_one_registration(name_server: StartNameServer, agent: StartAgent) -> None:
-    server, clock = name_server(), VirtualClock()
+def test_a_hundred_topics_at_once_are_one_registration(server: FakeNameServer, agent: StartAgent) -> None:
+    clock = VirtualClock()
     with agent(server, timing=agent_timing(clock)) as running:
         for number in range(100):
             put_topic(running.topics, TopicConfig(f"T{number}", 4, 4, 6))
@@ -139,8 +133,7 @@ def test_a_hundred_topics_at_once_are_one_registration(name_server: StartNameSer
     assert server.queries == []
 
 
-def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_a_change_follows_the_call_in_flight(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
         server.hang()
         running.rounds.due()
@@ -162,20 +155,18 @@ def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent
     ],
 )
 def test_a_bad_change_names_its_field_and_changes_nothing(
-    name_server: StartNameServer, agent: StartAgent, call: str, request_: Any, field: str
+    server: FakeNameServer, agent: StartAgent, call: str, request_: Any, field: str
 ) -> None:
-    server = name_server()
     with agent(server) as running:
         with pytest.raises(grpc.RpcError) as refused:
-            getattr(running.calls(), call)(request_, timeout=TIMEOUT)
+            getattr(running.calls, call)(request_, timeout=TIMEOUT)
         status = running.status()
     assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
     assert len(server.registrations) == 1
 
 
-def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
         running.probe.die()
         server.wait_until(lambda: len(server.unregistrations) == 1)
@@ -184,7 +175,7 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameSe
         server.wait_until(lambda: server.channels_opened == 2)
         running.rounds.due(2)
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        answer = running.calls().UpdateBrokerPermission(
+        answer = running.calls.UpdateBrokerPermission(
             agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT
         )
         assert (answer.accepted_count, answer.target_count) == (0, 1)
@@ -212,8 +203,7 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 
 
-def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_filter_servers_are_registered_as_they_come_and_go(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running, grpc.insecure_channel(str(running.controller.listening_on)) as connection:
         stub = client_service_pb2_grpc.ClientServiceStub(connection)
         request = client_service_pb2.OpenClientChannelRequest()
@@ -234,9 +224,8 @@ def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNam
 
 
 def test_ordered_topics_of_a_name_server_are_registered_so(
-    name_server: StartNameServer, agent: StartAgent, tmp_path: Path
+    server: FakeNameServer, agent: StartAgent, tmp_path: Path
 ) -> None:
-    server = name_server()
     server.order_topic_config = {"T": "broker-a:4", "unknown": "broker-a:4"}
     with agent(server) as running:
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))

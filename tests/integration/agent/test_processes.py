@@ -16,7 +16,7 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents.fixtures import StartNameServer
+from tests.support.agents import StartNameServer
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.programs.agents import (
     EXACTLY,
