@@ -118,22 +118,20 @@ def test_after_a_stall_of_the_agent_clients_have_a_minute(agent: Agent) -> None:
 
 
 def test_a_scan_comes_every_10_s_also_after_a_defect(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    scans: list[float] = []
+    start, scans = agent.clock.seconds, list[float]()
 
     async def sleep(seconds: float) -> None:
         if len(scans) == 3:
             raise asyncio.CancelledError
         await agent.clock.sleep(seconds)
 
-    def scan() -> None:
+    def clean() -> None:
         scans.append(agent.clock.seconds)
-        agent.managers._scan_due += 10
         if len(scans) == 1:
             raise RuntimeError("a defect")
 
-    start = agent.clock.seconds
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(agent.managers, "scan", scan)
+    monkeypatch.setattr(agent.managers.filters, "clean", clean)
     with structlog.testing.capture_logs() as logs, pytest.raises(asyncio.CancelledError):
         asyncio.run(agent.managers.scan_periodically())
     assert scans == [start + 10, start + 20, start + 30]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
-from broker_agent.topics.files import TopicsFile, replace_keeping_copy
+from broker_agent.topics.files import LOOK_SECONDS, TopicsFile, replace_keeping_copy
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
@@ -214,22 +214,25 @@ def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, 
 
 
 class Following:
-    """A manager that follows a file, and looks at it when told."""
+    """A manager that follows a file on virtual time."""
 
     def __init__(self, path: Path, time: VirtualClock) -> None:
         self.manager = TopicConfigManager.follow(path, timing=agent_timing(time))
         self.heard = heard_of(self.manager)
-        self._path = path
+        self._path, self._time = path, time
+        self.manager.start()
 
     def rewrite(self, *topics: TopicConfig, version: DataVersion = VERSION) -> TopicConfigTable:
         written(self._path, *topics, version=version)
-        self.manager._follow(load_topic_config_table(self._path))
+        self._time.run(3 * LOOK_SECONDS)  # a changed file has to look the same twice
         return self.manager.table
 
 
 @pytest.fixture
-def following(path: Path, time: VirtualClock) -> Following:
-    return Following(written(path, TOPIC), time)
+def following(path: Path, time: VirtualClock) -> Iterator[Following]:
+    started = Following(written(path, TOPIC), time)
+    yield started
+    started.manager.stop()
 
 
 def test_a_followed_file_is_never_changed_or_written(following: Following, path: Path) -> None:
