@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,15 +23,21 @@ from broker_agent.namesrv_list import NamesrvList
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule, Timing
-from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.manager import TopicConfigChange, TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
+from tests.support.virtual_clock import VirtualClock
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+
+
+def agent_timing(clock: VirtualClock) -> Timing:
+    """Time on a virtual clock, and a source of chance that is the same each time."""
+    return Timing(clock, clock.wall, random.Random(1), clock.wait)
 
 
 def topic(name: str = "T", queues: int = 4) -> TopicConfig:
@@ -39,6 +46,11 @@ def topic(name: str = "T", queues: int = 4) -> TopicConfig:
 
 def registration(counter: int = 0, *topics: TopicConfig, state: BrokerState = STATE) -> Registration:
     return Registration(state, TopicConfigTable(DataVersion(1, counter), topics))
+
+
+def put_topic(manager: TopicConfigManager, topic: TopicConfig) -> TopicConfigChange:
+    """Changes a broker's topic as a call of an operator does."""
+    return manager.edit(topic.topic_name, lambda _before: topic)
 
 
 def target_of(endpoint: Endpoint, **more: Any) -> NamesrvTarget:

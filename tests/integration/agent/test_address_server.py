@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, address_server
 from broker_agent.timing import JITTER
 from namesrv_common.endpoints import Endpoint
+from tests.support.agents import agent_timing
 from tests.support.fakes.name_system import endpoints
-from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)

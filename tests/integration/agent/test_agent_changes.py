@@ -23,12 +23,10 @@ from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer
+from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, agent_timing, put_topic
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
-from tests.support.timing import agent_timing
-from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 
 IMPATIENT = {"register_name_server_period_millis": 1_000}

@@ -20,8 +20,7 @@ from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import STATE, registration, topic
-from tests.support.timing import agent_timing
+from tests.support.agents import STATE, agent_timing, registration, topic
 from tests.support.virtual_clock import VirtualClock
 
 # What an agent knows of a name server, the call that follows from it, and its retries.

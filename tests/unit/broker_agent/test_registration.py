@@ -16,8 +16,7 @@ from broker_agent.timing import Timing
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
-from tests.support.agents import STATE, MakeSettings, topic
-from tests.support.topic_edits import put_topic
+from tests.support.agents import STATE, MakeSettings, put_topic, topic
 
 NOW_MILLIS = 1_700_000_000_000
 ON_NO_DISK = TopicsFile(Path("topics.json"), write=lambda _file, _content: None)

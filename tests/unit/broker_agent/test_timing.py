@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, Debounce, PeriodicThread, RegistrationSchedule, Timing
+from tests.support.agents import agent_timing
 from tests.support.patience import TIMEOUT
-from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
 

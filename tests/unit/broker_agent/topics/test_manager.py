@@ -18,9 +18,8 @@ from broker_agent.topics.files import LOOK_SECONDS, TopicsFile, replace_keeping_
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from tests.support.agents import agent_timing, put_topic
 from tests.support.refusals import refuses
-from tests.support.timing import agent_timing
-from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 
 BUILT_IN = built_in_topics("c", "b")
