@@ -75,8 +75,9 @@ class Agent:
         )
         return self.managers.heart_beat(request, ADDRESS, channel.sharer if channel else MACHINE)
 
-    def leave(self, channel: StreamChannel, **groups: str) -> bool:
-        request = pb.UnregisterClientRequest(client_id="client", channel_id=channel.channel_id, **groups)
+    def leave(self, channel: StreamChannel | None, **groups: str) -> bool:
+        channel_id = channel.channel_id if channel else None
+        request = pb.UnregisterClientRequest(client_id="client", channel_id=channel_id, **groups)
         return self.managers.unregister_client(request)
 
     def serve_filters(self, channel: StreamChannel | None, addr: str) -> None:

@@ -26,12 +26,13 @@ def agent() -> Agent:
 
 def test_a_heartbeat_over_one_limit_changes_nothing(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     peer, channel = agent.open(), agent.open()
-    agent.beat(peer, "peer", [], [consumer("full")])
+    agent.beat(peer, "peer", ["full"], [consumer("full")])
     peer.take()
     monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
-    with refuses(Reason.LIMIT_EXCEEDED):
-        agent.beat(channel, "client", ["producers"], [consumer("new"), consumer("full")])
-    assert agent.groups() == (set(), {"full"})
+    for producers, consumers in ((["new"], ["new", "full"]), (["new", "full"], ["new"])):
+        with refuses(Reason.LIMIT_EXCEEDED):
+            agent.beat(channel, "client", producers, [consumer(group) for group in consumers])
+    assert agent.groups() == ({"full"}, {"full"})
     assert told(peer) == []
 
 
@@ -46,6 +47,9 @@ def test_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) ->
     assert channel.is_active
     agent.managers.on_channel_close(channel)
     assert not agent.leave(channel)  # no error: its end has removed everything
+    agent.beat(None, producers=["p1"])
+    assert agent.leave(None)
+    assert agent.groups() == (set(), set())
 
 
 def test_the_end_of_a_channel_removes_its_client_and_tells_others(agent: Agent) -> None:
