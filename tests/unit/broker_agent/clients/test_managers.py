@@ -25,10 +25,12 @@ def agent() -> Agent:
 
 
 def test_a_heartbeat_over_one_limit_changes_nothing(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
     peer, channel = agent.open(), agent.open()
+    agent.beat(channel, "client", ["full"])
+    assert agent.leave(channel)  # somebody who was in it takes a free place, too
     agent.beat(peer, "peer", ["full"], [consumer("full")])
     peer.take()
-    monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
     for producers, consumers in ((["new"], ["new", "full"]), (["new", "full"], ["new"])):
         with refuses(Reason.LIMIT_EXCEEDED):
             agent.beat(channel, "client", producers, [consumer(group) for group in consumers])
@@ -487,7 +489,8 @@ def test_heartbeats_and_the_end_of_a_group_drive_its_filters() -> None:
         return [data.HasField("dead_time_millis") for data in agent.managers.filters.by_group(GROUP)]
 
     channel = agent.open()
-    agent.beat(channel, consumers=[consumer(GROUP, sql("T"))])
+    of_tags = pb.SubscriptionData(topic="U", expression="*")  # by default
+    agent.beat(channel, consumers=[consumer(GROUP, sql("T"), of_tags)])
     assert are_dead() == [False]
     agent.managers.on_channel_close(channel)
     assert are_dead() == [True]
