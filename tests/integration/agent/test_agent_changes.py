@@ -141,6 +141,22 @@ def test_a_change_follows_the_call_in_flight(server: FakeNameServer, agent: Star
         server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
 
 
+def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeNameServer, agent: StartAgent) -> None:
+    server.master_addr, other = "10.0.0.9:10911", "10.0.0.8:10911"
+    with agent(server, broker_id=1) as running:
+        assert running.status().master_addr == server.master_addr
+        server.master_addr, server.version_held, server.members = None, None, {1: other, 2: other}
+        server.hang()
+        running.rounds.due()
+        server.wait_until(lambda: len(server.registrations) == 2)
+        change = running.calls.ChangeBrokerRole.future(agent_pb.ChangeBrokerRoleRequest(broker_id=2), timeout=TIMEOUT)
+        eventually(lambda: running.status().broker_id == 2)
+        server.answer_again()
+        assert change.result().accepted_count == 1
+        assert running.status().master_addr == ""
+    assert server.members == {2: "10.0.0.1:10911"}
+
+
 @pytest.mark.parametrize(
     ("call", "request_", "field"),
     [
@@ -173,10 +189,12 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, 
         server.wait_until(lambda: server.channels_opened == 2)
         running.rounds.due(2)
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        answer = running.calls.UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT
-        )
-        assert (answer.accepted_count, answer.target_count) == (0, 1)
+        for call, request in (
+            (running.calls.UpdateBrokerPermission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)),
+            (running.calls.ChangeBrokerRole, agent_pb.ChangeBrokerRoleRequest(broker_id=0)),
+        ):
+            answer = call(request, timeout=TIMEOUT)
+            assert (answer.accepted_count, answer.target_count) == (0, 1)
         running.rounds.wait_until_over()
         assert (len(server.registrations), server.queries) == (1, [])
         running.probe.come_back()

@@ -272,6 +272,17 @@ def test_an_unregistration_that_fails_in_passing_is_tried_again(server: FakeName
     assert server.channels_opened == 1
 
 
+def test_close_ends_the_leave_from_a_name_server_that_hangs(server: FakeNameServer, fan_out: FanOut) -> None:
+    fan_out.register(force=True)
+    server.hang()
+    fan_out.listed = ()
+    fan_out.api.follow_list()
+    server.wait_until(lambda: len(server.unregistrations) == 1)
+    begun = time.monotonic()
+    fan_out.api.close()
+    assert time.monotonic() - begun < TIMEOUT / 4
+
+
 def test_a_waiting_registration_is_not_made_once_suspended(server: FakeNameServer, fan_out: FanOut) -> None:
     server.hang()
     (target,) = fan_out.targets
