@@ -455,6 +455,8 @@ def test_an_older_version_revives_no_filter_and_a_new_expression_is_young(filter
     filters.clock.advance(5)
     filters.register(sql("T", 8, "a > 7"))
     assert (filters.get().expression, filters.get().born_time_millis) == ("a > 7", filters.clock.wall_millis())
+    filters.register(sql("T", 7, "a > 6"))
+    assert (filters.is_dead(), filters.get().expression) == (False, "a > 7")
 
 
 @pytest.mark.parametrize("jump", [-10 * DAY, 0.0, 10 * DAY])
