@@ -19,7 +19,7 @@ from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.listener import AgentServer
 from broker_agent.name_server import NamesrvTarget
-from broker_agent.namesrv_list import NamesrvList
+from broker_agent.namesrv_list import ListSource, NamesrvList
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule, Timing
@@ -92,44 +92,25 @@ class RoundsOnDemand(RegistrationSchedule):
         return 0.0
 
 
-class ToldProbe(BrokerProbe):
-    """Dies and comes back when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__(None, Timing())
-
-    def die(self) -> None:
-        self.is_up = False
-        self.on_down()
-
-    def come_back(self) -> None:
-        self.is_up = True
-        self.on_up()
-
-
-class ToldList(NamesrvList):
-    """Has the name servers that the test says."""
-
-    def __init__(self, *servers: FakeNameServer) -> None:
-        super().__init__(tuple(server.endpoint for server in servers), None, Timing())
-
-    def change(self, *servers: FakeNameServer) -> None:
-        self._take_names(tuple(server.endpoint for server in servers))
-
-
 class Agent:
     """A controller, and the parts of it that a test drives."""
 
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
-        self.rounds = RoundsOnDemand()
-        self.probe, self.list = ToldProbe(), ToldList(*servers)
+        names = tuple(server.endpoint for server in servers)
+        self.rounds, self.probe = RoundsOnDemand(), BrokerProbe(None, Timing())
+        self.list_source = ListSource("told", lambda: names, names, lambda: 3_600.0, Timing())
         if settings.topics_mode == "own":
             built_in = built_in_topics(settings.cluster, settings.broker_name)
             self.topics = TopicConfigManager.own(settings.topics, built_in)
         else:
             self.topics = TopicConfigManager.follow(settings.topics)
         self.controller = BrokerController(
-            settings, self.topics, self.list, self.probe, timing=timing, schedule=self.rounds
+            settings,
+            self.topics,
+            NamesrvList(names, self.list_source, Timing()),
+            self.probe,
+            timing=timing,
+            schedule=self.rounds,
         )
 
     def wait_until_idle(self) -> None:

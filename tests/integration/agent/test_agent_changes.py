@@ -182,7 +182,8 @@ def test_a_bad_change_names_its_field_and_changes_nothing(
 
 def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
-        running.probe.die()
+        running.probe.is_up = False
+        running.probe.on_down()
         server.wait_until(lambda: len(server.unregistrations) == 1)
         assert running.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
         server.end_channels()
@@ -197,7 +198,8 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, 
             assert (answer.accepted_count, answer.target_count) == (0, 1)
         running.rounds.wait_until_over()
         assert (len(server.registrations), server.queries) == (1, [])
-        running.probe.come_back()
+        running.probe.is_up = True
+        running.probe.on_up()
         server.wait_until(lambda: len(server.registrations) == 2)
     assert [request.reason for request in server.unregistrations] == [BROKER_DOWN, UNREGISTERED]
     assert server.registrations[1].channel_id == "ns-2"
@@ -207,13 +209,14 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, 
 def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameServer, agent: StartAgent) -> None:
     first, second, third = (name_server(name) for name in ("one", "two", "three"))
     with agent(first, second) as running:
-        running.list.change(second, third)
+        listed = (second.endpoint, third.endpoint)
+        running.list_source.on_names(listed)
         third.wait_until(lambda: len(third.registrations) == 1)
         first.wait_until(lambda: len(first.unregistrations) == 1)
         first.wait_until(lambda: not first.open_channels)
         targets = [target.endpoint for target in running.status().targets]
-        running.list.change(second, third)
-    assert targets == [str(second.endpoint), str(third.endpoint)]
+        running.list_source.on_names(listed)
+    assert targets == [str(endpoint) for endpoint in listed]
     assert second.unregistrations[0].reason == UNREGISTERED
     assert len(second.registrations) == 1
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
