@@ -155,6 +155,7 @@ def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeName
         assert change.result().accepted_count == 1
         assert running.status().master_addr == ""
     assert server.members == {2: "10.0.0.1:10911"}
+    assert [request.broker.broker_id for request in server.unregistrations] == [2]
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,18 @@ def test_an_unregistration_that_fails_in_passing_is_tried_again(server: FakeName
     assert server.channels_opened == 1
 
 
+def test_a_hand_over_follows_the_call_in_flight(server: FakeNameServer, fan_out: FanOut) -> None:
+    server.hang()
+    fan_out.api.register_broker(fan_out.targets[0])
+    server.wait_until(lambda: len(server.registrations) == 1)
+    handing_over = threading.Thread(target=fan_out.api.hand_over_all)
+    handing_over.start()
+    handing_over.join(0.2)
+    server.answer_again()
+    handing_over.join(TIMEOUT)
+    assert len(server.asked["HandOverChannel"]) == 1
+
+
 def test_close_ends_the_leave_from_a_name_server_that_hangs(server: FakeNameServer, fan_out: FanOut) -> None:
     fan_out.register(force=True)
     server.hang()
