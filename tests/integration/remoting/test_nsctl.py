@@ -1,4 +1,4 @@
-"""nsctl on RocketMQ's protocol: ``compare-rocketmq``, ``doctor``, and what a drained broker still holds."""
+"""nsctl on RocketMQ's protocol: ``compare-rocketmq``, and what a drained broker still holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nsctl.commands import drained
 from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
-from tests.support.programs.nsctl_runs import examined
+from tests.support.programs import nsctl_runs
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, server_tls, stand_in, topic_config
 from tests.support.secured.certificates import Authority
@@ -33,11 +33,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 def compared(namesrv: NamesrvProcess, rocketmq: str, exit_code: int, *flags: str) -> list[dict[str, Any]]:
-    arguments = ["compare-rocketmq", rocketmq, "-o", "json", "--namesrv", str(namesrv.endpoint), *flags]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == exit_code, result.output
-    rows: list[dict[str, Any]] = json.loads(result.stdout) if result.stdout else []
-    return rows
+    return nsctl_runs.rows("compare-rocketmq", rocketmq, "--namesrv", namesrv.endpoint, *flags, exit_code=exit_code)
 
 
 def test_what_differs_is_shown_and_nothing_once_it_is_the_same(namesrv: NamesrvProcess) -> None:
@@ -137,19 +133,15 @@ def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_na
     with RemotingClient(address_of(own_namesrv)) as client, there as rocketmq:
         register_groups(client, TWO_CLUSTERS, ["held", "orders", "payments", *OWN])
 
-        def decide(*command: str) -> None:
-            result = CliRunner().invoke(app, [*command, "--namesrv", str(own_namesrv.endpoint)])
-            assert result.exit_code == 0, result.output
-
-        decide("drain", "broker-a", "--for", "1h")
-        decide("delete-topic", "held", "--hold", "--force")
+        nsctl_runs.run("drain", "broker-a", "--for", "1h", "--namesrv", own_namesrv.endpoint)
+        nsctl_runs.run("delete-topic", "held", "--hold", "--force", "--namesrv", own_namesrv.endpoint)
         drained, held = sorted(compared(own_namesrv, rocketmq, 0), key=lambda row: str(row["topic"]))
         assert {row["part"] for row in (held, drained)} == {"planned"}
         assert held["clients_of_rocketmq"] == "still find held"
         assert (drained["cluster"], drained["broker"]) == ("B", "broker-a")
         assert drained["until"].startswith("2")
         assert drained["clients_of_rocketmq"] == "keep writing to broker-a: 2 topics (orders, payments)"
-        table = CliRunner().invoke(app, ["compare-rocketmq", rocketmq, "--namesrv", str(own_namesrv.endpoint)])
+        table = nsctl_runs.run("compare-rocketmq", rocketmq, "--namesrv", own_namesrv.endpoint)
         assert "only planned differences between here and" in table.stderr
         register(
             client,
@@ -175,15 +167,12 @@ def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:
         b'{"brokerAddrTable": {"broker-a": {"cluster": 1, "brokerName": [], "brokerAddrs": {}}}}',
         b'{"brokerAddrTable": []}',
         b"[" * 100_000,
-        b"",
     ],
-    ids=["fields missing", "an id that is none", "other kinds", "a list", "too deep", "nothing"],
+    ids=["fields missing", "an id that is none", "other kinds", "a list", "too deep"],
 )
 def test_a_body_that_is_none_of_rocketmq_is_one_line(namesrv: NamesrvProcess, body: bytes) -> None:
     with stand_in(lambda _code: (0, "", body)) as address:
-        arguments = ["compare-rocketmq", address, "--namesrv", str(namesrv.endpoint)]
-        result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == UNREACHABLE, result.output
+        result = nsctl_runs.run("compare-rocketmq", address, "--namesrv", namesrv.endpoint, exit_code=UNREACHABLE)
     assert len(result.stderr.splitlines()) == 1
     assert "something else than RocketMQ's protocol" in result.stderr
 
@@ -235,21 +224,6 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up_after_a_minute() -> None:
 def test_a_long_remark_is_cut() -> None:
     with stand_in(lambda _code: (1, "x" * 100_000, b"")) as address:
         assert len(failure_of(address)) < 1_100
-
-
-def found(namesrv: NamesrvProcess, exit_code: int) -> list[str]:
-    code, rows = examined(namesrv.endpoint)
-    assert code == exit_code, rows
-    return [row["what"] for row in rows]
-
-
-def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_queue(own_namesrv: NamesrvProcess) -> None:
-    of_the_group = topic_config("rmq_sys_SYNC_BROKER_MEMBER_broker-a", 1, perm=1)
-    with RemotingClient(address_of(own_namesrv)) as broker:
-        register(broker, ["TopicTest", of_the_group])
-        assert found(own_namesrv, 0) == []
-        register(broker, [topic_config("TopicTest", perm=4), of_the_group])
-        assert found(own_namesrv, FOUND) == ["1 topic has no writable queue with a master: TopicTest"]
 
 
 CALM = {"putTps": "0.0 0.0 0.0", "scheduleMessageOffset_1": "7,7", "timerCongestNum": "0", "timerOffsetBehind": "0"}
@@ -312,7 +286,7 @@ def test_an_empty_broker_is_said_to_be_empty_and_where_it_is_not_drained(namesrv
         assert rows(result, 0) == []
         assert f"broker-a at {address} is empty" in result.stderr
         assert "broker-a is not drained there" in result.stderr
-        CliRunner().invoke(app, ["drain", "broker-a", "--force", "-n", str(namesrv.endpoint)])
+        nsctl_runs.run("drain", "broker-a", "--force", "-n", namesrv.endpoint)
         assert "is not drained there" not in run(namesrv, "DefaultCluster/broker-a", "--yes").stderr
 
 
