@@ -17,7 +17,7 @@ from tests.support.metrics_page import sample_of
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import data_version, identity, registration, unregister
-from tests.support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
+from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, outcome, with_its_broker
 
 TIMES = 7
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
@@ -123,7 +123,11 @@ def test_permits_that_are_taken_away_hold_for_what_the_engine_knows(place: Place
         def both() -> str:
             return " ".join({lookup(), beat(broker)})
 
-        lose_permits_for_a_while(place, both, client={"look_up": False}, broker={"register": []})
+        place.permit(client={"look_up": False}, broker={"register": []})
+        eventually(both, lambda reason: reason == "NOT_PERMITTED", LIVE_SECONDS)
+        assert both() == "NOT_PERMITTED", "it was refused once, and passed again"
+        place.permit()
+        eventually(both, lambda reason: reason == "OK", LIVE_SECONDS)
 
 
 def test_large_metadata_is_refused_before_a_kept_answer_is_given(client: Client) -> None:

@@ -171,7 +171,6 @@ def test_the_page_has_just_the_metrics_of_a_name_server(place: Place, tmp_path: 
 
 
 def test_the_page_has_just_the_metrics_of_an_agent(place: Place) -> None:
-    place.give_agent_its_address()
     flags = (*place.agent_flags("broker"), *METRICS)
     with NamesrvProcess(*place.flags("mTLS")) as namesrv, Agent(str(namesrv.endpoint), *flags) as agent:
         listen = agent.wait_for("agent_started")["metrics"]

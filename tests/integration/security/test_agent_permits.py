@@ -36,7 +36,6 @@ def namesrv() -> Iterator[NamesrvProcess]:
 
 def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
     """The flags of an agent of a kind."""
-    place.give_agent_its_address()
     pair = place.agent_flags("broker")[2:]
     return (*pair, "--tls-client-ca", str(place.authority.path)) if kind == "mTLS" else pair
 
@@ -127,7 +126,6 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
 def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place, tmp_path: Path, kind: str) -> None:
-    place.give_agent_its_address()
     token, ca = str(place.tokens["broker"]), ("--tls-client-ca", str(place.authority.path))
     shown = ("--token-file", token, "--master-token-file", token) if kind == "token" else ()
     flags = (*place.agent_flags("broker"), *shown, "--permits-file", str(place.permits))

@@ -65,6 +65,10 @@ class Authority:
         files.key.write_bytes(_encoded(key, serialization.NoEncryption()))
         return files
 
+    def sign_caller(self, name: str) -> Files:
+        """A certificate for a caller, which may listen on loopback, too; a later one replaces the one before."""
+        return self.sign(f"CN of {name}", [f"{name}.example", "localhost"], ips=["127.0.0.1"], file_name=name)
+
     def sign_server(self) -> Files:
         """A certificate for a listener on loopback; a later one replaces the one before."""
         return self.sign("localhost", ["localhost"], ips=["127.0.0.1"], file_name="server")
