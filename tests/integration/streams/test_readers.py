@@ -234,14 +234,3 @@ def test_what_one_caller_takes_all_of_is_there_for_others_and_comes_back(
         others_go_on(other, take, honest)
     eventually(lambda: samples(metrics)["namesrv_shares_used", kind], lambda used: used == 0, 30)
     assert samples(metrics)["namesrv_shares_refused_total", kind] > 0
-
-
-def test_a_snapshot_that_is_not_read_gives_its_place_back_when_it_is_cut(shared: tuple[NamesrvProcess, str]) -> None:
-    namesrv, metrics = shared
-    with namesrv.connect() as attacker:
-        taken, _ = take_all([attacker], stall_a_snapshot)
-        eventually(lambda: samples(metrics)["namesrv_shares_used", "snapshot_streams"], lambda used: used == 0, 30)
-        assert namesrv.wait_for("slow_reader_cut")["call"].endswith("StreamRouteSnapshot")
-        for stream in taken:
-            with pytest.raises(grpc.RpcError):
-                list(stream)
