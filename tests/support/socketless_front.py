@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from namesrv.app.access import FairShares
@@ -180,3 +181,14 @@ class SocketlessClient:
         """Ends the connection, and waits until its brokers have left."""
         self.end()
         await self._front.settled()
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, SocketlessClient]]:
+    """A connection. It must leave nothing."""
+    front = SocketlessFront(folder)
+    client = SocketlessClient(front)
+    yield front, client
+    await client.close()
+    assert not front.connections._connections
+    await front.end()

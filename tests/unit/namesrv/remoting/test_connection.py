@@ -6,8 +6,6 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from namesrv.app.access import Authorizer
@@ -16,23 +14,12 @@ from namesrv_common.server.permits import BrokerPattern, Permits, Principal
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.sent_frames import SentFrame
-from tests.support.socketless_front import SocketlessClient, SocketlessFront
+from tests.support.socketless_front import SocketlessClient, SocketlessFront, connected
 from tests.unit.namesrv.servicers import holding, until
 
 LOOKUP = frame(105, {"topic": "NOPE"})
 LIST = frame(206)
 REGISTRATION = frame(103, broker_fields(), registration_body(["A"]))
-
-
-@asynccontextmanager
-async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, SocketlessClient]]:
-    """A connection. It must leave nothing."""
-    front = SocketlessFront(folder)
-    client = SocketlessClient(front)
-    yield front, client
-    await client.close()
-    assert not front.connections._connections
-    await front.end()
 
 
 async def test_requests_that_wait_for_their_turn_are_all_answered_in_their_order(tmp_path: Path) -> None:
