@@ -39,7 +39,6 @@ LONG = (
     "tests/faults/test_runs.py",
     "tests/integration/agent/",
     "tests/integration/console/",
-    "tests/integration/fleet/",
     "tests/integration/pipeline/",
     "tests/interop/test_foreign_",
     "tests/rocketmq/test_demo.py",
