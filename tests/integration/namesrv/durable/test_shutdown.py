@@ -12,11 +12,15 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from structlog.testing import capture_logs
 
+from namesrv.app.channels import ChannelStreams
 from namesrv.app.watches import WatchStreams
 from namesrv.app.writer import INLINE_TOPICS
+from namesrv.core.changes import Change
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.server import server as server_module
 from namesrv.server.server import ROUTE_SERVICE, NamesrvServer
@@ -26,7 +30,7 @@ from tests.support.engines import require_native
 from tests.support.hostile import frames
 from tests.support.metrics_page import samples
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.registrations import registration
+from tests.support.registrations import identity, registration
 from tests.support.state_changes import HeldWork
 
 WATCH = "/grpc.health.v1.Health/Watch"
@@ -99,6 +103,36 @@ async def test_what_is_durable_is_written_last_although_other_steps_fail(
         assert database.execute("SELECT revision, cause FROM journal").fetchall() == [(1, "RegisterBroker")]
     assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["streams"]
     assert lines[-1]["event"] == "namesrv_stopped"
+
+
+async def test_a_failed_commit_ends_the_name_server_without_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_streams: object, change: Change) -> None:
+        if "defect" in change.topics:
+            raise ValueError("a defect")
+
+    require_native()
+    monkeypatch.setattr(ChannelStreams, "_on_change", fail)
+    settings = NamesrvSettings.load(None, FLAGS | {"snapshot_interval_millis": 20})
+    server, snapshot = NamesrvServer(settings, Database(tmp_path)), tmp_path / "routes.snapshot"
+    running = asyncio.create_task(server.run(asyncio.Event()))
+    async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+        brokers = RegistrationServiceStub(connection)
+        await brokers.RegisterBroker(registration(["whole"]), wait_for_ready=True)
+        await asyncio.to_thread(eventually, snapshot.exists)
+        before = snapshot.read_bytes()
+        health = HealthStub(connection).Watch(health_pb2.HealthCheckRequest())
+        assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
+        channel = brokers.OpenChannel(pb.OpenChannelRequest())
+        await channel.read()
+        call = brokers.RegisterBroker(registration(["defect"], identity("127.0.0.1:10912", name="broker-b")))
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+        assert (await channel.read()).closing.reason == pb.ChannelClosing.REASON_SHUTDOWN
+        assert (await health.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        with pytest.raises(BaseExceptionGroup):
+            await asyncio.wait_for(running, 20)
+    assert snapshot.read_bytes() == before
 
 
 async def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(

@@ -29,20 +29,6 @@ async def test_requests_that_wait_for_their_turn_are_all_answered_in_their_order
         assert [code for code, _ in front.told] == codes
 
 
-async def test_brokers_that_register_at_once_do_so_in_their_order(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, _client):
-        brokers = [SocketlessClient(front) for _ in range(20)]
-        for number, broker in enumerate(brokers):
-            names = {"brokerName": f"broker-{number:03}", "brokerAddr": f"127.0.0.1:{20_000 + number}"}
-            broker.receive(frame(103, broker_fields() | names, registration_body(["A"])))
-        for broker in brokers:
-            await broker.settle()
-        lives = sorted(front.fleet.state.tables.broker_live_table.values(), key=lambda live: live.generation)
-        assert [live.broker.broker_name for live in lives] == [f"broker-{number:03}" for number in range(len(brokers))]
-        for broker in brokers:
-            await broker.close()
-
-
 async def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(tmp_path: Path) -> None:
     async with connected(tmp_path) as (front, client):
         before, writer = front.state(), front._writer
