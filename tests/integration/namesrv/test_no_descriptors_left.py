@@ -12,7 +12,6 @@ import pytest
 
 from namesrv_common.endpoints import Endpoint
 from tests.support.hostile.frames import hello
-from tests.support.metrics_page import get
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import registration
@@ -30,12 +29,11 @@ MOST_CPU = 0.3
 """Of a core, that it may take then, forty lookups included; trying again without a pause would take all of it."""
 TOLD_EVERY_SECONDS = 10
 """Between two lines of the native engine about connections that it cannot take."""
-LISTENERS = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")
 
 
-@pytest.mark.parametrize("listener", ["listen", "metrics", "remoting"])
+@pytest.mark.parametrize("listener", ["listen", "remoting"])
 def test_who_is_there_is_served_and_the_others_once_there_are_descriptors(listener: str) -> None:
-    with NamesrvProcess(*LISTENERS) as server, server.connect() as client:
+    with NamesrvProcess("--remoting-listen", "127.0.0.1:0") as server, server.connect() as client:
         client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
         attacked = Endpoint.parse(str(server.wait_for("namesrv_started")[listener]))
         came = time.monotonic()
@@ -54,21 +52,12 @@ def test_who_is_there_is_served_and_the_others_once_there_are_descriptors(listen
             assert taken < MOST_CPU
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limit)
         eventually(lambda: sample(server.pid)["files"], lambda files: files < few)
-        _check_newcomer(server, attacked, listener)
-        if listener != "metrics":
-            server.wait_for("accept_failed")
-            assert len(server.events("accept_failed")) <= 1 + (time.monotonic() - came) // TOLD_EVERY_SECONDS
+        if listener == "listen":
+            with server.connect() as newcomer:
+                assert newcomer.route() is not None
         else:
-            assert server.events("accept_failed") == []
+            with RemotingClient(str(attacked)) as of_rocketmq:
+                assert of_rocketmq.ask(105, {"topic": "NOPE"}).code == 17
+        server.wait_for("accept_failed")
+        assert len(server.events("accept_failed")) <= 1 + (time.monotonic() - came) // TOLD_EVERY_SECONDS
         assert "Traceback" not in server.raw
-
-
-def _check_newcomer(server: NamesrvProcess, attacked: Endpoint, listener: str) -> None:
-    if listener == "listen":
-        with server.connect() as newcomer:
-            assert newcomer.route() is not None
-    elif listener == "metrics":
-        assert get(str(attacked), "/healthz")[0] == 200
-    else:
-        with RemotingClient(str(attacked)) as newcomer:
-            assert newcomer.ask(105, {"topic": "NOPE"}).code == 17

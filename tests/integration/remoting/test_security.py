@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 from functools import partial
-from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import route_service_pb2
@@ -20,12 +18,7 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register
 from tests.support.secured.certificates import Files
-from tests.support.secured.fleet import LIVE_SECONDS, Place, permits, refused_start
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place.make(tmp_path_factory.mktemp("place"))
+from tests.support.secured.fleet import LIVE_SECONDS, Place, refused_start
 
 
 def context_of(place: Place, shown: Files | None = None) -> ssl.SSLContext:
@@ -142,34 +135,27 @@ def test_with_permits_a_certificate_says_who_may_do_what(place: Place) -> None:
         assert process.wait_for("call_refused")["peer"].startswith("rocketmq:127.0.0.1:")
 
 
-def test_a_connection_without_a_certificate_has_a_name_of_its_own_in_the_permits(place: Place, tmp_path: Path) -> None:
-    rows = permits()
-    file = tmp_path / "permits.json"
-    file.write_text(json.dumps(rows))
-    process = NamesrvProcess(*LOOPBACK, *ALL, "--permits-file", str(file))
+def test_a_connection_without_a_certificate_has_a_name_of_its_own_in_the_permits(place: Place) -> None:
+    process = NamesrvProcess(*LOOPBACK, *ALL, "--permits-file", str(place.permits))
     with process, RemotingClient(address_of(process)) as client:
         assert client.ask(105, {"topic": "NOPE"}).code == 1
-        rows["principals"]["legacy"] = {"certificates": ["remoting:anonymous"], "look_up": True}
-        file.write_text(json.dumps(rows))
+        place.permit(client={"certificates": ["remoting:anonymous"]})
         eventually(lambda: client.ask(105, {"topic": "NOPE"}).code, lambda code: code == 17, LIVE_SECONDS)
         assert register(client).code == 1
 
 
-def test_the_connection_of_a_broker_ends_with_its_right_to_register(place: Place, tmp_path: Path) -> None:
-    file = tmp_path / "permits.json"
-    file.write_text(json.dumps(permits()))
-    flags = ("--permits-file", str(file), *place.flags("mTLS", with_permits=False))
-    with NamesrvProcess(*LOOPBACK, *ALL, *flags) as process:
-        tls = [context_of(place, place.callers[caller]) for caller in ("broker", "client")]
-        with (
-            RemotingClient(address_of(process), tls[0], LIVE_SECONDS) as broker,
-            RemotingClient(address_of(process), tls[1]) as client,
-        ):
-            assert register(broker).code == 0
-            assert client.ask(105, {"topic": "TopicTest"}).code == 0
-            file.write_text(json.dumps(permits(broker={"register": ["DefaultCluster/broker-b"]})))
-            assert broker.read() is None, "its connection is its channel"
-            eventually(lambda: client.ask(105, {"topic": "TopicTest"}).code, lambda code: code == 17)
+def test_the_connection_of_a_broker_ends_with_its_right_to_register(place: Place) -> None:
+    tls = [context_of(place, place.callers[caller]) for caller in ("broker", "client")]
+    with (
+        NamesrvProcess(*LOOPBACK, *ALL, *place.flags("mTLS")) as process,
+        RemotingClient(address_of(process), tls[0], LIVE_SECONDS) as broker,
+        RemotingClient(address_of(process), tls[1]) as client,
+    ):
+        assert register(broker).code == 0
+        assert client.ask(105, {"topic": "TopicTest"}).code == 0
+        place.permit(broker={"register": ["DefaultCluster/broker-b"]})
+        assert broker.read() is None, "its connection is its channel"
+        eventually(lambda: client.ask(105, {"topic": "TopicTest"}).code, lambda code: code == 17)
 
 
 @pytest.mark.parametrize(
