@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
+from namesrv.server.server import CannotListen, build_server, listen_at
+from namesrv.settings import NamesrvSettings
+from namesrv_common.endpoints import Endpoint
 from tests.support.engines import DEVELOPMENT, require_native
 from tests.support.programs.processes import BIN, Client, Process
 from tests.support.programs.rocketmq import RemotingClient
@@ -31,47 +31,31 @@ os.execv(sys.argv[2], sys.argv[2:])
 """What systemd does between fork and exec. The sockets become descriptors 3 and up. The variables name this process."""
 
 
-def command(handed_over: socket.socket, listen: str, engine: str, remoting: socket.socket | None = None) -> list[str]:
-    """Starts a name server with a socket for gRPC, and with one for RocketMQ's protocol if there is one."""
-    serve = ["serve", "--listen", listen, "--engine", engine, "--log-format", "json", "--warm-up-millis", "0"]
-    serve += [] if remoting is None else ["--remoting-listen", address(remoting)]
-    numbers = ",".join(str(one.fileno()) for one in (handed_over, remoting) if one is not None)
-    return [sys.executable, "-c", START, numbers, str(BIN / "namesrv"), *serve]
-
-
-@pytest.fixture
-def held() -> Iterator[socket.socket]:
-    """A listening socket that outlives the processes."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening
-
-
 def address(of: socket.socket) -> str:
     """The address of a socket as a setting."""
     return "{}:{}".format(*of.getsockname())
 
 
-def test_callers_that_connect_during_a_restart_are_answered_after_it(held: socket.socket, tmp_path: Path) -> None:
+def test_callers_that_connect_during_a_restart_are_answered_after_it(tmp_path: Path) -> None:
     require_native()
-    at = address(held)
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+        socket.create_server(("127.0.0.1", 0)) as held,
         socket.create_server(("127.0.0.1", 0)) as remoting,
     ):
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(30)
+        at, numbers = address(held), (held.fileno(), remoting.fileno())
+        begin = [sys.executable, "-c", START, ",".join(map(str, numbers)), str(BIN / "namesrv"), "serve"]
+        flags = ["--listen", at, "--remoting-listen", address(remoting), "--log-format", "json"]
         for _ in range(2):  # the second one is a restart
             with (
                 grpc.insecure_channel(at, [("grpc.use_local_subchannel_pool", 1)]) as connection,
                 RemotingClient(address(remoting)) as of_rocketmq,
             ):
                 early = grpc.channel_ready_future(connection)
-                process = Process(
-                    command(held, at, "native", remoting),
-                    {"NOTIFY_SOCKET": str(tmp_path / "notify")},
-                    (held.fileno(), remoting.fileno()),
-                )
-                with process:
+                notify = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+                with Process([*begin, *flags, "--warm-up-millis", "0"], notify, numbers) as process:
                     assert systemd.recv(100) == b"READY=1"
                     started = process.wait_for("namesrv_started")
                     assert (started["listen"], started["remoting"]) == (at, address(remoting))
@@ -83,14 +67,11 @@ def test_callers_that_connect_during_a_restart_are_answered_after_it(held: socke
                     assert process.raw.count("systemd_not_told") == 0
 
 
-def test_the_development_engine_says_that_it_cannot_take_a_socket(held: socket.socket) -> None:
-    done = subprocess.run(
-        command(held, address(held), DEVELOPMENT), pass_fds=[held.fileno()],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    (line,) = [json.loads(text) for text in done.stderr.splitlines()]
-    assert line["text"] == (
+async def test_the_development_engine_says_that_it_cannot_take_a_socket() -> None:
+    engine = build_server(NamesrvSettings.load(None, {"engine": DEVELOPMENT}))
+    with socket.create_server(("127.0.0.1", 0)) as held, pytest.raises(CannotListen) as refused:
+        listen_at("listen", Endpoint.parse(address(held)), engine.listen, [held])
+    assert str(refused.value) == (
         "socket activation: engine is development, which cannot take the listener that systemd hands over: "
         "use the native engine, or disable namesrv.socket"
     )

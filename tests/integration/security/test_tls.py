@@ -21,17 +21,10 @@ from route_client import ClientSettings, RouteClient
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from tests.support.registrations import unregister
 from tests.support.secured.certificates import DAY, Authority, Files
-from tests.support.secured.fleet import (
-    LIVE_SECONDS,
-    Place,
-    connected,
-    lookup,
-    refused_start,
-    with_its_broker,
-)
+from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, lookup, refused_start, with_its_broker
 
 
 @pytest.mark.parametrize(
@@ -73,10 +66,8 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
 
 @pytest.mark.parametrize("with_tls", [False, True])
 def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_tls(place: Place, *, with_tls: bool) -> None:
-    require_native()
     flags = place.flags("TLS", with_permits=False) if with_tls else ["--allow-insecure"]
-    with Process([str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", *flags, "--log-format", "json"]) as server:
-        server.wait_for("namesrv_started")
+    with NamesrvProcess("--listen", "0.0.0.0:0", *flags) as server:
         levels = [line["level"] for line in server.events("listener_without_tls")]
         assert levels == ([] if with_tls else ["warning"])
 
