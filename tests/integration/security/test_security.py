@@ -33,7 +33,6 @@ from tests.support.secured.fleet import (
     register,
 )
 
-KINDS = ("no TLS", "TLS", "mTLS", "token")
 OTHER = identity("127.0.0.1:10922", name="broker-b")
 
 MATRIX = {
@@ -57,25 +56,14 @@ def outcomes(client: Client) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["mTLS", "token"])
 def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str) -> None:
     with NamesrvProcess(*place.flags(kind)) as server:
         for caller in CALLERS:
             with connected(server.endpoint, place.files(kind, caller)) as client:
                 found = outcomes(client)
-            if kind in {"no TLS", "TLS"}:
-                assert set(found.values()) == {"NOT_AUTHENTICATED"}, caller
-                continue
             assert {name for name, answer in found.items() if answer == "OK"} == MATRIX[caller]
             assert {answer for name, answer in found.items() if name not in MATRIX[caller]} == {"NOT_PERMITTED"}
-
-
-def test_without_permits_everybody_who_can_connect_may_do_everything(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("mTLS", with_permits=False)) as server,
-        connected(server.endpoint, place.files("mTLS", "client")) as client,
-    ):
-        assert set(outcomes(client).values()) == {"OK"}
 
 
 def about(who: BrokerIdentity) -> list[tuple[str, Message]]:
@@ -145,18 +133,15 @@ def test_health_and_reflection_stay_open(place: Place) -> None:
                 assert b"namesrv_api.v1.RouteService" in next(iter(answers))
 
 
-def test_new_permits_are_taken_and_a_broken_file_keeps_the_old(place: Place) -> None:
+def test_a_broken_permits_file_keeps_those_before(place: Place) -> None:
     with (
         NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "client")) as client,
+        connected(server.endpoint, place.files("token", "admin")) as admin,
     ):
-        assert administer(client) == "NOT_PERMITTED"
-        place.permit(client={"administer": True})
-        eventually(lambda: administer(client), lambda answer: answer == "OK", LIVE_SECONDS)
         place.permits.write_text("{")
         refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
         assert str(place.permits) in refused[0]["problem"]
-        assert administer(client) == "OK"
+        assert administer(admin) == "OK"
 
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
