@@ -25,26 +25,12 @@ from tests.support.registrations import register
 from tests.support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
-BROKER = ("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911", "--probe", "none")
-PROGRAMS = {
-    "namesrv": ([NAMESRV, "serve"], "namesrv_started", "listen"),
-    "agent": (
-        [AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1", "--topics", str(TOPICS)],
-        "agent_started",
-        "listening_on",
-    ),
-}
-"""Command line of each, its event when it serves, and the key of that which has its address."""
+BROKER = (
+    *("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911"),
+    *("--topics", str(TOPICS), "--probe", "none"),
+)
 TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a task", "number")
 """What each reports when everything goes wrong in it."""
-
-
-@pytest.fixture(params=PROGRAMS)
-def program(request: pytest.FixtureRequest) -> str:
-    """Each program in turn."""
-    if request.param == "namesrv":
-        require_native()
-    return str(request.param)
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -76,9 +62,18 @@ def test_json_is_asked_for_by_flag_variable_and_file(
 
 
 @pytest.mark.slow
-def test_whatever_goes_wrong_in_a_program_is_told_in_objects(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "started", "where"),
+    [
+        ([NAMESRV, "serve"], "namesrv_started", "listen"),
+        ([AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1"], "agent_started", "listening_on"),
+    ],
+)
+def test_whatever_goes_wrong_in_a_program_is_told_in_objects(
+    command: list[str], started: str, where: str, tmp_path: Path
+) -> None:
+    require_native()
     certificate, key = Authority(tmp_path).sign_server()
-    command, started, where = PROGRAMS[program]
     tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
     arguments = [*command, "--listen", "127.0.0.1:0", *tls, "--log-format", "json"]
     with Process(arguments, odd_program.odd_environment(odd_program.TROUBLE, tmp_path / "trouble")) as process:
