@@ -1,9 +1,13 @@
-"""A name server whose listener was opened by systemd. The test plays systemd."""
+"""Listeners that systemd has opened, as the test plays it, and listeners without a file descriptor left."""
 
 from __future__ import annotations
 
+import resource
 import socket
 import sys
+import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -13,8 +17,11 @@ from namesrv.server.server import CannotListen, build_server, listen_at
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from tests.support.engines import DEVELOPMENT, require_native
-from tests.support.programs.processes import BIN, Client, Process
+from tests.support.hostile.frames import hello
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
 from tests.support.programs.rocketmq import RemotingClient
+from tests.support.registrations import registration
+from tests.support.resources import cpu_seconds, sample
 
 ALL_TOPICS = 206
 
@@ -75,3 +82,48 @@ async def test_the_development_engine_says_that_it_cannot_take_a_socket() -> Non
         "socket activation: engine is development, which cannot take the listener that systemd hands over: "
         "use the native engine, or disable namesrv.socket"
     )
+
+
+SPARE = 6
+"""Descriptors that the server may still open."""
+NEWCOMERS = 20
+LOOKUPS = 40
+LOOK_SECONDS = 1.0
+"""How long a server without descriptors is looked at."""
+MOST_CPU = 0.3
+"""Of a core, that it may take then, forty lookups included; trying again without a pause would take all of it."""
+TOLD_EVERY_SECONDS = 10
+"""Between two lines of the native engine about connections that it cannot take."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listener", ["listen", "remoting"])
+def test_who_is_there_is_served_and_the_others_once_there_are_descriptors(listener: str) -> None:
+    with NamesrvProcess("--remoting-listen", "127.0.0.1:0") as server, server.connect() as client:
+        client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
+        attacked = Endpoint.parse(str(server.wait_for("namesrv_started")[listener]))
+        came = time.monotonic()
+        limit, few = resource.prlimit(server.pid, resource.RLIMIT_NOFILE), sample(server.pid)["files"] + SPARE
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (few, limit[1]))
+        with ExitStack() as held:
+            for _ in range(NEWCOMERS):
+                peer = held.enter_context(socket.create_connection(attacked, timeout=5))
+                peer.sendall(hello() if listener == "listen" else b"")
+            eventually(lambda: sample(server.pid)["files"], lambda files: files >= few)
+            before, begun = cpu_seconds(server.pid), time.monotonic()
+            for _ in range(LOOKUPS):
+                assert client.route() is not None
+                threading.Event().wait(LOOK_SECONDS / LOOKUPS)
+            taken = (cpu_seconds(server.pid) - before) / (time.monotonic() - begun)
+            assert taken < MOST_CPU
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limit)
+        eventually(lambda: sample(server.pid)["files"], lambda files: files < few)
+        if listener == "listen":
+            with server.connect() as newcomer:
+                assert newcomer.route() is not None
+        else:
+            with RemotingClient(str(attacked)) as of_rocketmq:
+                assert of_rocketmq.ask(105, {"topic": "NOPE"}).code == 17
+        server.wait_for("accept_failed")
+        assert len(server.events("accept_failed")) <= 1 + (time.monotonic() - came) // TOLD_EVERY_SECONDS
+        assert "Traceback" not in server.raw
