@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -229,38 +229,24 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess
         yield process
 
 
-def said(process: NamesrvProcess, talk: Callable[[socket.socket], object], event: str) -> str:
-    """What the log says of a client that talks so; the connection must end."""
-    with socket.create_connection(process.endpoint, timeout=TIMEOUT) as sock, contextlib.suppress(OSError):
-        talk(sock)
-        while sock.recv(65_536):
-            pass
-    line = process.wait_for(event)
-    assert line["level"] == "warning"
-    problem: str = line["problem"]
-    return problem
-
-
 def test_http_1_is_answered_in_its_own_words_and_said(plain: NamesrvProcess) -> None:
-    answers: list[bytes] = []
-
-    def talk(sock: socket.socket) -> None:
+    with socket.create_connection(plain.endpoint, timeout=TIMEOUT) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-        answers.append(sock.recv(65_536))
-
-    assert "speaks gRPC, which is HTTP/2, alone" in said(plain, talk, "client_speaks_http_1")
-    assert answers[0].startswith(b"HTTP/1.1 505 ")
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 505 ")
+    line = plain.wait_for("client_speaks_http_1")
+    assert (line["level"], "speaks gRPC, which is HTTP/2, alone" in line["problem"]) == ("warning", True)
 
 
 def test_tls_without_http_2_is_said_and_gets_no_connection(secured: NamesrvProcess) -> None:
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-
-    def talk(sock: socket.socket) -> None:
-        with trusting.wrap_socket(sock) as wrapped:
-            wrapped.recv(1)
-
-    assert "offers no HTTP/2 (ALPN h2)" in said(secured, talk, "no_http2")
+    with (
+        socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock,
+        contextlib.suppress(OSError),
+        trusting.wrap_socket(sock) as wrapped,
+    ):
+        assert not wrapped.recv(1)
+    assert "offers no HTTP/2 (ALPN h2)" in secured.wait_for("no_http2")["problem"]
 
 
 def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess) -> None:
