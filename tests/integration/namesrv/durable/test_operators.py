@@ -19,7 +19,7 @@ from namesrv import limits
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import registration, unregister
+from tests.support.registrations import registration
 from tests.support.secured.fleet import outcome
 
 PACKAGE = "/namesrv_api.v1"
@@ -197,7 +197,7 @@ FULL_TABLES = {
 
 @pytest.mark.parametrize("entries", FULL_TABLES.values(), ids=FULL_TABLES)
 def test_a_table_at_its_limits_fits_into_pages_and_an_answer(tmp_path: Path, entries: dict[str, str]) -> None:
-    (tmp_path / FILE).write_text(json.dumps({"configTable": {NS: entries}}))
+    (tmp_path / FILE).write_text(json.dumps({"configTable": {NS: entries, "not for brokers": {"k": "v"}}}))
     with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         request = pb.ListKvConfigsRequest(namespace=NS, page_size=limits.MAX_PAGE_SIZE)
         answer = client.admin.ListKvConfigs(request, timeout=TIMEOUT)
@@ -205,16 +205,6 @@ def test_a_table_at_its_limits_fits_into_pages_and_an_answer(tmp_path: Path, ent
         assert bool(answer.next_page_token) is (len(entries) > limits.MAX_KV_PAGE_SIZE)
         registered = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         assert registered.order_topic_config == entries
-
-
-def test_an_answer_to_a_registration_carries_the_order_configuration(admin: Client) -> None:
-    assert admin.registration.RegisterBroker(registration(), timeout=TIMEOUT).order_topic_config == {}
-    put(admin, "TopicTest", "broker-a:8;broker-b:8")
-    put(admin, "TopicTest", "not for brokers", "OTHER")
-    answer = admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    assert answer.order_topic_config == {"TopicTest": "broker-a:8;broker-b:8"}
-    assert not answer.changed
-    unregister(admin)
 
 
 def entries(client: Client) -> dict[str, tuple[str, bool]]:
