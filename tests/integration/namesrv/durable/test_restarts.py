@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -123,7 +124,7 @@ async def test_a_failed_commit_ends_the_name_server_without_a_snapshot(
         await brokers.RegisterBroker(registration(["whole"]), wait_for_ready=True)
         health = HealthStub(connection).Watch(health_pb2.HealthCheckRequest())
         assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
-        channel = brokers.OpenChannel(pb.OpenChannelRequest())
+        channel: Any = brokers.OpenChannel(pb.OpenChannelRequest())
         await channel.read()
         call = brokers.RegisterBroker(registration(["whole", "defect"], counter=2))
         assert await call.code() is grpc.StatusCode.UNAVAILABLE
