@@ -31,7 +31,16 @@ from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from tests.support.registrations import unregister
 from tests.support.secured.certificates import DAY, Authority, Files
-from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, lookup, refused_start, with_its_broker
+from tests.support.secured.fleet import (
+    LIVE_SECONDS,
+    TOKENS,
+    Place,
+    connected,
+    lookup,
+    refused_start,
+    register,
+    with_its_broker,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +73,17 @@ def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one(place: Place) -> 
         eventually(lambda: server.events("tls_reloaded"), within_seconds=LIVE_SECONDS)
         with connected(server.endpoint, place.files("TLS", None)) as client:
             assert lookup(client) == "OK"
+
+
+def test_a_client_shows_the_token_that_its_file_has_now(place: Place) -> None:
+    place.tokens["broker"].write_text(TOKENS["client"])
+    with (
+        NamesrvProcess(*place.flags("token")) as server,
+        connected(server.endpoint, place.files("token", "broker")) as client,
+    ):
+        assert register(client) == "NOT_PERMITTED"
+        place.tokens["broker"].write_text(TOKENS["broker"])
+        eventually(lambda: register(client), lambda answer: answer == "OK", LIVE_SECONDS)
 
 
 def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
