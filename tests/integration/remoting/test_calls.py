@@ -75,6 +75,12 @@ def test_a_body_that_is_not_what_its_sender_took_the_checksum_of_changes_nothing
     assert client.ask(105, {"topic": "TopicTest"}).code == 17
 
 
+@pytest.mark.parametrize("field", ["brokerName", "clusterName", "brokerAddr"])
+def test_a_broker_with_a_name_that_is_not_printable_is_refused(client: RemotingClient, field: str) -> None:
+    answer = client.ask(103, broker_fields() | {field: "a\x1b[2J"}, registration_body(["TopicTest"]))
+    assert (answer.code, (answer.remark or "").startswith(field)) == (1, True)
+
+
 def test_an_unregistration_is_a_success_also_the_second_time(client: RemotingClient) -> None:
     register(client)
     for _ in range(2):
