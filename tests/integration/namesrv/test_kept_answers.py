@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.route_data_pb2 import TopicRouteData
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from namesrv.app.event_log import RemotingCounter
@@ -50,12 +51,6 @@ def lookup(stub: RouteServiceStub, topic: str, zone: str | None) -> pb.GetTopicR
         return None
 
 
-def normal(route: bytes | None) -> bytes:
-    parsed = pb.GetTopicRouteResponse().route
-    parsed.ParseFromString(route or b"")
-    return parsed.SerializeToString(deterministic=True)
-
-
 class Served:
     """A server on the native engine that answers from a fleet's tables, and connections that look topics up."""
 
@@ -92,11 +87,13 @@ class Served:
                 assert (answer is None) == (route is None)
                 if answer is not None:
                     assert answer.header == state.header()
-                    assert answer.route.SerializeToString(deterministic=True) == normal(route)
+                    assert answer.route == TopicRouteData.FromString(route or b"")
             batch = stub.BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=TOPICS), timeout=TIMEOUT)
             assert batch.header == state.header()
-            found = {named.topic: named.route.SerializeToString(deterministic=True) for named in batch.routes}
-            assert found == {topic: normal(held[topic, None]) for topic in TOPICS if held[topic, None] is not None}
+            known = {topic: route for topic in TOPICS if (route := held[topic, None]) is not None}
+            assert {named.topic: named.route for named in batch.routes} == {
+                topic: TopicRouteData.FromString(route) for topic, route in known.items()
+            }
             clusters = stub.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
             assert clusters.header == state.header()
             assert {(one.cluster_name, one.broker_name): addrs_of(one) for one in clusters.broker_datas} == {
