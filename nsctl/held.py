@@ -330,14 +330,14 @@ def shown_value(value: str) -> str:
     return f"{value[: SHOWN_VALUE // 2]}... ({len(value):,} characters, SHA-256 {digest})"
 
 
-def queues(topic: str, route: route_data_pb2.TopicRouteData, *, as_reported: bool = False) -> dict[QueuesKey, str]:
+def queues(topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False) -> dict[QueuesKey, str]:
     """The rows of a route: permission, read queues and write queues of each group.
 
     Args:
         as_reported: Whether permissions are those that brokers report, and not those that readers get.
     """
     found: dict[QueuesKey, str] = {}
-    for one in route.queue_datas:
+    for one in told:
         perm = one.reported_perm if as_reported and one.HasField("reported_perm") else one.perm
         said = f"{PERMISSIONS[perm & 7]} {one.read_queue_nums}/{one.write_queue_nums}"
         found[QueuesKey(one.cluster_name, one.broker_name, topic)] = said
@@ -346,7 +346,7 @@ def queues(topic: str, route: route_data_pb2.TopicRouteData, *, as_reported: boo
 
 def rows_of(held: Tables) -> dict[QueuesKey, str]:
     """The rows of all routes."""
-    return {key: said for topic, route in held.routes.items() for key, said in queues(topic, route).items()}
+    return {key: said for topic, told in held.routes.items() for key, said in queues(topic, told.queue_datas).items()}
 
 
 class Difference(NamedTuple):

@@ -25,9 +25,10 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import ContextError, client_files, expanded, name_servers, parsed
+from nsctl.findings import Code
 from nsctl.output import Format, Row, row, show
-from nsctl.probe import Silence, why_silent
-from nsctl.rocketmq import RocketmqError
+from nsctl.probe import check_silence
+from nsctl.rocketmq import RocketmqClient, RocketmqError
 
 # Exit codes of the commands.
 
@@ -180,21 +181,21 @@ class Session(typer.Context):
             endpoints = parsed("AGENT", named)
         return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in endpoints)
 
-    def rocketmq_tls(self, authorities: Path | None) -> ssl.SSLContext | None:
-        """Returns how to call a program of RocketMQ, which is shown the same certificate as the name servers.
+    def rocketmq(self, endpoint: Endpoint, authorities: Path | None) -> RocketmqClient:
+        """Connects to a program of RocketMQ, which is shown the same certificate as the name servers. Raises CallError.
 
         Args:
             authorities: Certificates that its own is checked with. None if it is called without TLS.
         """
         if authorities is None:
-            return None
+            return RocketmqClient(endpoint, self.timeout_seconds)
         try:
             context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
         except CertificateError as error:
             raise typer.BadParameter(str(error)) from error
         if self.files is not None and self.files.certificate is not None:
             context.load_cert_chain(self.files.certificate, self.files.key)
-        return context
+        return RocketmqClient(endpoint, self.timeout_seconds, context)
 
     @property
     def files(self) -> ClientFiles | None:
@@ -227,12 +228,12 @@ class Session(typer.Context):
         """Reports a name server or agent that refused or failed. One that gave a reason did answer."""
         if not error.unreachable or error.error.reason:
             self.note(str(error), REFUSED)
-            return
-        is_rocketmq = isinstance(error, RocketmqError)
-        why = Silence.GONE if is_rocketmq else why_silent(error, self.files, self.timeout_seconds)
-        said = f"{error.endpoint}: {why.said(error, self.timeout_seconds)}: {why.do}"
-        self.note(str(error) if why in {Silence.GONE, Silence.ERROR} else said)
-        self.found(REFUSED if why is Silence.ERROR else UNREACHABLE)
+        elif isinstance(error, RocketmqError):
+            self.note(str(error), UNREACHABLE)
+        else:
+            found = check_silence(error, self.timeout_seconds)
+            exit_code = REFUSED if found.code is Code.SERVER_ERROR else UNREACHABLE
+            self.note(f"{error.endpoint}: {found.what}: {found.do}", exit_code)
 
     def answered(self, answers: Iterable[tuple[Endpoint, AnswerT | CallError]]) -> dict[str, AnswerT]:
         """The answers by endpoint. Reports the name servers or agents that failed."""

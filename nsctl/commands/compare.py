@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -13,8 +13,8 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
-from nsctl.commands.findings import named
 from nsctl.commands.history import last_change
+from nsctl.findings import named
 from nsctl.held import (
     ABSENT,
     LIVES,
@@ -37,7 +37,7 @@ from nsctl.held import (
     tables,
 )
 from nsctl.output import Format, Row, iso
-from nsctl.rocketmq import RocketmqNamesrv
+from nsctl.rocketmq import RocketmqClient
 from nsctl.session import FOUND, REFUSED, RocketmqTlsCa, Session
 
 MOST_DIFFERENCES = 200
@@ -145,11 +145,10 @@ def compare_rocketmq(
         endpoint = Endpoint.parse(rocketmq)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    tls = session.rocketmq_tls(rocketmq_tls_ca)
     held = session.servers.first(read)
     addresses, kv = _addresses(held.tables.groups.values()), held.compared()["kv"]
     here = Shown(addresses, rows_of(held.tables), kv, held.settings or {})
-    with RocketmqNamesrv(endpoint, session.timeout_seconds, tls) as theirs:
+    with session.rocketmq(endpoint, rocketmq_tls_ca) as theirs:
         names = {*held.tables.routes, *theirs.topics()}
         there = _there(session, theirs, sorted(names), here)
     both = here.groups.keys() & there.groups.keys()
@@ -175,10 +174,9 @@ def compare_rocketmq(
         )
 
 
-def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Shown) -> Shown:
+def _there(session: Session, server: RocketmqClient, names: Iterable[str], here: Shown) -> Shown:
     """What it shows of some topics, and of what is here. It has no list of its namespaces."""
-    routes = ((topic, server.route(topic)) for topic in names)
-    rows = {key: said for topic, route in routes if route for key, said in queues(topic, route).items()}
+    rows = {key: said for topic in names for key, said in queues(topic, server.queues(topic)).items()}
     spaces = {ORDER, *(key.namespace for key in here.kv or ())}
     kv = None
     if here.kv is not None:
@@ -203,36 +201,29 @@ def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, st
     }
 
 
-Key = tuple[int, str, str, str]
-"""Kind, cluster, broker and topic of an intent."""
-
-
 def _explained(found: Sequence[Difference], held: Held) -> tuple[list[tuple[Intent, list[str]]], list[Difference]]:
     """The intents in force that explain rows, each with the topics of its rows; and the rows that none explains."""
     intents = held.intents or ()
-    by_key: dict[Key, Intent] = {(one.kind, one.cluster_name, one.broker_name, one.topic): one for one in intents}
-    topics: dict[Key, list[str]] = {}
+    topics: dict[int, list[str]] = {}
     others: list[Difference] = []
     for row in found:
-        key = next((key for key in _intents_for(row, held) if key in by_key), None)
-        if key is None:
+        index = next((index for index, one in enumerate(intents) if _explains(one, row, held)), None)
+        if index is None:
             others.append(row)
         else:
-            topics.setdefault(key, []).append(row.subject.topic)
-    return [(by_key[key], names) for key, names in topics.items()], others
+            topics.setdefault(index, []).append(row.subject.topic)
+    return [(intents[index], names) for index, names in topics.items()], others
 
 
-def _intents_for(row: Difference, held: Held) -> Iterator[Key]:
-    """The intents that would explain a row: without one, both would show the same."""
+def _explains(intent: Intent, row: Difference, held: Held) -> bool:
+    """Whether both would show the same without an intent."""
     cluster, broker, topic = row.subject
     ours, theirs = row.said
-    route = held.tables.routes.get(topic, route_data_pb2.TopicRouteData())
     if ours == ABSENT:
-        yield Intent.KIND_TOPIC_HOLD, cluster, "", topic
-        yield Intent.KIND_TOPIC_HOLD, "", "", topic
-    elif theirs == queues(topic, route, as_reported=True).get(row.subject):
-        yield Intent.KIND_WIPE_WRITE_PERM, cluster, broker, ""
-        yield Intent.KIND_ADD_WRITE_PERM, cluster, broker, ""
+        return intent.kind == Intent.KIND_TOPIC_HOLD and intent.topic == topic and intent.cluster_name in ("", cluster)
+    route = held.tables.routes.get(topic, route_data_pb2.TopicRouteData())
+    reported = queues(topic, route.queue_datas, as_reported=True).get(row.subject)
+    return theirs == reported and group_of(intent) == (cluster, broker)
 
 
 def _broker_row(found: Difference, here: Shown, there: Shown) -> Row:

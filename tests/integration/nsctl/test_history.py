@@ -61,7 +61,7 @@ def test_lines_come_at_once_and_go_on_after_restarts_without_gap(tmp_path: Path)
                 shown = ended([str(BIN / "nsctl"), "history", "-o", "json", "-n", f"127.0.0.1:{port}"]).stdout
                 assert [entry["epoch"] for entry in json.loads(shown)] == epochs[::-1]
     refused, back = follower.raw.splitlines()
-    assert f"127.0.0.1:{port}: UNAVAILABLE" in refused
+    assert f"127.0.0.1:{port}: cannot be reached" in refused
     assert f"127.0.0.1:{port} answers again" in back
 
 
@@ -252,7 +252,7 @@ def test_a_name_server_that_is_away_is_told_of_once_and_missed_nothing(capsys: p
     looks = follow(session, Wanted(), away, lambda: None, back)
     assert looks == [[("1-a", 1)], [("1-a", 1)], [], [("1-a", 2)]]
     assert capsys.readouterr().err.splitlines() == [
-        "nsctl: 127.0.0.1:1: UNAVAILABLE: tried: no answer",
+        "nsctl: 127.0.0.1:1: cannot be reached: UNAVAILABLE: tried: no answer: start it, or take it off the list",
         "nsctl: 127.0.0.1:1 answers again",
     ]
     assert session.exit_code == 0

@@ -21,7 +21,7 @@ from namesrv_common.grpc_errors import CallError
 from nsctl import rocketmq
 from nsctl.cli import app
 from nsctl.commands import drained
-from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
+from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqClient
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support.programs.nsctl_runs import examined
@@ -192,7 +192,7 @@ def failure_of(address: str, clock: VirtualClock | None = None) -> str:
     """Why the topics of a name server of RocketMQ cannot be read."""
     monotonic = (clock or VirtualClock()).monotonic
     with (
-        RocketmqNamesrv(Endpoint.parse(address), 20.0, monotonic=monotonic) as server,
+        RocketmqClient(Endpoint.parse(address), 20.0, monotonic=monotonic) as server,
         pytest.raises(CallError) as caught,
     ):
         server.topics()
