@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import re
 import signal
 import threading
@@ -30,7 +29,7 @@ from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields
 from tests.support.programs.rocketmq import register as register_as_rocketmq
 from tests.support.registrations import identity, register, registration
-from tests.support.secured.certificates import DAY
+from tests.support.secured.certificates import DAY, Authority
 from tests.support.secured.fleet import Place
 
 BROKER, TOPIC = "broker-a", "TopicTest"
@@ -133,14 +132,6 @@ async def _keep(data_dir: Path, intents: Iterable[Intent]) -> None:
     await database.close(deadline_seconds=10.0)
 
 
-def with_certificate(folder: Path, *, ends: dt.timedelta) -> Iterator[Scene]:
-    """The scene of a name server whose certificate was made for thirty days."""
-    place = Place.make(folder)
-    place.server = place.authority.sign("ns-a", ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
-    with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
-        yield scene_of([server], flags=("--tls-ca", str(place.authority.path)))
-
-
 @state("Healthy")
 def healthy(folder: Path) -> Iterator[Scene]:
     """Two name servers and a broker."""
@@ -182,16 +173,22 @@ def master_back(folder: Path) -> Iterator[Scene]:
             yield scene_of(servers)
 
 
-@state("A broker is silent", "BROKER_SILENT")
+@state(
+    "A broker is silent, and has an address that clients cannot call",
+    "BROKER_SILENT",
+    "BROKER_ADDRESS_LOCAL",
+    alerts=("NamesrvLocalBrokers",),
+)
 def broker_silent(folder: Path) -> Iterator[Scene]:
-    """One of two brokers was last seen 70 s ago, by a clock that was behind and is right now; its channel is open."""
+    """One of two brokers is at loopback, and was last seen 70 s ago by a clock that was behind and is right now."""
     clock = OddClock(folder / "clock", -70.0)
     flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
     with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
         channel = client.open_channel()
         register(client, TOPIC, channel_id=channel.id)
         clock.set(0)
-        register(client, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
+        request = registration((TOPIC,), identity("10.0.0.2:10911", name="broker-b"), channel_id=channel.id)
+        client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
         yield scene_of([server])
 
 
@@ -226,16 +223,21 @@ def disk_full(folder: Path) -> Iterator[Scene]:
             yield scene_of([full, sound])
 
 
-@state("A certificate has ended", "CERTIFICATE_ENDED", alerts=("NamesrvCertificateEnded",))
-def certificate_ended(folder: Path) -> Iterator[Scene]:
-    """A name server with TLS: its certificate was made for thirty days."""
-    yield from with_certificate(folder, ends=-DAY)
-
-
-@state("A certificate ends soon", "CERTIFICATE_ENDS_SOON")
-def certificate_ends_soon(folder: Path) -> Iterator[Scene]:
-    """A name server with TLS: its certificate was made for thirty days."""
-    yield from with_certificate(folder, ends=5 * DAY)
+@state(
+    "A certificate has ended, and another ends soon",
+    "CERTIFICATE_ENDED",
+    "CERTIFICATE_ENDS_SOON",
+    alerts=("NamesrvCertificateEnded",),
+)
+def certificates_end(folder: Path) -> Iterator[Scene]:
+    """Two name servers with TLS, whose certificates were made for thirty days."""
+    authority, servers = Authority(folder), []
+    with ExitStack() as running:
+        for name, ends in (("ns-a", -DAY), ("ns-b", 5 * DAY)):
+            shown = authority.sign(name, ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
+            flags = ("--name", name, "--tls-cert", str(shown.certificate), "--tls-key", str(shown.key))
+            servers.append(running.enter_context(NamesrvProcess(*flags)))
+        yield scene_of(servers, flags=("--tls-ca", str(authority.path)))
 
 
 @state("Plain text to a TLS port", "TLS_REFUSED")
@@ -307,34 +309,20 @@ def restarted(folder: Path) -> Iterator[Scene]:
         yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
 
 
-@state("A name server was held up", "EVENT_LOOP_HELD_UP", alerts=("NamesrvEventLoopHeldUp",))
+@state(
+    "A name server was held up, and has no broker",
+    "EVENT_LOOP_HELD_UP",
+    "NO_BROKERS",
+    alerts=("NamesrvEventLoopHeldUp", "NamesrvFleetEmpty"),
+)
 def held_up(folder: Path) -> Iterator[Scene]:
-    """A name server that was stopped for a second and a half, and continues."""
+    """A name server that no broker knows was stopped for a second and a half, and continues."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
         server.signal(signal.SIGSTOP)
         threading.Event().wait(1.5)  # how long it is stopped
         server.signal(signal.SIGCONT)
         with server.connect() as client:
             eventually(lambda: client.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
-        yield scene_of([server])
-
-
-@state("No broker is registered", "NO_BROKERS", alerts=("NamesrvFleetEmpty",))
-def empty(folder: Path) -> Iterator[Scene]:
-    """A name server that no broker knows."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "0") as server:
-        yield scene_of([server])
-
-
-@state("A broker has an address that clients cannot call", "BROKER_ADDRESS_LOCAL", alerts=("NamesrvLocalBrokers",))
-def address_local(folder: Path) -> Iterator[Scene]:
-    """Of two brokers, one registered loopback."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as client:
-        channel = client.open_channel()
-        for number, addr in enumerate(("127.0.0.1:10911", "10.0.0.2:10911")):
-            broker = identity(addr, name=f"broker-{'ab'[number]}")
-            request = registration((TOPIC,), broker, channel_id=channel.id)
-            client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
         yield scene_of([server])
 
 
@@ -356,26 +344,19 @@ def registrations_refused(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@state("A name server answers with an error", "SERVER_ERROR")
-def server_error(_folder: Path) -> Iterator[Scene]:
-    """A name server with a defect: each call ends with an error."""
+@state("A name server answers with an error, and RocketMQ's port is asked", "SERVER_ERROR", "WRONG_PORT")
+def wrong_answers(folder: Path) -> Iterator[Scene]:
+    """Each call of one name server ends with an error. Of the other, nsctl is given the port of brokers and clients."""
 
     def fail(_method: object, context: grpc.ServicerContext) -> Message:
         text = "error 7c1d of this name server; its log has the same id"
         error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
         refuse(context, error)
 
-    with hostile_server(fail) as endpoint:
-        yield Scene(str(endpoint), {str(endpoint): "ns-a:9876"})
-
-
-@state("RocketMQ's port is asked", "WRONG_PORT")
-def wrong_port(folder: Path) -> Iterator[Scene]:
-    """An operator gives nsctl the port of brokers and clients."""
-    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
-    with NamesrvProcess(*flags) as server:
+    flags = ("--name", "ns-b", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with hostile_server(fail) as broken, NamesrvProcess(*flags) as server:
         remoting = str(server.wait_for("namesrv_started")["remoting"])
-        yield Scene(remoting, {remoting: "ns-a:9876"})
+        yield Scene(f"{broken};{remoting}", {str(broken): "ns-a:9876", remoting: "ns-b:9876"})
 
 
 @state("Two brokers have one id", "BROKER_ID_CONTESTED", alerts=("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"))
@@ -392,18 +373,11 @@ def flapping(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@state("A clock is wrong", "CLOCK_SKEW")
-def clock_wrong(folder: Path) -> Iterator[Scene]:
-    """The clock of one of two name servers is five seconds behind."""
-    clock = OddClock(folder / "clock", -5.0)
-    with two_name_servers(folder, second_is=clock.environment) as servers, registered_agent(servers):
-        yield scene_of(servers)
-
-
-@state("An upgrade is under way", "VERSIONS_DIFFER")
+@state("An upgrade is under way, and a clock is wrong", "VERSIONS_DIFFER", "CLOCK_SKEW")
 def half_upgraded(folder: Path) -> Iterator[Scene]:
-    """One of two name servers is of the version before."""
-    with two_name_servers(folder, ("--engine", "development"), odd_environment(VERSION, "0.1.0")) as servers:
+    """One of two name servers is of the version before, and its clock is five seconds behind."""
+    odd = OddClock(folder / "clock", -5.0).environment | odd_environment(VERSION, "0.1.0")
+    with two_name_servers(folder, ("--engine", "development"), odd) as servers, registered_agent(servers):
         yield scene_of(servers)
 
 
