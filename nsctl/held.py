@@ -21,7 +21,6 @@ from nsctl.output import PERMISSIONS, iso, row
 SHOWN_VALUE = 60
 """Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
 LIVES, GROUPS, TOPICS = pb.ROUTE_TABLE_LIVE_BROKERS, pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_TOPIC_QUEUES
-_SMALLEST = pb.ROUTE_TABLE_CLUSTERS
 
 AnswerT = TypeVar("AnswerT")
 
@@ -156,11 +155,6 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
 def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
     """Reads the live brokers of a name server, by cluster, name and id."""
     return list(tables(server, LIVES).lives.values())
-
-
-def clock_of(server: NamesrvClient) -> Clock:
-    """Asks a name server for its time."""
-    return tables(server, _SMALLEST).clock
 
 
 def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:

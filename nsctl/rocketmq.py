@@ -58,14 +58,6 @@ class RocketmqError(CallError):
     """A program of RocketMQ answered with an error, or did not answer."""
 
 
-class Waiting(NamedTuple):
-    """Messages of a topic that a consumer group has not consumed yet."""
-
-    group: str
-    topic: str
-    messages: int
-
-
 class Load(NamedTuple):
     """Messages that a broker keeps for later, and messages that arrive."""
 
@@ -131,8 +123,8 @@ class RocketmqClient:
         """All settings of a name server (mqadmin getNamesrvConfig)."""
         return self._ask(_SETTINGS, lambda told: dict(line.split("=", 1) for line in told.splitlines() if "=" in line))
 
-    def waiting(self, broker_name: str) -> list[Waiting]:
-        """The lag of each consumer group on each topic of a broker (mqadmin brokerConsumeStats).
+    def lags(self, broker_name: str) -> dict[tuple[str, str], int]:
+        """Messages that consumer groups have not consumed yet, by group and topic (mqadmin brokerConsumeStats).
 
         Args:
             broker_name: The group that it must belong to: another broker may have the address by now.
@@ -140,7 +132,7 @@ class RocketmqClient:
         lags = self._ask(_CONSUME_STATS, _lags, isOrder="false")
         if others := {name for name, _, _ in lags} - {broker_name}:
             raise self._failed(f"is {', '.join(sorted(others))} and not {broker_name}")
-        return [Waiting(group, topic, lag) for (_, group, topic), lag in lags.items()]
+        return {(group, topic): lag for (_, group, topic), lag in lags.items()}
 
     def load(self) -> Load:
         """What a broker keeps for later (mqadmin brokerStatus)."""

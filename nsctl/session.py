@@ -18,7 +18,7 @@ from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentService
 from google.protobuf.message import Message
 from typer.core import TyperCommand
 
-from namesrv_common.client.channels import ClientFiles, ClientSecurity, ConnectionSettings
+from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
 from namesrv_common.client.namesrv_client import Client, NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
@@ -193,14 +193,9 @@ class Session(typer.Context):
             context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
         except CertificateError as error:
             raise typer.BadParameter(str(error)) from error
-        if self.files is not None and self.files.certificate is not None:
-            context.load_cert_chain(self.files.certificate, self.files.key)
+        if self.security is not None and (own := self.security.files).certificate is not None:
+            context.load_cert_chain(own.certificate, own.key)
         return RocketmqClient(endpoint, self.timeout_seconds, context)
-
-    @property
-    def files(self) -> ClientFiles | None:
-        """Certificates and authorities of calls. None means no TLS."""
-        return None if self.security is None else self.security.files
 
     def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
         """Shows rows as the user wants them."""

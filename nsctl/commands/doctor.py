@@ -346,7 +346,6 @@ def together(helds: Sequence[Held], differing: Iterable[str]) -> Iterator[Findin
 
 def doctor(session: Session) -> None:
     """Looks for what is wrong with the fleet and says what to do; exit code 1 for a problem, 5 for a warning."""
-    files = session.files
     found: list[tuple[str, Finding]] = []
     helds: list[Held] = []
     for endpoint, answer in session.servers.each(
@@ -358,8 +357,8 @@ def doctor(session: Session) -> None:
         else:
             said += examined(answer)
             helds.append(answer)
-        if files is not None:
-            said += check_certificate(endpoint, files, session.timeout_seconds)
+        if session.security is not None:
+            said += check_certificate(endpoint, session.security.files, session.timeout_seconds)
         found += [(str(endpoint), one) for one in said]
     findings = merged([*found, *(("", one) for one in together(helds, disagreements(helds)))])
     rows = [finding.row() for finding in findings]

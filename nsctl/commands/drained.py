@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection, Mapping
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from namesrv_common.topic_names import listing_order
 from nsctl.commands.change import Named, groups_named
 from nsctl.held import all_intents, drains, live_brokers
 from nsctl.output import Row, duration
-from nsctl.rocketmq import Load, Waiting
+from nsctl.rocketmq import Load
 from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session
 
 PAUSE_SECONDS = 5.0
@@ -48,12 +49,11 @@ def drained(
     address = _address(session, named, broker_addr, yes=yes)
     if address is None:
         return
-    ignored = frozenset(ignore or ())
     deadline = time.monotonic() + (wait or 0)
     while True:
         with session.rocketmq(address, rocketmq_tls_ca) as master:
-            waiting, load = master.waiting(named.broker), master.load()
-        rows = _rows([one for one in waiting if one.group not in ignored], load, named)
+            lags, load = master.lags(named.broker), master.load()
+        rows = _rows(lags, load, named, ignore or ())
         left = deadline - time.monotonic()
         if not rows or left <= 0:
             break
@@ -72,11 +72,15 @@ def drained(
             session.note(f"{endpoint}: {named.broker} is not drained there")
 
 
-def _rows(waiting: list[Waiting], load: Load, named: Named) -> list[Row]:
+def _rows(lags: Mapping[tuple[str, str], int], load: Load, named: Named, ignored: Collection[str]) -> list[Row]:
     """The messages on a broker that somebody waits for, topics of applications first."""
+    rows: list[Row] = [
+        {"what": "consumer", "group": group, "topic": topic, "messages": lag}
+        for (group, topic), lag in lags.items()
+        if group not in ignored
+    ]
     owners = {named.broker, named.cluster or ""}
-    in_order = sorted(waiting, key=lambda one: (*listing_order(one.topic, owners), one.group))
-    rows: list[Row] = [{"what": "consumer", **one._asdict()} for one in in_order]
+    rows.sort(key=lambda row: (*listing_order(row["topic"], owners), row["group"]))
     rows += [{"what": "delay", "messages": load.delayed}, {"what": "timer", "messages": load.timed}]
     return [row for row in rows if row["messages"]]
 
