@@ -86,26 +86,18 @@ def test_what_is_not_there_is_said_and_a_topic_is_deleted_where_it_is(fleet: Ope
     assert "BROKER_NOT_REGISTERED" in fleet.run("drain", "nobody", exit_code=REFUSED)
 
 
-def test_a_decision_about_a_name_that_nobody_has_registered_is_done_with_a_warning(fleet: OperatedFleet) -> None:
-    cluster = ("--cluster", "DefaultCluster")
+def test_a_decision_about_what_nobody_has_registered_is_done_with_a_warning(fleet: OperatedFleet) -> None:
+    drain, cluster = ("drain", "soon"), ("--cluster", "DefaultCluster")
     said = "nobody has registered broker group soon of cluster DefaultCluster here"
-    for command in (
-        ("drain", "soon", "--dry-run", *cluster),
-        ("drain", "soon", *cluster),
-        ("restore", "soon", *cluster),
-    ):
-        assert fleet.run(*command).count(said) == 2, "at each name server"
-    assert "warning" not in fleet.run("drain", "broker-a", "--dry-run", *cluster)
-    fleet.run("drain", "soon", *cluster)
-    assert [row["awaits_registration"] for row in fleet.rows("intents")] == [True, True]
+    for dry_run in (("--dry-run",), ()):
+        assert fleet.run(*drain, *cluster, *dry_run).count(said) == 2, "at each name server"
+    assert "warning" not in fleet.run("drain", "broker-a", *cluster, "--dry-run")
+    assert fleet.column("awaits_registration", "intents") == [True, True]
     said = "nobody has registered broker group soon here; the change takes effect when somebody does"
     assert fleet.run("restore", "soon").count(said) == 2
-    assert "nobody has registered topic Soon here" in fleet.run("delete-topic", "Soon", "--hold")
-    assert "nobody has registered topic Soon of cluster c here" in fleet.run(
-        "delete-topic", "Soon", "--hold", "--cluster", "c"
-    )
-    fleet.run("release-topic", "Soon")
-    fleet.run("release-topic", "Soon", "--cluster", "c")
+    held = ("Soon", "--cluster", "c")
+    assert "nobody has registered topic Soon of cluster c here" in fleet.run("delete-topic", *held, "--hold")
+    fleet.run("release-topic", *held)
     assert fleet.rows("intents") == []
 
 
