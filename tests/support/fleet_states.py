@@ -58,13 +58,12 @@ class Scene:
 
 @contextmanager
 def two_name_servers(
-    folder: Path, second: tuple[str, ...] = (), second_is: Mapping[str, str] | None = None
+    folder: Path, second: tuple[str, ...] = (), second_is: dict[str, str] | None = None
 ) -> Iterator[list[NamesrvProcess]]:
     """Two of them: ``second`` are flags of the second, ``second_is`` are variables of it."""
-    environment = None if second_is is None else dict(second_is)
     with (
         NamesrvProcess("--name", "ns-a", "--data-dir", str(folder / "a")) as one,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b"), *second, environment=environment) as two,
+        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b"), *second, environment=second_is) as two,
     ):
         yield [one, two]
 
@@ -99,30 +98,24 @@ def status_of(server: NamesrvProcess) -> pb.GetNamesrvStatusResponse:
 
 @dataclass(frozen=True)
 class State:
-    """A state, what the doctor calls it, and which alerts are about it."""
+    """A state, and the runbook's paragraphs about it: findings of the doctor, in capitals, and alerts."""
 
     title: str
-    codes: tuple[str, ...]
-    """Of the doctor's findings, those that this state is about."""
+    paragraphs: tuple[str, ...]
     enter: Callable[[Path], AbstractContextManager[Scene]]
-    alerts: tuple[str, ...] = ()
 
     @property
-    def paragraphs(self) -> tuple[str, ...]:
-        """The runbook's paragraphs about it."""
-        return self.codes + self.alerts
+    def codes(self) -> set[str]:
+        """Of the doctor's findings, those that this state is about."""
+        return set(filter(str.isupper, self.paragraphs))
 
 
 STATES: list[State] = []
 
 
-def state(title: str, *codes: str, alerts: tuple[str, ...] = ()) -> Callable[[Callable[[Path], Iterator[Scene]]], None]:
+def state(title: str, *paragraphs: str) -> Callable[[Callable[[Path], Iterator[Scene]]], None]:
     """Makes a state of a function that enters it, yields its scene, and leaves it."""
-
-    def added(enter: Callable[[Path], Iterator[Scene]]) -> None:
-        STATES.append(State(title, codes, contextmanager(enter), alerts))
-
-    return added
+    return lambda enter: STATES.append(State(title, paragraphs, contextmanager(enter)))
 
 
 async def _keep(data_dir: Path, intents: Iterable[Intent]) -> None:
@@ -144,7 +137,10 @@ def healthy(folder: Path) -> Iterator[Scene]:
     "BROKER_LOST",
     "GROUP_WITHOUT_MASTER",
     "TOPICS_NOT_WRITABLE",
-    alerts=("NamesrvBrokersLost", "NamesrvGroupsWithoutMaster", "NamesrvTopicsNotWritable", "BrokerAgentDown"),
+    "NamesrvBrokersLost",
+    "NamesrvGroupsWithoutMaster",
+    "NamesrvTopicsNotWritable",
+    "BrokerAgentDown",
 )
 def master_killed(folder: Path) -> Iterator[Scene]:
     """The master's agent is killed, and its slave is left."""
@@ -173,12 +169,7 @@ def master_back(folder: Path) -> Iterator[Scene]:
             yield scene_of(servers)
 
 
-@state(
-    "A broker is silent, and has an address that clients cannot call",
-    "BROKER_SILENT",
-    "BROKER_ADDRESS_LOCAL",
-    alerts=("NamesrvLocalBrokers",),
-)
+@state("A broker is silent, and at loopback", "BROKER_SILENT", "BROKER_ADDRESS_LOCAL", "NamesrvLocalBrokers")
 def broker_silent(folder: Path) -> Iterator[Scene]:
     """One of two brokers is at loopback, and was last seen 70 s ago by a clock that was behind and is right now."""
     clock = OddClock(folder / "clock", -70.0)
@@ -208,7 +199,7 @@ def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
         yield scene_of(servers, words={"TOPIC": "Old"})
 
 
-@state("A disk is full", "DATA_DIR_NOT_WRITTEN", alerts=("NamesrvDurableWritesRefused", "NamesrvSnapshotOld"))
+@state("A disk is full", "DATA_DIR_NOT_WRITTEN", "NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
 def disk_full(folder: Path) -> Iterator[Scene]:
     """The disk of one of two name servers takes nothing more."""
     (faults := folder / "faults").touch()
@@ -223,12 +214,7 @@ def disk_full(folder: Path) -> Iterator[Scene]:
             yield scene_of([full, sound])
 
 
-@state(
-    "A certificate has ended, and another ends soon",
-    "CERTIFICATE_ENDED",
-    "CERTIFICATE_ENDS_SOON",
-    alerts=("NamesrvCertificateEnded",),
-)
+@state("A certificate has ended or ends soon", "CERTIFICATE_ENDED", "CERTIFICATE_ENDS_SOON", "NamesrvCertificateEnded")
 def certificates_end(folder: Path) -> Iterator[Scene]:
     """Two name servers with TLS, whose certificates were made for thirty days."""
     authority, servers = Authority(folder), []
@@ -257,14 +243,14 @@ def few_permits(folder: Path) -> Iterator[Scene]:
         yield scene_of([server], flags=flags)
 
 
-@state("Name servers disagree", "NAME_SERVERS_DISAGREE", alerts=("NamesrvDisagree",))
+@state("Name servers disagree", "NAME_SERVERS_DISAGREE", "NamesrvDisagree")
 def disagreeing(folder: Path) -> Iterator[Scene]:
     """One name server is missing in an agent's list."""
     with two_name_servers(folder) as servers, registered_agent(servers[:1]):
         yield scene_of(servers)
 
 
-@state("A name server is down", "UNREACHABLE", alerts=("NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld"))
+@state("A name server is down", "UNREACHABLE", "NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld")
 def one_down(folder: Path) -> Iterator[Scene]:
     """One of two name servers was killed."""
     with two_name_servers(folder) as servers, registered_agent(servers) as agent, agent.connect() as client:
@@ -276,7 +262,7 @@ def one_down(folder: Path) -> Iterator[Scene]:
         yield scene_of(servers, agent)
 
 
-@state("Many brokers were lost at once", "GUARD_HOLDS_BROKERS", alerts=("NamesrvMassLossHeld",))
+@state("Many brokers were lost at once", "GUARD_HOLDS_BROKERS", "NamesrvMassLossHeld")
 def mass_loss(folder: Path) -> Iterator[Scene]:
     """One name server lost the channels of five of five brokers at once."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as left:
@@ -296,7 +282,7 @@ def warming(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@state("Restarted, and brokers have not come back", "BROKERS_UNCONFIRMED", alerts=("NamesrvNotWarm",))
+@state("Restarted, and brokers have not come back", "BROKERS_UNCONFIRMED", "NamesrvNotWarm")
 def restarted(folder: Path) -> Iterator[Scene]:
     """A name server was restarted, and is not in the list of the agent whose broker its snapshot file has."""
     flags = ("--name", "ns-a", "--data-dir", str(folder))
@@ -309,12 +295,7 @@ def restarted(folder: Path) -> Iterator[Scene]:
         yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
 
 
-@state(
-    "A name server was held up, and has no broker",
-    "EVENT_LOOP_HELD_UP",
-    "NO_BROKERS",
-    alerts=("NamesrvEventLoopHeldUp", "NamesrvFleetEmpty"),
-)
+@state("Held up, without a broker", "EVENT_LOOP_HELD_UP", "NO_BROKERS", "NamesrvEventLoopHeldUp", "NamesrvFleetEmpty")
 def held_up(folder: Path) -> Iterator[Scene]:
     """A name server that no broker knows was stopped for a second and a half, and continues."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
@@ -330,7 +311,8 @@ def held_up(folder: Path) -> Iterator[Scene]:
     "Registrations are refused",
     "REGISTRATIONS_REFUSED",
     "TOPICS_SKIPPED",
-    alerts=("NamesrvRegistrationsRefused", "NamesrvTopicsSkipped"),
+    "NamesrvRegistrationsRefused",
+    "NamesrvTopicsSkipped",
 )
 def registrations_refused(folder: Path) -> Iterator[Scene]:
     """Brokers of RocketMQ register: one without a name, one with a topic whose name has a tab."""
@@ -359,7 +341,7 @@ def wrong_answers(folder: Path) -> Iterator[Scene]:
         yield Scene(f"{broken};{remoting}", {str(broken): "ns-a:9876", remoting: "ns-b:9876"})
 
 
-@state("Two brokers have one id", "BROKER_ID_CONTESTED", alerts=("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"))
+@state("Two brokers have one id", "BROKER_ID_CONTESTED", "NamesrvRoutesFlap", "NamesrvBrokerIdsContested")
 def flapping(folder: Path) -> Iterator[Scene]:
     """Two agents have one name and one id, and each replaces the broker of the other."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
