@@ -83,28 +83,22 @@ def _rows(found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row],
 
 Part = tuple[str, Sequence[Row], Sequence[str]]
 """Kind, rows and columns."""
+PLANNED = "planned"
+"""The kind of what differs because of intents in force."""
 
 
-def _show(session: Session, parts: Sequence[Part], between: str, planned: Part | None = None) -> None:
-    """Shows what differs, and says whether anything does.
-
-    Args:
-        session: The command.
-        parts: What differs; any row makes the exit code 1.
-        between: What was compared.
-        planned: What differs because of intents in force.
-    """
-    titles = {"kv": "keys of the KV configuration that differ", "planned": "differences that are planned"}
-    every = [*parts, planned] if planned else parts
+def _show(session: Session, parts: Sequence[Part], between: str) -> None:
+    """Shows what differs ``between`` two or more, and says whether anything does; exit code 1 if it is not planned."""
+    counts = {kind: len(rows) for kind, rows, _ in parts}
+    planned = counts.pop(PLANNED, 0)
+    most = max(counts.values(), default=0)
+    titles = {"kv": "keys of the KV configuration that differ", PLANNED: "differences that are planned"}
     if session.form is Format.TABLE:
-        every = [(titles.get(kind, f"{kind}s that differ"), rows, columns) for kind, rows, columns in every]
-    session.show_parts(every)
-    most = max((len(rows) for _, rows, _ in parts), default=0)
-    if most:
-        session.found(FOUND)
+        parts = [(titles.get(kind, f"{kind}s that differ"), rows, columns) for kind, rows, columns in parts]
+    session.show_parts(parts)
     some = f" (of each kind {most:,} at most)" if most == MOST_DIFFERENCES else ""
-    what = "differences" if most else "only planned differences" if planned and planned[1] else "no difference"
-    session.note(f"{what} {between}{some}")
+    what = "differences" if most else "only planned differences" if planned else "no difference"
+    session.note(f"{what} {between}{some}", FOUND if most else 0)
 
 
 # The command that compares with a name server of RocketMQ, for fleets that run both side by side. It has no digests.
@@ -154,20 +148,16 @@ def compare_rocketmq(
     both = here.groups.keys() & there.groups.keys()
     differing = [row for row in differences([here.rows, there.rows]) if row.subject[:2] in both]
     planned, topics = _explained(differing, held)
-    parts: list[Part] = []
-    brokers = differences([here.groups, there.groups])
-    parts.append(
-        ("broker", [_broker_row(one, here, there) for one in brokers], (*GroupKey._fields, *ROCKETMQ, CLIENTS))
-    )
+    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])]
     shared = {key: here.settings[key] for key in there.settings}
-    parts += [
+    parts: list[Part] = [
+        ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
         ("topic", *_rows(_applications_first(topics), ROCKETMQ)),
         ("kv", *_rows(differences([here.kv, there.kv]), ROCKETMQ)),
         ("setting", *_rows(differences([shared, there.settings]), ROCKETMQ)),
+        (PLANNED, [_planned_row(*one, here) for one in planned], (*IntentKey._fields, "until", "why", CLIENTS)),
     ]
-    columns = (*IntentKey._fields, "until", "why", CLIENTS)
-    between = f"between here and {endpoint} in {counted(len(names), 'topic')}"
-    _show(session, parts, between, planned=("planned", [_planned_row(*one, here) for one in planned], columns))
+    _show(session, parts, f"between here and {endpoint} in {counted(len(names), 'topic')}")
     if held.refusal:
         session.note(
             "you may not read what operators changed: KV and settings are not compared, intents not known", REFUSED

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
@@ -158,7 +159,7 @@ def follow_journals(
     """
     seen: dict[Endpoint, tuple[str, int]] = {}
     away: set[Endpoint] = set()
-    try:
+    with suppress(KeyboardInterrupt):
         while True:
             answers = session.servers.each(lambda server: _new_rows(session, server, wanted, seen))
             for endpoint, answer in answers:
@@ -173,8 +174,6 @@ def follow_journals(
             if not seen:
                 return
             sleep(FOLLOW_SECONDS)
-    except KeyboardInterrupt:
-        return
 
 
 def _new_rows(

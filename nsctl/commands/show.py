@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from math import inf
 from typing import Annotated, Any
 
@@ -107,10 +108,8 @@ def watch(
         topics=[topic for topic in topics if not topic.endswith("*")],
         topic_prefixes=[topic[:-1] for topic in topics if topic.endswith("*")],
     )
-    try:
+    with suppress(KeyboardInterrupt):
         session.servers.first(lambda server: _show_changes(session, server, request, limit))
-    except KeyboardInterrupt:
-        return
 
 
 def _show_changes(
