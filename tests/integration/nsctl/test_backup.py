@@ -106,7 +106,7 @@ def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Pa
     drain = {"call": "WipeWritePermOfBroker", "request": {"broker_name": "nobody"}}
     over = {**drain, "request": {"broker_name": "over", "ends_at_millis": 1}}
     kv = {"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}
-    file.write_text(json.dumps({"format": 1, "calls": [kv, drain, over]}))
+    file.write_text(json.dumps({"format": 1, "calls": [drain, kv, over]}))
     with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
         output = run("backup", "restore", str(file), "--namesrv", str(namesrv.endpoint), exit_code=REFUSED).output
         assert output.count("BROKER_NOT_REGISTERED") == 2, "in the table, and in the error: once each"

@@ -119,6 +119,7 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: OperatedFleet
     assert set(fleet.column("cause", *history)) == {"RegisterBroker", "WipeWritePermOfBroker"}
     assert fleet.column("cause", *history, "--cause", "register_broker") == ["RegisterBroker"] * 2
     assert "is no duration such as" in fleet.run("history", "--since", "soon", exit_code=USAGE)
+    assert "leave --watch away" in fleet.run("history", "--follow", "--watch", "2", exit_code=USAGE)
     fleet.run("restore", "broker-a")
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
 
@@ -245,7 +246,8 @@ def test_a_pattern_drains_all_or_none_and_restores_what_is_drained(grouped: Oper
     assert grouped.column("broker_name", "intents") == ["broker-a1", "broker-a2"]
     restore = ("restore", "*/broker-*")
     assert grouped.column("broker", *restore, "--dry-run") == ["broker-a1", "broker-a2"], "broker-b1 is not drained"
-    assert grouped.column("broker", *restore) == ["broker-a1", "broker-a2"]
+    done = grouped.rows(*restore, exit_code=UNREACHABLE, namesrv=f"{grouped.first};{NOBODY}")
+    assert [row["broker"] for row in done] == ["broker-a1", "broker-a2", "broker-a1"], "one that is away is asked once"
     assert grouped.rows("intents") == []
     assert "no drained broker group matches */broker-*" in grouped.run(*restore, exit_code=REFUSED)
 

@@ -141,8 +141,8 @@ def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_na
             result = CliRunner().invoke(app, [*command, "--namesrv", str(own_namesrv.endpoint)])
             assert result.exit_code == 0, result.output
 
-        decide("drain", "broker-a", "--for", "1h")
         decide("delete-topic", "held", "--hold", "--force")
+        decide("drain", "broker-a", "--for", "1h")
         drained, held = sorted(compared(own_namesrv, rocketmq, 0), key=lambda row: str(row["topic"]))
         assert {row["part"] for row in (held, drained)} == {"planned"}
         assert held["clients_of_rocketmq"] == "still find held"
