@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,10 +13,8 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import Message
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.admin_service_pb2 import DeleteTopicRequest, WipeWritePermOfBrokerRequest
 
-from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable
-from namesrv.storage.database import Database
-from namesrv.storage.tables import INTENTS
 from namesrv_common.grpc_errors import RichError
 from tests.support import failpoints
 from tests.support.fakes.odd_program import VERSION, OddClock, odd_environment
@@ -68,18 +64,12 @@ def two_name_servers(
         yield [one, two]
 
 
-def scene_of(
-    servers: list[NamesrvProcess],
-    agent: Agent | None = None,
-    flags: tuple[str, ...] = (),
-    words: Mapping[str, str] | None = None,
-) -> Scene:
+def scene_of(servers: list[NamesrvProcess], agent: Agent | None = None) -> Scene:
     """The scene of name servers that have the addresses ns-a, ns-b and so on for the public."""
     public = {str(server.endpoint): f"ns-{letter}:9876" for server, letter in zip(servers, "abc", strict=False)}
-    if agent is not None:
-        public[str(agent.endpoint)] = "agent-a2:10918"
-    address = NOWHERE if agent is None else str(agent.endpoint)
-    return Scene(joined(*servers), public, address, flags, words or {})
+    if agent is None:
+        return Scene(joined(*servers), public)
+    return Scene(joined(*servers), {**public, str(agent.endpoint): "agent-a2:10918"}, str(agent.endpoint))
 
 
 @contextmanager
@@ -116,13 +106,6 @@ STATES: list[State] = []
 def state(title: str, *paragraphs: str) -> Callable[[Callable[[Path], Iterator[Scene]]], None]:
     """Makes a state of a function that enters it, yields its scene, and leaves it."""
     return lambda enter: STATES.append(State(title, paragraphs, contextmanager(enter)))
-
-
-async def _keep(data_dir: Path, intents: Iterable[Intent]) -> None:
-    """Makes a database that holds intents."""
-    database = Database(data_dir)
-    await database.replace(INTENTS, IntentTable.of(intents))
-    await database.close(deadline_seconds=10.0)
 
 
 @state("Healthy")
@@ -186,17 +169,16 @@ def broker_silent(folder: Path) -> Iterator[Scene]:
 @state("Drained and forgotten", "INTENT_FORGOTTEN", "INTENT_IN_FORCE", "TOPICS_DRAINED")
 def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
     """A broker was drained two days ago, and a topic is held back since a moment ago."""
-    now_millis = time.time_ns() // 1_000_000
-    group, since = BrokerKey("DefaultCluster", BROKER), now_millis - 2 * 86_400_000
-    intents = (
-        Intent(IntentKind.WIPE_WRITE_PERM, group, "alice", since, "new disks"),
-        Intent(IntentKind.TOPIC_HOLD, HoldKey("Old", None), "bob", now_millis, "legal hold"),
-    )
-    for place in ("a", "b"):
-        (folder / place).mkdir()
-        asyncio.run(_keep(folder / place, intents))
-    with two_name_servers(folder) as servers, registered_agent(servers):
-        yield scene_of(servers, words={"TOPIC": "Old"})
+    clock = OddClock(folder / "clock", -2 * 86_400.0)
+    flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
+    with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
+        drain = WipeWritePermOfBrokerRequest(broker_name=BROKER, cluster_name="DefaultCluster", comment="new disks")
+        client.admin.WipeWritePermOfBroker(drain, timeout=Client.TIMEOUT)
+        clock.set(0)
+        hold = DeleteTopicRequest(topic="Old", hold=True, comment="legal hold")
+        client.admin.DeleteTopic(hold, timeout=Client.TIMEOUT)
+        with registered_agent([server]):
+            yield replace(scene_of([server]), words={"TOPIC": "Old"})
 
 
 @state("A disk is full", "DATA_DIR_NOT_WRITTEN", "NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
@@ -223,7 +205,7 @@ def certificates_end(folder: Path) -> Iterator[Scene]:
             shown = authority.sign(name, ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
             flags = ("--name", name, "--tls-cert", str(shown.certificate), "--tls-key", str(shown.key))
             servers.append(running.enter_context(NamesrvProcess(*flags)))
-        yield scene_of(servers, flags=("--tls-ca", str(authority.path)))
+        yield replace(scene_of(servers), flags=("--tls-ca", str(authority.path)))
 
 
 @state("Plain text to a TLS port", "TLS_REFUSED")
@@ -240,7 +222,7 @@ def few_permits(folder: Path) -> Iterator[Scene]:
     place = Place.make(folder)
     flags = ("--tls-ca", str(place.authority.path), "--token-file", str(place.tokens["client"]))
     with NamesrvProcess("--name", "ns-a", *place.flags("TLS")) as server:
-        yield scene_of([server], flags=flags)
+        yield replace(scene_of([server]), flags=flags)
 
 
 @state("Name servers disagree", "NAME_SERVERS_DISAGREE", "NamesrvDisagree")
