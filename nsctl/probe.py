@@ -17,6 +17,11 @@ from nsctl.rocketmq import RocketmqClient
 
 ENDS_SOON_DAYS = 14
 """A certificate that ends within this time is told."""
+_BY_HINT = {
+    "the server's certificate has ended": Code.CERTIFICATE_ENDED,
+    "something else than gRPC listens there": Code.WRONG_PORT,
+}
+"""Findings by gRPC's hints; all others are about TLS."""
 
 
 def check_certificate(endpoint: Endpoint, files: ClientFiles, timeout_seconds: float) -> Iterator[Finding]:
@@ -55,7 +60,7 @@ def check_silence(error: CallError, timeout_seconds: float) -> Finding:
         return Finding(Code.WRONG_PORT, what, "name its gRPC port")
     if not what:
         return Finding(Code.UNREACHABLE, f"cannot be reached: {told}", "start it, or take it off the list")
-    return Finding(Code.CERTIFICATE_ENDED if what.endswith("has ended") else Code.TLS_REFUSED, what, do)
+    return Finding(_BY_HINT.get(what, Code.TLS_REFUSED), what, do)
 
 
 def _speaks_rocketmq(endpoint: Endpoint, timeout_seconds: float) -> bool:

@@ -17,7 +17,7 @@ from nsctl.session import FOUND, USAGE, WARNED
 from tests.support.fleet_states import STATES, State
 
 UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL = StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL
-HANDSHAKE = "failed to connect to all addresses; last error: Tls handshake failed: "
+CONNECTING = "failed to connect to all addresses; last error: "
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,10 @@ HANDSHAKE = "failed to connect to all addresses; last error: Tls handshake faile
         (RichError(UNAVAILABLE, "refused"), Code.UNREACHABLE, "cannot be reached: UNAVAILABLE: refused"),
         (RichError(DEADLINE_EXCEEDED, ""), Code.UNREACHABLE, "did not answer within 5 s"),
         (RichError(INTERNAL, "", "INTERNAL_DEFECT"), Code.SERVER_ERROR, "it answers with an error: INTERNAL"),
-        (RichError(UNAVAILABLE, f"{HANDSHAKE}odd"), Code.TLS_REFUSED, "the TLS handshake failed"),
-        (RichError(UNAVAILABLE, f"{HANDSHAKE}certificate has expired"), Code.CERTIFICATE_ENDED, "has ended"),
+        (RichError(UNAVAILABLE, "", "SHUTTING_DOWN"), Code.SERVER_ERROR, "it answers with an error: UNAVAILABLE"),
+        (RichError(UNAVAILABLE, f"{CONNECTING}Tls handshake failed"), Code.TLS_REFUSED, "the TLS handshake failed"),
+        (RichError(UNAVAILABLE, f"{CONNECTING}certificate has expired"), Code.CERTIFICATE_ENDED, "has ended"),
+        (RichError(UNAVAILABLE, f"{CONNECTING}Failed parsing HTTP/2"), Code.WRONG_PORT, "something else than gRPC"),
     ],
 )
 def test_a_silent_server_is_told_with_its_cause(error: RichError, code: Code, what: str) -> None:
