@@ -149,9 +149,9 @@ def test_a_broker_has_a_page_and_a_list_has_filters(fleet: OperatedFleet) -> Non
     assert next(row["part"] for row in parts) == "broker"
     assert {row["topic"] for row in parts if row["part"] == "topic"} == {"TopicTest"}
     assert "no live broker is called nobody" in fleet.run("broker", "nobody", exit_code=REFUSED)
-    for filters, count in (((), 1), (("oker-a",), 1), (("b-b",), 0), (("--no-channel",), 1), (("--unconfirmed",), 0)):
+    for filters, count in (((), 1), (("oker-a",), 1), (("b-b",), 0), (("--no-channel",), 1), (("--cluster", "x"), 0)):
         assert len(fleet.rows("brokers", *filters)) == count, filters
-    assert fleet.rows("brokers", "--silent", "2h", "--cluster", "DefaultCluster") == []
+    assert fleet.rows("brokers", "--silent", "2h") == fleet.rows("brokers", "--unconfirmed") == []
 
 
 def test_kv_and_settings_are_read_and_changed_at_all(fleet: OperatedFleet) -> None:
@@ -264,3 +264,4 @@ def test_a_cluster_can_stand_before_a_name_or_in_the_option(grouped: OperatedFle
     for wrong in (("east/*", "--cluster", "east"), ("east//*",), ("east/b\tr*",)):
         grouped.run("drain", *wrong, exit_code=USAGE)
     assert "no broker group matches north/*" in grouped.run("drain", "north/*", exit_code=REFUSED)
+    assert "no live broker" in grouped.run("broker", "broker-b1", "--cluster", "east", exit_code=REFUSED)
