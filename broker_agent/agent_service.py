@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
@@ -30,22 +28,14 @@ class BrokerAgentServicer:
         topic_configs: TopicConfigManager,
         outer_api: BrokerOuterAPI,
         results: RegistrationResults,
-        *,
         probe: BrokerProbe | None,
-        register_change: Callable[[], int],
     ) -> None:
-        """Takes what it shows and changes.
-
-        Args:
-            probe: None if nothing probes the broker.
-            register_change: Registers the broker; returns how many name servers have accepted in time.
-        """
+        """Takes what it shows and changes. The probe is None if nothing probes the broker."""
         self._current = current
         self._topic_configs = topic_configs
         self._outer_api = outer_api
         self._results = results
         self._probe = probe
-        self._register_change = register_change
 
     def GetAgentStatus(self, _request: pb.GetAgentStatusRequest, _context: object) -> pb.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""
@@ -88,8 +78,9 @@ class BrokerAgentServicer:
         targets = self._outer_api.targets
         for target in targets:
             target.state.claim_id()
-        accepted = self._register_change()
-        return pb.ChangeBrokerRoleResponse(state_version=in_force, accepted_count=accepted, target_count=len(targets))
+        return pb.ChangeBrokerRoleResponse(
+            state_version=in_force, accepted_count=self._register(), target_count=len(targets)
+        )
 
     def UpdateBrokerPermission(
         self, request: pb.UpdateBrokerPermissionRequest, _context: object
@@ -102,4 +93,8 @@ class BrokerAgentServicer:
         self._current.change_permission(permission)
         _log.info("broker_permission_changed", permission=permission)
         targets = len(self._outer_api.targets)
-        return pb.UpdateBrokerPermissionResponse(accepted_count=self._register_change(), target_count=targets)
+        return pb.UpdateBrokerPermissionResponse(accepted_count=self._register(), target_count=targets)
+
+    def _register(self) -> int:
+        """Registers the broker. Returns how many name servers have accepted in time."""
+        return len(self._outer_api.register_broker_all(force=False, after_others=True))

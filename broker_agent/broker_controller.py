@@ -29,7 +29,6 @@ from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.process.settings_cli import certificates
 from namesrv_common.process.shutdown import STEP_SECONDS, STOP_LISTENER_SECONDS, run_blocking_step
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
@@ -80,11 +79,11 @@ class BrokerController:
             forget=self._observation.forget,
         )
         self._listen()
-        self._changes = ChangeThread(self._register_changes, timing)
+        self._changes = ChangeThread(self._outer_api.register_changes, timing)
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
         self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
-        self._files = PeriodicThread("broker-agent-files", self._look_at_files, timing)
+        self._files = PeriodicThread("broker-agent-files", self._security.look, timing)
 
     @property
     def listening_on(self) -> Endpoint:
@@ -164,7 +163,6 @@ class BrokerController:
 
     def _stop_periodic(self) -> None:
         self._files.stop()
-        self._files.join()
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
 
@@ -174,15 +172,14 @@ class BrokerController:
             self._topic_configs,
             self._outer_api,
             self._results,
-            probe=None if self._settings.probe == "none" else self._probe,
-            register_change=self._register_change,
+            None if self._settings.probe == "none" else self._probe,
         )
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
             [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
             self._security.listener,
-            admission=self._security.admission,
+            rule=self._security.rule,
             observers=self._observation.observers,
         )
         with ExitStack() as taken:
@@ -192,7 +189,7 @@ class BrokerController:
                 self._clients,
                 lambda: self._current.state,
                 tls=self._security.listener,
-                admission=self._security.admission,
+                rule=self._security.rule,
                 observers=self._observation.observers,
             )
             taken.callback(self._client_server.stop)
@@ -234,15 +231,6 @@ class BrokerController:
             except Exception:  # noqa: BLE001 - the boundary of a thread; the next round may work (RocketMQ logs, too)
                 _log.exception("round_of_registrations_failed")
 
-    def _register_changes(self) -> None:
-        for target in self._outer_api.targets:
-            self._outer_api.register_broker(target)
-
-    def _register_change(self) -> int:
-        if not self._probe.is_up:
-            return 0
-        return len(self._outer_api.register_broker_all(force=False, after_others=True))
-
     def _take_filter_servers(self, addresses: tuple[str, ...]) -> None:
         if self._current.change_filter_servers(addresses):
             self._changes.changed()
@@ -252,11 +240,7 @@ class BrokerController:
 
     def _broker_up(self) -> None:
         self._outer_api.is_suspended = False
-        self._register_changes()
-
-    def _look_at_files(self) -> float:
-        self._security.look()
-        return CHECK_SECONDS
+        self._outer_api.register_changes()
 
     def _master_agent(self) -> Endpoint | None:
         """The agent that a slave copies its topics from; None where the broker itself copies them."""

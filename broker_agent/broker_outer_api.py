@@ -88,7 +88,7 @@ class BrokerOuterAPI:
     def statuses(self) -> Iterator[NamesrvTargetStatus]:
         """How each name server on the list is, and whether something runs for it."""
         for target, lane in self._lanes.items():
-            status = target.status()
+            status = target.state.report()
             status.in_flight = lane.busy
             yield status
 
@@ -131,6 +131,8 @@ class BrokerOuterAPI:
             The answers that arrived in time, in the order of their arrival. Of name servers that failed, or hold the
             table already: none.
         """
+        if not self._may_register():
+            return ()
         registration = self._registration()
         if force:
             registration.full()  # encoding a large table takes a second, which must not count as the name servers' time
@@ -145,6 +147,11 @@ class BrokerOuterAPI:
         _log.debug("round_of_registrations", accepted=len(results))
         self._on_results(results)
         return results
+
+    def register_changes(self) -> None:
+        """Registers the broker with every name server that lacks its changes, in the background."""
+        for target in self.targets:
+            self.register_broker(target)
 
     def register_broker(self, target: NamesrvTarget) -> None:
         """Registers the broker with one name server that wants it, in the background and as soon as it can be.
@@ -203,11 +210,9 @@ class BrokerOuterAPI:
         with self._lock:
             self._disconnected = True
             lanes = self._lanes | self._leaving
-        closing = [threading.Thread(target=target.close, name="broker-agent-closing") for target in lanes]
-        for thread in closing:
-            thread.start()
-        for thread in closing:
-            thread.join()
+        with ThreadPoolExecutor(MAX_THREADS, "broker-agent-closing") as closing:
+            for target in lanes:
+                closing.submit(target.close)
         running = [future for lane in lanes.values() if (future := lane.close()) is not None]
         _, stuck = futures.wait(running, CLOSE_SECONDS)
         self._pool.shutdown(wait=not stuck, cancel_futures=True)

@@ -83,11 +83,6 @@ class BrokerProbe(PeriodicThread):
         if self._check is not None:
             super().start()
 
-    def stop(self) -> None:
-        """Calls nothing further and ends the thread, in 2 s at most."""
-        super().stop()
-        self.join()
-
     def _look(self) -> float:
         """Looks once. Returns the seconds to the next time, counted from the beginning of this one."""
         assert self._check is not None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest, RegisterBrokerResponse
 
 from broker_agent.errors import NameServerError
 from broker_agent.registration import Registration
@@ -85,20 +86,21 @@ def next_call(known: Known, wanted: Registration, now: float, *, force: bool = F
 
 
 class NameServerStatus:
-    """The agent's knowledge of one name server, and the facts for the agent's status, metrics and log.
+    """The agent's knowledge of one name server and its channel, and the facts for status, metrics and log.
 
     Logs each change once and not at each call. Any thread may call the methods.
     """
 
     def __init__(self, endpoint: Endpoint, timing: Timing) -> None:
         self.changed = threading.Condition()
-        """Guards this, and the id of the channel to the name server."""
+        """Guards this. Notified when a channel opens."""
+        self.channel_id: str | None = None
+        """The channel that is open; None if none is. Guarded by ``changed``."""
         self._known = Known()
         self._timing = timing
         self._log = _log.bind(endpoint=str(endpoint))
         self._registered: bool | None = None  # None: nothing is known of this name server yet
         self._report = pb.NamesrvTargetStatus(endpoint=str(endpoint))
-        self._events: deque[pb.NamesrvEvent] = deque(maxlen=MAX_EVENTS)
         self._counts: Counter[tuple[pb.RegistrationKind, CallResult]] = Counter()
         self._confirmed_at: float | None = None
 
@@ -129,18 +131,18 @@ class NameServerStatus:
         with self.changed:
             report = pb.NamesrvTargetStatus()
             report.CopyFrom(self._report)
-            report.registered = self.registered
+            report.registered, report.channel_open = self.registered, self.channel_id is not None
             accepted = {kind: count for (kind, result), count in self._counts.items() if result == "accepted"}
             report.full_registration_count = accepted.pop(pb.REGISTRATION_KIND_FULL, 0)
             report.increment_count = sum(accepted.values())
-            report.events.extend(self._events)
             return report
 
     def event(self, kind: pb.NamesrvEvent.Kind, detail: str = "") -> None:
         """Keeps something that happened."""
         at_millis = self._timing.wall_millis()
         with self.changed:
-            self._events.append(pb.NamesrvEvent(kind=kind, at_millis=at_millis, detail=detail))
+            self._report.events.add(kind=kind, at_millis=at_millis, detail=detail)
+            del self._report.events[:-MAX_EVENTS]
 
     def call_ended(self, seconds: float, error: str) -> None:
         """A call has ended after this time; the error is empty if it succeeded."""
@@ -155,14 +157,17 @@ class NameServerStatus:
 
     # The channel
 
-    def channel_opened(self) -> None:
+    def channel_opened(self, channel_id: str) -> None:
         """A channel is open, and nothing is registered over it."""
         with self.changed:
+            self.channel_id = channel_id
             self._known = replace(self._known, held=None, claims_id=True)
+            self.changed.notify_all()
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
         """The channel has ended, and with it the registration over it; or it could not be opened."""
         with self.changed:
+            self.channel_id = None
             self._known = replace(self._known, held=None, refused=None)
             self._report.last_error = why
         if was_open:
@@ -191,20 +196,14 @@ class NameServerStatus:
         self,
         registration: Registration,
         kind: pb.RegistrationKind,
-        *,
-        namesrv_name: str,
-        topics: int,
-        generation: int,
-        channel_is_open: bool,
+        request: RegisterBrokerRequest,
+        response: RegisterBrokerResponse,
     ) -> None:
-        """The name server accepted a registration.
-
-        Args:
-            topics: Topics that were sent.
-            generation: The name server's number for it.
-            channel_is_open: False if its channel has ended since: then the name server has removed the broker again.
-        """
+        """The name server accepted a registration. If its channel has ended since, the broker is removed again."""
+        namesrv_name, generation = response.header.namesrv_name, response.generation
+        topics = len(request.topic_configs)
         with self.changed:
+            channel_is_open = request.channel_id == self.channel_id
             self._known = replace(
                 self._known,
                 held=registration if channel_is_open else None,
@@ -220,8 +219,8 @@ class NameServerStatus:
             report.last_registered_at_millis = self._timing.wall_millis()
             newly = channel_is_open and not self.registered
             self._registered = self._registered or newly
-        if newly:
-            self._log.info("registered", namesrv_name=namesrv_name, generation=generation, topics=topics)
+            if newly:  # logged here, before the end of a channel that ends at this moment
+                self._log.info("registered", namesrv_name=namesrv_name, generation=generation, topics=topics)
 
     def refused(self, registration: Registration, kind: pb.RegistrationKind, error: NameServerError) -> None:
         """A registration failed. The name server may have accepted it, so it counts as holding nothing."""

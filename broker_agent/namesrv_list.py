@@ -387,7 +387,7 @@ class NamesrvList:
         if self._source is not None:
             ending.append(self._source)
         for item in ending:
-            item.stop()
+            item.cancel()
         deadline = self._timing.clock() + JOIN_SECONDS
         for item in ending:
             item.join(deadline - self._timing.clock())
@@ -415,7 +415,7 @@ class NamesrvList:
             self._names = names
             self._publish()
         for name in before.keys() - self._resolved.keys():
-            before[name].stop()
+            before[name].cancel()
 
     def _publish(self) -> None:
         with self._lock:

@@ -104,55 +104,6 @@ class Debounce:
         self._first, self._done = None, now
 
 
-class ChangeThread:
-    """Calls once for many changes, in a thread of its own."""
-
-    def __init__(self, register: Callable[[], None], timing: Timing) -> None:
-        """Creates it; nothing is called before ``start``."""
-        self._register = register
-        self._timing = timing
-        self._coalescing = Debounce()
-        self._changed = threading.Condition()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="broker-agent-changes", daemon=True)
-
-    def start(self) -> None:
-        """Calls from now on, for changes before as well."""
-        self._thread.start()
-
-    def changed(self) -> None:
-        """Something has changed. Returns at once."""
-        with self._changed:
-            self._coalescing.changed(self._timing.clock())
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Calls nothing further and ends the thread."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(JOIN_SECONDS)
-
-    def _run(self) -> None:
-        while self._wait_until_due():
-            try:
-                self._register()
-            except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error
-                _log.exception("registration_of_changes_failed")
-
-    def _wait_until_due(self) -> bool:
-        with self._changed:
-            while not self._stopping:
-                due = self._coalescing.due()
-                now = self._timing.clock()
-                if due is not None and due <= now:
-                    self._coalescing.done(now)
-                    return True
-                self._changed.wait(None if due is None else due - now)
-            return False
-
-
 AFTER_BUG_SECONDS = 10.0
 """Pause after the work has raised an unexpected error: too long to fill the log, short enough to recover."""
 
@@ -168,16 +119,26 @@ class PeriodicThread:
         self._work = work
         self._timing = timing
         self._first_delay = first_delay
-        self._stopping = threading.Event()
+        self._stopping, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Starts the thread. A thread that was told to stop before does nothing."""
         self._thread.start()
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Tells the thread to end after the work that it may be at; does not wait for that."""
         self._stopping.set()
+        self.wake()
+
+    def stop(self) -> None:
+        """Tells the thread to end, and waits for that, 2 s at most."""
+        self.cancel()
+        self.join()
+
+    def wake(self) -> None:
+        """Makes the work due at once."""
+        self._woken.set()
 
     def join(self, seconds: float = JOIN_SECONDS) -> None:
         """Waits until the thread has ended, at most so long."""
@@ -186,9 +147,43 @@ class PeriodicThread:
 
     def _run(self) -> None:
         delay = self._first_delay
-        while not (self._timing.wait(self._stopping, delay) if delay > 0 else self._stopping.is_set()):
+        while True:
+            if delay > 0:
+                self._timing.wait(self._woken, delay)
+            self._woken.clear()
+            if self._stopping.is_set():
+                return
             try:
                 delay = self._work()
             except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error
                 _log.exception("periodic_work_failed", thread=self._thread.name)
                 delay = AFTER_BUG_SECONDS
+
+
+class ChangeThread(PeriodicThread):
+    """Calls once for many changes, also for those before its start."""
+
+    def __init__(self, register: Callable[[], None], timing: Timing) -> None:
+        """Creates it; nothing is called before ``start``."""
+        super().__init__("broker-agent-changes", self._register_if_due, timing)
+        self._register = register
+        self._coalescing = Debounce()
+        self._lock = threading.Lock()
+
+    def changed(self) -> None:
+        """Something has changed. Returns at once."""
+        with self._lock:
+            self._coalescing.changed(self._timing.clock())
+        self.wake()
+
+    def _register_if_due(self) -> float:
+        with self._lock:
+            due, now = self._coalescing.due(), self._timing.clock()
+            if due is None or due > now:
+                return threading.TIMEOUT_MAX if due is None else due - now
+            self._coalescing.done(now)
+        try:
+            self._register()
+        except Exception:  # noqa: BLE001 - the boundary of a thread: the next change is registered
+            _log.exception("registration_of_changes_failed")
+        return 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -15,7 +15,7 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from broker_agent.auth import AgentAdmission
+from broker_agent.auth import Rule
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
@@ -252,7 +252,7 @@ class ClientServer(LoopListener):
         broker: Callable[[], BrokerState],
         tls: ListenerTls | None = None,
         *,
-        admission: AgentAdmission | None = None,
+        rule: Rule | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
@@ -268,21 +268,20 @@ class ClientServer(LoopListener):
             slow_reader_seconds=limits.SLOW_READER_SECONDS,
             most_health_calls=limits.MAX_HEALTH_CALLS,
             tls=tls,
-            admission=admission,
+            rule=rule,
             observers=observers,
         )
 
+    def _works(self) -> Iterable[Coroutine[Any, Any, None]]:
+        return (self._managers.scan_periodically(),)
+
     async def _start(self) -> None:
         await super()._start()
-        self._scans = asyncio.create_task(self._managers.scan_periodically())
-        for service in ("", SERVICE.full_name):
-            self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
         _log.info("client_listener_started", listening_on=str(self.endpoint))
 
     async def _stop(self) -> None:
         """Closes all channels with reason SHUTDOWN."""
-        if self._runner.has_started:
-            self._scans.cancel()
         self._health.enter_shutdown()
         with self._managers.lock:
             self._managers.channels.close_all(pb.ClientChannelClosing.REASON_SHUTDOWN)

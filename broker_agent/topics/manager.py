@@ -145,7 +145,6 @@ class TopicConfigManager:
         """Ends watching, and waits for that for a few seconds at most."""
         if self._followed:
             self._followed.stop()
-            self._followed.join()
 
     def edit(
         self, name: str, make: Callable[[TopicConfig | None], TopicConfig], *, validate_only: bool = False
