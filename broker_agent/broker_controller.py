@@ -23,7 +23,7 @@ from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
 from broker_agent.registration import BrokerState, CurrentBroker
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import JOIN_SECONDS, ChangeThread, PeriodicThread, RegistrationSchedule, Timing
+from broker_agent.timing import ChangeThread, PeriodicThread, RegistrationThread, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
@@ -50,7 +50,6 @@ class BrokerController:
         probe: BrokerProbe,
         *,
         timing: Timing | None = None,
-        schedule: RegistrationSchedule | None = None,
     ) -> None:
         """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
@@ -64,7 +63,6 @@ class BrokerController:
         self._namesrv_list = namesrv_list
         self._probe = probe
         self._timing = timing = timing or Timing()
-        self._schedule = schedule or RegistrationSchedule(settings.period_seconds, timing)
         self._stopping = threading.Event()
         self._clients = ClientManagers(timing)
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
@@ -82,7 +80,8 @@ class BrokerController:
         self._changes = ChangeThread(self._outer_api.register_changes, timing)
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
-        self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
+        register = partial(self._outer_api.register_broker_all, force=settings.force_register)
+        self._periodic = RegistrationThread(register, settings.period_seconds, timing)
         self._files = PeriodicThread("broker-agent-files", self._security.look, timing)
 
     @property
@@ -153,18 +152,14 @@ class BrokerController:
         run_blocking_step("calls", self._outer_api.close)
         run_blocking_step("name_server_list", self._namesrv_list.stop)
         run_blocking_step("slave_synchronize", self._slave_synchronize.stop)
-        run_blocking_step("periodic", self._stop_periodic)
+        run_blocking_step("files", self._files.stop)
+        run_blocking_step("periodic", self._periodic.stop)
         run_blocking_step("order_topics", self._results.stop)
         run_blocking_step("topics", self._topic_configs.stop)
         run_blocking_step("client_listener", self._client_server.stop, STOP_LISTENER_SECONDS)
         run_blocking_step("listener", self._server.stop, STOP_LISTENER_SECONDS)
         run_blocking_step("telemetry", self._observation.stop, TELEMETRY_SECONDS)
         _log.info("agent_stopped")
-
-    def _stop_periodic(self) -> None:
-        self._files.stop()
-        if self._periodic.ident is not None:
-            self._periodic.join(JOIN_SECONDS)
 
     def _listen(self) -> None:
         operated = BrokerAgentServicer(
@@ -206,8 +201,7 @@ class BrokerController:
 
     def _not_alive(self) -> str | None:
         """The problem if periodic registrations have ended although nobody stopped them; None if they run."""
-        ended = self._periodic.ident is not None and not self._periodic.is_alive() and not self._stopping.is_set()
-        return "the thread that registers periodically has ended" if ended else None
+        return "the thread that registers periodically has ended" if self._periodic.has_failed else None
 
     def _target(self, endpoint: Endpoint) -> NamesrvTarget:
         settings = self._settings
@@ -223,13 +217,6 @@ class BrokerController:
             observers=self._observation.observers_of(endpoint),
             security=self._security.to_name_servers,
         )
-
-    def _register_periodically(self) -> None:
-        while not self._stopping.wait(self._schedule.next_delay()):
-            try:
-                self._outer_api.register_broker_all(force=self._settings.force_register)
-            except Exception:  # noqa: BLE001 - the boundary of a thread; the next round may work (RocketMQ logs, too)
-                _log.exception("round_of_registrations_failed")
 
     def _take_filter_servers(self, addresses: tuple[str, ...]) -> None:
         if self._current.change_filter_servers(addresses):

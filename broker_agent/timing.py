@@ -40,33 +40,6 @@ class Timing:
         return seconds * self.rng.uniform(1 - share, 1 + share)
 
 
-FIRST_DELAY_SECONDS = 10.0
-"""Time from the registration at start to the first periodic one, if no period is shorter (RocketMQ: the same)."""
-
-
-class RegistrationSchedule:
-    """Due times at a jittered period, counted from the start and not from the end of the round before.
-
-    A round that waits for a dead name server therefore does not put off the next one.
-    """
-
-    def __init__(self, period_seconds: float, timing: Timing) -> None:
-        self._period = period_seconds
-        self._timing = timing
-        self._due: float | None = None
-
-    def next_delay(self) -> float:
-        """Seconds from now to the next registration; 0 if it is overdue."""
-        now = self._timing.clock()
-        if self._due is None:
-            self._due = now + min(FIRST_DELAY_SECONDS, self._period)
-        else:
-            # Counted from now if a whole period was missed (a suspended machine): rounds are not made up for.
-            start = self._due if now < self._due + self._period else now
-            self._due = start + self._timing.jittered(self._period)
-        return max(0.0, self._due - now)
-
-
 # Many changes within a moment make one registration (upstream's #3407 was one for each new topic).
 QUIET_SECONDS = 0.1
 """Time from the last change to the registration. It is short because most changes come alone."""
@@ -125,6 +98,11 @@ class PeriodicThread:
     def start(self) -> None:
         """Starts the thread. A thread that was told to stop before does nothing."""
         self._thread.start()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the thread has ended although nobody told it to."""
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
 
     def cancel(self) -> None:
         """Tells the thread to end after the work that it may be at; does not wait for that."""
@@ -187,3 +165,28 @@ class ChangeThread(PeriodicThread):
         except Exception:  # noqa: BLE001 - the boundary of a thread: the next change is registered
             _log.exception("registration_of_changes_failed")
         return 0.0
+
+
+FIRST_DELAY_SECONDS = 10.0
+"""Time from the registration at start to the first periodic one, if no period is shorter (RocketMQ: the same)."""
+
+
+class RegistrationThread(PeriodicThread):
+    """Calls at a jittered period, counted from one call's beginning to the next one's.
+
+    A round that waits for a dead name server therefore does not put off the next one.
+    """
+
+    def __init__(self, register: Callable[[], object], period_seconds: float, timing: Timing) -> None:
+        """Creates it; nothing is called before ``start``."""
+        super().__init__("broker-agent-periodic", self._round, timing, min(FIRST_DELAY_SECONDS, period_seconds))
+        self._register = register
+        self._period = period_seconds
+
+    def _round(self) -> float:
+        due = self._timing.clock() + self._timing.jittered(self._period)
+        try:
+            self._register()
+        except Exception:  # noqa: BLE001 - the boundary of a thread; the next round may work (RocketMQ logs, too)
+            _log.exception("round_of_registrations_failed")
+        return max(0.0, due - self._timing.clock())

@@ -91,7 +91,6 @@ def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameSer
             assert next(watch).status == NOT_SERVING
             server.wait_until(lambda: len(server.unregistrations) == 1)
             server.answer_again()
-            running.rounds.due()
         stopping.join(TIMEOUT)
 
 
