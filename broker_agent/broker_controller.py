@@ -84,21 +84,6 @@ class BrokerController:
         self._periodic = RegistrationThread(register, settings.period_seconds, timing)
         self._files = PeriodicThread("broker-agent-files", self._security.look, timing)
 
-    @property
-    def listening_on(self) -> Endpoint:
-        """Where the ordinary listener is, for clients."""
-        return self._client_server.endpoint
-
-    @property
-    def fast_listening_on(self) -> Endpoint:
-        """Where the fast listener is, for operators and other agents (RocketMQ: fastRemotingServer)."""
-        return self._server.endpoint
-
-    @property
-    def metrics_listening_on(self) -> Endpoint | None:
-        """The address of the metrics listener; None if there is none."""
-        return self._observation.endpoint
-
     def start(self) -> None:
         """Registers with all name servers, forced, and starts everything that runs in the background.
 
@@ -130,7 +115,7 @@ class BrokerController:
             name_servers=[str(endpoint) for endpoint in self._namesrv_list.endpoints],
             listening_on=str(self.listening_on),
             fast_listening_on=str(self.fast_listening_on),
-            metrics=str(self.metrics_listening_on) if self.metrics_listening_on else None,
+            metrics=str(self._observation.endpoint) if self._observation.endpoint else None,
         )
 
     def stop(self) -> None:
@@ -192,6 +177,10 @@ class BrokerController:
             metrics = AgentMetrics(self._outer_api, self._probe, self._topic_configs, self._clients, shown)
             self._observation.listen(metrics, self._not_alive, lambda: self._server.not_serving)
             taken.pop_all()
+        self.listening_on = self._client_server.endpoint
+        """Where the ordinary listener is, for clients."""
+        self.fast_listening_on = self._server.endpoint
+        """Where the fast listener is, for operators and other agents (RocketMQ: fastRemotingServer)."""
         self._security.on_permits_reloaded = self._check_open_calls
 
     def _check_open_calls(self) -> None:

@@ -336,7 +336,7 @@ class NamesrvTarget:
             state.changed.wait_for(lambda: state.channel_id is not None or self._channel.closed, max(0.0, seconds))
             if state.channel_id is None:
                 cause = f": {error}" if (error := state.report().last_error) else ""
-                raise NameServerError.deadline_exceeded(f"no channel is open{cause}")
+                raise NameServerError(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no channel is open{cause}"))
             return state.channel_id
 
     def _call(
@@ -348,7 +348,8 @@ class NamesrvTarget:
     ) -> Response:
         started = self._timing.clock()
         if started >= deadline:
-            raise NameServerError.deadline_exceeded("the time for the whole was used up before the call")
+            problem = "the time for the whole was used up before the call"
+            raise NameServerError(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, problem))
         failure = ""
         try:
             with observed_call(self._observers, request) as metadata:

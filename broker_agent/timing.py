@@ -101,7 +101,7 @@ class PeriodicThread:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the thread has ended although nobody told it to."""
+        """Whether the thread has ended although nobody has stopped it."""
         return self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
 
     def cancel(self) -> None:

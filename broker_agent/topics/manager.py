@@ -11,11 +11,14 @@ from typing import Self
 import structlog
 
 from broker_agent.errors import Reason, StartError, topic_not_found, topics_followed
-from broker_agent.timing import Timing
+from broker_agent.timing import PeriodicThread, Timing
 from broker_agent.topics.files import FollowedTopics, TopicsFile
 from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 from broker_agent.topics.topics_json import log_skipped_topics
 from namesrv_common.errors import Refused, limit_exceeded
+
+LOOK_SECONDS = 0.1
+"""Time between two looks at a followed file: below the time for which changes are gathered before registration."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -55,6 +58,7 @@ class TopicConfigManager:
         self._timing = timing
         self._file = file
         self._followed = followed
+        self._watch = PeriodicThread("broker-agent-topics", self._look, timing)
         self._built_in = frozenset(topic.topic_name for topic in built_in)
         self._version_read = table.data_version
         self._state_version = 0
@@ -138,13 +142,11 @@ class TopicConfigManager:
     def start(self) -> None:
         """Starts to watch the file, if it is followed."""
         if self._followed:
-            self._followed.on_table = self._follow
-            self._followed.start()
+            self._watch.start()
 
     def stop(self) -> None:
         """Ends watching, and waits for that for a few seconds at most."""
-        if self._followed:
-            self._followed.stop()
+        self._watch.stop()
 
     def edit(
         self, name: str, make: Callable[[TopicConfig | None], TopicConfig], *, validate_only: bool = False
@@ -227,8 +229,13 @@ class TopicConfigManager:
             if table != self._table:
                 self._save_and_publish(table)
 
+    def _look(self) -> float:
+        """Takes what the broker has written, if that has changed. Returns the seconds to the next look."""
+        if self._followed and (read := self._followed.look()) is not None:
+            self._follow(read)
+        return LOOK_SECONDS
+
     def _follow(self, read: TopicConfigTable) -> None:
-        """Takes the table that the broker has written. Called by the watching thread."""
         with self._changing:
             before = self._table
             version = read.data_version

@@ -18,7 +18,7 @@ from tests.support.virtual_clock import VirtualClock
 
 @contextmanager
 def rounds(period_seconds: float, first_took_seconds: float = 0.0) -> Iterator[tuple[VirtualClock, list[float]]]:
-    """Periodic rounds on virtual time from 0, of which the first takes so long, and when each began."""
+    """Periodic rounds on virtual time from 0, and when each began. Only the first one takes time."""
     time, begun = VirtualClock(0.0), list[float]()
 
     def register() -> None:
