@@ -86,6 +86,7 @@ def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualC
 def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     accept(status, pb.REGISTRATION_KIND_FULL)
     accept(status, pb.REGISTRATION_KIND_FULL, channel_is_open=False)
+    assert status.known.held is None
     error = NameServerError(RichError(grpc.StatusCode.UNAVAILABLE, "away"))
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, Debounce, PeriodicThread, RegistrationThread, Timing
 from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
@@ -132,6 +133,23 @@ def test_work_that_raises_is_logged_and_done_again_later() -> None:
         thread.join(10)
     assert times == [1_000.0, 1_000.0 + AFTER_BUG_SECONDS]
     assert [entry["event"] for entry in logs] == ["periodic_work_failed"] * 2
+
+
+def test_a_thread_that_is_woken_works_once_and_waits_again() -> None:
+    time, times = VirtualClock(0.0), list[float]()
+
+    def work() -> float:
+        times.append(time.seconds)
+        return 10.0
+
+    thread = PeriodicThread("broker-agent-test", work, agent_timing(time), first_delay=60.0)
+    thread.start()
+    time.settle(1)
+    thread.wake()
+    eventually(lambda: times == [0.0])
+    time.run(10.0)
+    thread.stop()
+    assert times == [0.0, 10.0]
 
 
 def test_a_thread_that_is_stopped_before_its_start_does_nothing() -> None:
