@@ -100,6 +100,15 @@ def test_a_client_that_answers_no_ping_leaves(monkeypatch: pytest.MonkeyPatch) -
         eventually(lambda: len(listener.managers.channels) == 0)
 
 
+def test_a_silent_client_leaves_by_a_scan_of_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCAN_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "CLIENT_SILENCE_SECONDS", 0.1)
+    with closing(Listener()) as listener:
+        heartbeat = pb.HeartbeatRequest(client_id="plain", consumer_groups=[consumer(GROUP)])
+        assert listener.stub.Heartbeat(heartbeat, timeout=TIMEOUT).changed_consumer_groups == [GROUP]
+        eventually(lambda: listener.ids() == [])
+
+
 def test_every_channel_is_told_of_the_shutdown(listener: Listener) -> None:
     channel = Channel(listener.stub, "client")
     listener.server.stop()
