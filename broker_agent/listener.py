@@ -317,20 +317,18 @@ def _in_threads(service: ServiceDescriptor, part: object, threads: CallThreads, 
         call = getattr(part, method.name)
         calls[method.name] = partial(threads.run, call)
         if method.server_streaming:
-            calls[method.name] = _stream_in_threads(call, threads, streams)
+            calls[method.name] = partial(_stream_in_threads, threads, streams, call)
     return SimpleNamespace(**calls)
 
 
-def _stream_in_threads(call: Callable[[Any, Any], Iterator[Message]], threads: CallThreads, streams: Shares) -> Any:
+async def _stream_in_threads(
+    threads: CallThreads, streams: Shares, call: Callable[..., Iterator[Message]], request: Message, context: Context
+) -> AsyncIterator[bytes]:
     """Makes each message in a thread. A reader that takes nothing holds no thread."""
-
-    async def answers(request: Message, context: Context) -> AsyncIterator[bytes]:
-        with streams.holding(sharer_at(context.peer())):
-            messages = await threads.run(call, request, context)
-            while (encoded := await threads.run(_next_encoded, messages)) is not None:
-                yield encoded
-
-    return answers
+    with streams.holding(sharer_at(context.peer())):
+        messages = await threads.run(call, request, context)
+        while (encoded := await threads.run(_next_encoded, messages)) is not None:
+            yield encoded
 
 
 def _next_encoded(messages: Iterator[Message]) -> bytes | None:

@@ -176,7 +176,7 @@ class ClientServicer:
         self._broker = broker
         queries = ClientQueries(managers)
         for method in methods_of(SERVICE, queries):
-            setattr(self, method.name, _awaitable(getattr(queries, method.name)))
+            setattr(self, method.name, partial(_answer, getattr(queries, method.name)))
 
     async def OpenClientChannel(
         self, request: pb.OpenClientChannelRequest, context: Context
@@ -229,11 +229,8 @@ class ClientServicer:
                     await channel.ending.wait()
 
 
-def _awaitable(call: Callable[[Any, object], Message]) -> Any:
-    async def answer(request: Message, context: object) -> Message:
-        return call(request, context)
-
-    return answer
+async def _answer(call: Callable[[Any, object], Message], request: Message, context: object) -> Message:
+    return call(request, context)
 
 
 def _remote_addr(context: Context) -> str:
