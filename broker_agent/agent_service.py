@@ -14,8 +14,6 @@ from namesrv_common.errors import invalid_field
 from namesrv_common.topic_names import MAX_PERM
 from namesrv_common.version import __version__
 
-_MAX_INT64 = 2**63 - 1
-
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
@@ -67,7 +65,7 @@ class BrokerAgentServicer:
         if not request.HasField("broker_id"):
             raise invalid_field("broker_id", "is missing; 0 is the master, above 0 a slave")
         if request.broker_id < 0:
-            raise invalid_field("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
+            raise invalid_field("broker_id", f"is {request.broker_id}, must be 0 to {2**63 - 1}")
         wanted = request.state_version if request.HasField("state_version") else None
         try:
             in_force = self._current.change_role(request.broker_id, wanted)

@@ -175,7 +175,7 @@ class BrokerController:
             taken.callback(self._client_server.stop)
             shown = partial(certificates, self._security.listener, self._security.to_name_servers)
             metrics = AgentMetrics(self._outer_api, self._probe, self._topic_configs, self._clients, shown)
-            self._observation.listen(metrics, self._not_alive, lambda: self._server.not_serving)
+            self._observation.listen(metrics, lambda: self._periodic.problem, lambda: self._server.not_serving)
             taken.pop_all()
         self.listening_on = self._client_server.endpoint
         """Where the ordinary listener is, for clients."""
@@ -187,10 +187,6 @@ class BrokerController:
         """Permits have changed: ends the calls that they do not admit."""
         for server in (self._server, self._client_server):
             server.check_again()
-
-    def _not_alive(self) -> str | None:
-        """The problem if periodic registrations have ended although nobody stopped them; None if they run."""
-        return "the thread that registers periodically has ended" if self._periodic.has_failed else None
 
     def _target(self, endpoint: Endpoint) -> NamesrvTarget:
         settings = self._settings

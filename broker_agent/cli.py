@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_probe import BrokerProbe, connects_to
+from broker_agent.broker_probe import BrokerProbe, connect_to
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
@@ -78,7 +79,7 @@ def _controller(settings: AgentSettings) -> BrokerController:
         namesrv_list = namesrv_list_of(settings.namesrv, timing=timing)
     except ValueError as error:
         raise StartError(f"setting namesrv: {error}") from error
-    check = connects_to(settings.probe_endpoint) if settings.probe_endpoint else None
+    check = partial(connect_to, settings.probe_endpoint) if settings.probe_endpoint else None
     probe = BrokerProbe(check, timing, settings.probe_failures)
     return BrokerController(settings, topic_configs, namesrv_list, probe, timing=timing)
 

@@ -276,11 +276,8 @@ class ResolvedName(PeriodicThread):
         self._resolve = resolve
         self._failures = 0
         self._lacked: dict[Endpoint, int] = {}  # how many lookups in a row an address that is in force was missing
-        self._looked_up = threading.Event()
-
-    def wait_for_first(self, seconds: float) -> bool:
-        """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
-        return self._timing.wait(self._looked_up, max(0.0, seconds))
+        self.looked_up = threading.Event()
+        """Set once the first lookup has succeeded or failed."""
 
     def _lookup(self) -> float:
         """Looks up once. Returns the seconds to the next time."""
@@ -293,7 +290,7 @@ class ResolvedName(PeriodicThread):
                 kept = [str(address) for address in self.addresses]
                 _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)
             self._failures += 1
-            self._looked_up.set()
+            self.looked_up.set()
             return self._backoff.after(self._failures)
         if self._failures:
             _log.info("namesrv_name_resolved_again", name=str(self._name), failures=self._failures)
@@ -305,7 +302,7 @@ class ResolvedName(PeriodicThread):
         self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self.addresses} - {*found}}
         kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOKUPS}
         before, self.addresses = self.addresses, tuple(sorted({*found} | kept))
-        self._looked_up.set()
+        self.looked_up.set()
         if self.addresses != before:
             addresses = [str(address) for address in self.addresses]
             _log.info("namesrv_name_resolved", name=str(self._name), addresses=addresses)
@@ -409,7 +406,7 @@ class NamesrvList:
             item.start()
         deadline = self._timing.clock() + FIRST_LOOKUP_SECONDS
         for item in new.values():
-            item.wait_for_first(deadline - self._timing.clock())
+            self._timing.wait(item.looked_up, max(0.0, deadline - self._timing.clock()))
         with self._lock:
             self._resolved = {name: self._resolved[name] for name in hosts}
             self._names = names

@@ -99,11 +99,6 @@ class PeriodicThread:
         """Starts the thread. A thread that was told to stop before does nothing."""
         self._thread.start()
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the thread has ended although nobody has stopped it."""
-        return self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
-
     def cancel(self) -> None:
         """Tells the thread to end after the work that it may be at; does not wait for that."""
         self._stopping.set()
@@ -182,6 +177,12 @@ class RegistrationThread(PeriodicThread):
         super().__init__("broker-agent-periodic", self._round, timing, min(FIRST_DELAY_SECONDS, period_seconds))
         self._register = register
         self._period = period_seconds
+
+    @property
+    def problem(self) -> str | None:
+        """The problem if the thread has ended although nobody has stopped it; None if there is none."""
+        ended = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
+        return "the thread that registers periodically has ended" if ended else None
 
     def _round(self) -> float:
         due = self._timing.clock() + self._timing.jittered(self._period)
