@@ -17,16 +17,10 @@ from broker_agent.fan_out import Lane, call_all
 from broker_agent.name_server import CallRetries, Master, NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
-from broker_agent.timing import Timing
+from broker_agent.timing import JOIN_SECONDS, Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
 from namesrv_common.process.shutdown import DaemonExecutor
-
-CLOSE_SECONDS = 2.0
-"""Time for the tasks in the pool to end once their connections have been closed."""
-MAX_THREADS = MAX_NAME_SERVERS
-"""Name servers that are called at once. Each has one thread at most, so none waits for another (RocketMQ:
-brokerOuterExecutor has ten). Threads are made when they are needed."""
 
 Results = tuple[RegisterBrokerResult, ...]
 
@@ -74,7 +68,8 @@ class BrokerOuterAPI:
         """Whether nothing is registered, because the broker is not there."""
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
-        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="broker-agent-outer")
+        # A thread for each name server, so none waits for another (RocketMQ: brokerOuterExecutor has ten).
+        self._pool = ThreadPoolExecutor(MAX_NAME_SERVERS, thread_name_prefix="broker-agent-outer")
         self._lock = threading.Lock()  # guards all below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, Lane] = {}
         self._leaving: dict[NamesrvTarget, Lane] = {}
@@ -210,11 +205,11 @@ class BrokerOuterAPI:
         with self._lock:
             self._disconnected = True
             lanes = self._lanes | self._leaving
-        with ThreadPoolExecutor(MAX_THREADS, "broker-agent-closing") as closing:
+        with ThreadPoolExecutor(MAX_NAME_SERVERS, "broker-agent-closing") as closing:
             for target in lanes:
                 closing.submit(target.close)
         running = [future for lane in lanes.values() if (future := lane.close()) is not None]
-        _, stuck = futures.wait(running, CLOSE_SECONDS)
+        _, stuck = futures.wait(running, JOIN_SECONDS)
         self._pool.shutdown(wait=not stuck, cancel_futures=True)
 
     def _may_register(self) -> bool:

@@ -226,7 +226,6 @@ MAX_TOPIC_LISTS = 32
 """Most open lists of topics. Each holds a version of the table. One address has half."""
 MAX_HEALTH_CALLS = 1_000
 """Most open health checks and watches of a listener. One address has half."""
-_HEALTH_SERVICES = ("", SERVICE_NAME)
 _Status = health_pb2.HealthCheckResponse.ServingStatus
 
 
@@ -271,8 +270,7 @@ class AgentServer(LoopListener):
             rule=rule,
             observers=observers,
         )
-        for service in _HEALTH_SERVICES:
-            self._health.set(service, _Status.NOT_SERVING)
+        self._runner.run(self._report_health())
 
     @property
     def not_serving(self) -> str | None:
@@ -284,12 +282,12 @@ class AgentServer(LoopListener):
     def set_serving(self) -> None:
         """Reports SERVING from now on, unless the end has begun."""
         self._accepted = True
-        self._runner.begin(self._set_serving())
+        self._runner.begin(self._report_health())
 
     def enter_shutdown(self) -> None:
         """Reports NOT_SERVING from now on, whatever happens."""
         self._stopping = True
-        self._runner.begin(self._enter_shutdown())
+        self._runner.begin(self._report_health())
 
     def stop(self) -> None:
         """Ends calls in progress and gives the port back. A second call does nothing."""
@@ -302,12 +300,9 @@ class AgentServer(LoopListener):
         if seconds := watchdog_seconds():
             yield feed_watchdog(seconds)
 
-    async def _set_serving(self) -> None:
-        for service in _HEALTH_SERVICES:
-            self._health.set(service, _Status.SERVING)
-
-    async def _enter_shutdown(self) -> None:
-        self._health.enter_shutdown()
+    async def _report_health(self) -> None:
+        for service in ("", SERVICE_NAME):
+            self._health.set(service, _Status.NOT_SERVING if self.not_serving else _Status.SERVING)
 
 
 def _in_threads(service: ServiceDescriptor, part: object, threads: CallThreads, streams: Shares) -> object:

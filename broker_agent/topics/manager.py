@@ -57,6 +57,8 @@ class TopicConfigManager:
         self._table = table
         self._timing = timing
         self._file = file
+        self.follows = file is None
+        """Whether the file is the broker's, so that nothing can be changed here."""
         self._followed = followed
         self._watch = PeriodicThread("broker-agent-topics", self._look, timing)
         self._built_in = frozenset(topic.topic_name for topic in built_in)
@@ -128,11 +130,6 @@ class TopicConfigManager:
     def table(self) -> TopicConfigTable:
         """The table in force; never changed, only replaced."""
         return self._table
-
-    @property
-    def follows(self) -> bool:
-        """Whether the file is the broker's, so that nothing can be changed here."""
-        return self._file is None
 
     @property
     def problem(self) -> str | None:
