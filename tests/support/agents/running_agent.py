@@ -77,7 +77,7 @@ class ToldList(NamesrvList):
         super().__init__(tuple(server.endpoint for server in servers), None, Timing())
 
     def change(self, *servers: FakeNameServer) -> None:
-        self._take_names(tuple(server.endpoint for server in servers))
+        self.take_names(tuple(server.endpoint for server in servers))
 
 
 class Agent:
