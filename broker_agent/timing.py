@@ -40,41 +40,7 @@ class Timing:
         return seconds * self.rng.uniform(1 - share, 1 + share)
 
 
-# Many changes within a moment make one registration (upstream's #3407 was one for each new topic).
-QUIET_SECONDS = 0.1
-"""Time from the last change to the registration. It is short because most changes come alone."""
-LONGEST_SECONDS = 1.5
-"""Longest time from the first change to the registration, however many changes follow."""
-BETWEEN_SECONDS = 1.0
-"""Time from one such registration to the next one."""
-
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-
-class Debounce:
-    """When a registration is due for the changes so far. Times are seconds of one monotonic clock."""
-
-    def __init__(self) -> None:
-        self._first: float | None = None
-        self._last = 0.0
-        self._done: float | None = None
-
-    def changed(self, now: float) -> None:
-        """Something has changed."""
-        if self._first is None:
-            self._first = now
-        self._last = now
-
-    def due(self) -> float | None:
-        """When the registration is due; None if nothing has changed."""
-        if self._first is None:
-            return None
-        due = min(self._last + QUIET_SECONDS, self._first + LONGEST_SECONDS)
-        return due if self._done is None else max(due, self._done + BETWEEN_SECONDS)
-
-    def done(self, now: float) -> None:
-        """A registration with all changes so far begins."""
-        self._first, self._done = None, now
 
 
 AFTER_BUG_SECONDS = 10.0
@@ -133,6 +99,15 @@ class PeriodicThread:
                 delay = AFTER_BUG_SECONDS
 
 
+# Many changes within a moment make one registration (upstream's #3407 was one for each new topic).
+QUIET_SECONDS = 0.1
+"""Time from the last change to the registration. It is short because most changes come alone."""
+LONGEST_SECONDS = 1.5
+"""Longest time from the first change to the registration, however many changes follow."""
+BETWEEN_SECONDS = 1.0
+"""Time from one such registration to the next one."""
+
+
 class ChangeThread(PeriodicThread):
     """Calls once for many changes, also for those before its start."""
 
@@ -140,21 +115,27 @@ class ChangeThread(PeriodicThread):
         """Creates it; nothing is called before ``start``."""
         super().__init__("broker-agent-changes", self._register_if_due, timing)
         self._register = register
-        self._coalescing = Debounce()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards all below
+        self._first: float | None = None  # when the first change came that is not registered yet
+        self._last = 0.0
+        self._not_before = 0.0  # when the next registration may begin
 
     def changed(self) -> None:
         """Something has changed. Returns at once."""
         with self._lock:
-            self._coalescing.changed(self._timing.clock())
+            self._last = self._timing.clock()
+            if self._first is None:
+                self._first = self._last
         self.wake()
 
     def _register_if_due(self) -> float:
         with self._lock:
-            due, now = self._coalescing.due(), self._timing.clock()
-            if due is None or due > now:
-                return threading.TIMEOUT_MAX if due is None else due - now
-            self._coalescing.done(now)
+            if self._first is None:
+                return threading.TIMEOUT_MAX
+            due = max(min(self._last + QUIET_SECONDS, self._first + LONGEST_SECONDS), self._not_before)
+            if (now := self._timing.clock()) < due:
+                return due - now
+            self._first, self._not_before = None, now + BETWEEN_SECONDS
         try:
             self._register()
         except Exception:  # noqa: BLE001 - the boundary of a thread: the next change is registered

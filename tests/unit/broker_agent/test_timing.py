@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, Debounce, PeriodicThread, RegistrationThread, Timing
+from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, PeriodicThread, RegistrationThread, Timing
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
@@ -60,13 +61,22 @@ def test_a_long_round_delays_no_other_and_missed_rounds_are_left_out(took: float
 
 
 def registrations(changes: list[float]) -> list[float]:
-    """When a registration begins, for changes at these times."""
-    coalescing, begun = Debounce(), []
-    for change in [*changes, float("inf")]:
-        while (due := coalescing.due()) is not None and due < change:
-            coalescing.done(due)
-            begun.append(due)
-        coalescing.changed(change)
+    """When a registration begins, for changes at these times. Time passes while the thread waits."""
+    time, begun, coming = VirtualClock(0.0), list[float](), list(changes)
+
+    def wait(woken: threading.Event, seconds: float) -> bool:
+        if coming and coming[0] <= time.seconds + seconds:
+            time.seconds = coming.pop(0)
+            thread.changed()
+        elif seconds < threading.TIMEOUT_MAX:
+            time.advance(seconds)
+        else:
+            thread.cancel()
+        return woken.is_set()
+
+    thread = ChangeThread(lambda: begun.append(time.seconds), replace(agent_timing(time), wait=wait))
+    thread.start()
+    thread.join(TIMEOUT)
     return begun
 
 
