@@ -93,6 +93,7 @@ class BrokerController:
         self._observation.start()
         self._server.start()
         self._client_server.start()
+        _log.info("client_listener_started", listening_on=str(self.listening_on))
         self._namesrv_list.start()
         self._namesrv_list.on_change = self._outer_api.follow_list
         self._outer_api.follow_list(open_now=False)

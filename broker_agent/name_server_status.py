@@ -96,18 +96,14 @@ class NameServerStatus:
         """Guards this. Notified when a channel opens."""
         self.channel_id: str | None = None
         """The channel that is open; None if none is. Guarded by ``changed``."""
-        self._known = Known()
+        self.known = Known()
+        """What the name server holds. Replaced whole, guarded by ``changed``."""
         self._timing = timing
         self._log = _log.bind(endpoint=str(endpoint))
         self._registered: bool | None = None  # None: nothing is known of this name server yet
         self._report = pb.NamesrvTargetStatus(endpoint=str(endpoint))
         self._counts: Counter[tuple[pb.RegistrationKind, CallResult]] = Counter()
         self._confirmed_at: float | None = None
-
-    @property
-    def known(self) -> Known:
-        """What the name server holds."""
-        return self._known
 
     @property
     def registered(self) -> bool:
@@ -161,14 +157,14 @@ class NameServerStatus:
         """A channel is open, and nothing is registered over it."""
         with self.changed:
             self.channel_id = channel_id
-            self._known = replace(self._known, held=None, claims_id=True)
+            self.known = replace(self.known, held=None, claims_id=True)
             self.changed.notify_all()
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
         """The channel has ended, and with it the registration over it; or it could not be opened."""
         with self.changed:
             self.channel_id = None
-            self._known = replace(self._known, held=None, refused=None)
+            self.known = replace(self.known, held=None, refused=None)
             self._report.last_error = why
         if was_open:
             self.event(_Event.KIND_CHANNEL_ENDED, why)
@@ -177,7 +173,7 @@ class NameServerStatus:
     def news(self) -> None:
         """The name server has news that the answer to a registration brings."""
         with self.changed:
-            self._known = replace(self._known, has_news=True)
+            self.known = replace(self.known, has_news=True)
         self.event(_Event.KIND_ORDER_TOPIC_CONFIG_CHANGED)
 
     # Registrations
@@ -185,12 +181,12 @@ class NameServerStatus:
     def claim_id(self) -> None:
         """Makes the next registration take the broker id from another holder, because the broker has a new role."""
         with self.changed:
-            self._known = replace(self._known, claims_id=True)
+            self.known = replace(self.known, claims_id=True)
 
     def registering(self) -> None:
         """A registration is about to be sent. Its answer has the news so far, and no later ones."""
         with self.changed:
-            self._known = replace(self._known, has_news=False)
+            self.known = replace(self.known, has_news=False)
 
     def accepted(
         self,
@@ -204,8 +200,8 @@ class NameServerStatus:
         topics = len(request.topic_configs)
         with self.changed:
             channel_is_open = request.channel_id == self.channel_id
-            self._known = replace(
-                self._known,
+            self.known = replace(
+                self.known,
                 held=registration if channel_is_open else None,
                 generation=generation,
                 claims_id=False,
@@ -226,14 +222,14 @@ class NameServerStatus:
         """A registration failed. The name server may have accepted it, so it counts as holding nothing."""
         reason = error.rich.reason
         with self.changed:
-            known = self._known
+            known = self.known
             doubtful = known.id_doubtful or reason == "NEED_FULL_REGISTRATION"
-            self._known = replace(known, held=None, id_doubtful=doubtful)
+            self.known = replace(known, held=None, id_doubtful=doubtful)
             if reason in _REFUSED_FOR_GOOD and "caller" not in error.rich.metadata:
                 again = registration.same_as(known.refused)
                 seconds = min(2 * known.refused_seconds, LONGEST_REFUSED_SECONDS) if again else FIRST_REFUSED_SECONDS
-                self._known = replace(
-                    self._known,
+                self.known = replace(
+                    self.known,
                     refused=registration,
                     refused_seconds=seconds,
                     refused_until=self._timing.clock() + seconds,
@@ -260,8 +256,8 @@ class NameServerStatus:
                 self._confirmed_at = self._timing.clock()
                 self._report.last_kind, self._report.last_topic_count = pb.REGISTRATION_KIND_QUERY, 0
                 return
-            lost = self._known.held is not None and not holds_any
-            self._known = replace(self._known, held=None, id_doubtful=self._known.id_doubtful or not holds_any)
+            lost = self.known.held is not None and not holds_any
+            self.known = replace(self.known, held=None, id_doubtful=self.known.id_doubtful or not holds_any)
         if lost:
             why = "the name server does not know the broker any more"
             self.event(_Event.KIND_REGISTRATION_LOST, why)
@@ -271,14 +267,14 @@ class NameServerStatus:
         """A version query failed: like a changed version, as RocketMQ's needRegister has it."""
         with self.changed:
             self._counts[pb.REGISTRATION_KIND_QUERY, "failed"] += 1
-            self._known = replace(self._known, held=None)
+            self.known = replace(self.known, held=None)
 
     def unregistering(self) -> int | None:
         """The agent itself is about to remove the registration. Returns its generation."""
         with self.changed:
-            self._known = replace(self._known, held=None)
+            self.known = replace(self.known, held=None)
             self._registered = None
-            return self._known.generation
+            return self.known.generation
 
     def broker_id_taken(self, broker_addr: str) -> None:
         """Another address holds the broker id."""

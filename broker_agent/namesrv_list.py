@@ -316,10 +316,10 @@ class NamesrvList:
         """Creates it; nothing is looked up before ``start``. Without a source, the names do not change."""
         self._listed = names  # the last good list
         self._is_bad = False
-        self._reader: PeriodicThread | None = None
+        self._readers: list[PeriodicThread] = []  # of the source, if there is one
         if source is not None:
-            read = partial(self._read, source)
-            self._reader = PeriodicThread("broker-agent-namesrv-list", read, timing, source.first_delay_seconds)
+            read, delay = partial(self._read, source), source.first_delay_seconds
+            self._readers.append(PeriodicThread("broker-agent-namesrv-list", read, timing, delay))
         self._timing = timing
         self._resolve = resolve
         self.on_change: Callable[[], None] = lambda: None
@@ -327,14 +327,10 @@ class NamesrvList:
         self._lock = threading.RLock()  # guards all below; held while the listener is called, to keep the order
         self._names: tuple[Endpoint, ...] = ()
         self._resolved: dict[Endpoint, ResolvedName] = {}  # of those that are no addresses
-        self._endpoints: tuple[Endpoint, ...] = ()
+        self.endpoints: tuple[Endpoint, ...] = ()
+        """The name servers in force, in the order of the names; each address once."""
         self._stopped = False
         self._cut = False
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        """The name servers in force, in the order of the names; each address once."""
-        return self._endpoints
 
     def start(self) -> None:
         """Looks the names up, waits for the first answers, at most 5 s, and follows changes from now on.
@@ -342,16 +338,14 @@ class NamesrvList:
         A name that cannot be resolved yet prevents nothing; it joins the list when it can.
         """
         self.take_names(self._listed)
-        if self._reader is not None:
-            self._reader.start()
+        for reader in self._readers:
+            reader.start()
 
     def stop(self) -> None:
         """Stops calling the listener and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
-            ending: list[PeriodicThread] = [*self._resolved.values()]
-        if self._reader is not None:
-            ending.append(self._reader)
+            ending = [*self._resolved.values(), *self._readers]
         for item in ending:
             item.cancel()
         deadline = self._timing.clock() + JOIN_SECONDS
@@ -406,9 +400,9 @@ class NamesrvList:
             resolved = self._resolved
             addresses = (resolved[name].addresses if name in resolved else (name,) for name in self._names)
             found = self._bounded(tuple(dict.fromkeys(chain.from_iterable(addresses))))
-            if self._stopped or not found or found == self._endpoints:
+            if self._stopped or not found or found == self.endpoints:
                 return
-            self._endpoints = found
+            self.endpoints = found
             _log.info("namesrv_list", endpoints=[str(endpoint) for endpoint in found])
             self.on_change()
 

@@ -116,7 +116,7 @@ class ChangeThread(PeriodicThread):
         super().__init__("broker-agent-changes", self._register_if_due, timing)
         self._register = register
         self._lock = threading.Lock()  # guards all below
-        self._first: float | None = None  # when the first change came that is not registered yet
+        self._first: float | None = None  # when the oldest change that is not registered was made
         self._last = 0.0
         self._not_before = 0.0  # when the next registration may begin
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
@@ -32,8 +31,6 @@ from namesrv_common.server.shares import sharer_at
 from namesrv_common.tls.listener_tls import ListenerTls
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 # The rules on the fields of requests. A check of one field raises INVALID_FIELD.
 
@@ -268,14 +265,10 @@ class ClientServer(LoopListener):
             rule=rule,
             observers=observers,
         )
+        self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
 
     def _works(self) -> Iterable[Coroutine[Any, Any, None]]:
         return (self._managers.scan_periodically(),)
-
-    async def _start(self) -> None:
-        await super()._start()
-        self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
-        _log.info("client_listener_started", listening_on=str(self.endpoint))
 
     async def _stop(self) -> None:
         """Closes all channels with reason SHUTDOWN."""
