@@ -103,6 +103,9 @@ def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer,
     server.body = b"10.0.0.3:9876;\n"
     asking.time.run(3 * A_PERIOD)
     assert asking.told[1:] == [endpoints("10.0.0.3:9876")]
+    server.body = b"10.0.9.9:9876"  # the list before the first answer
+    asking.time.run(A_PERIOD)
+    assert asking.told[2:] == [endpoints("10.0.9.9:9876")]
 
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
