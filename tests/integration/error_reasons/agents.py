@@ -14,7 +14,7 @@ import pytest
 from broker_agent_api.v1 import client_service_pb2 as clients
 from broker_agent_api.v1 import topic_config_service_pb2 as topics
 
-from broker_agent.auth import AgentAdmission, by_permits
+from broker_agent.auth import Rule, by_permits
 from broker_agent.clients import channels, limits
 from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
@@ -88,24 +88,24 @@ def of_topics(
     *calls: Call,
     manager: Callable[[Path], TopicConfigManager] = _own,
     slave: bool = False,
-    admission: AgentAdmission | None = None,
+    rule: Rule | None = None,
     patch: Patch = (),
 ) -> Case:
     """Calls that an agent's listener for operators refuses."""
 
     def listening(path: Path) -> AbstractContextManager[Endpoint]:
-        return topic_agent(TopicConfigServicer(manager(path), lambda: slave), admission=admission)
+        return topic_agent(TopicConfigServicer(manager(path), lambda: slave), rule=rule)
 
     return refused(listening, *calls, patch=patch)
 
 
 @contextmanager
-def with_clients(admission: AgentAdmission | None = None, *, is_ending: bool = False) -> Iterator[Endpoint]:
+def with_clients(rule: Rule | None = None, *, is_ending: bool = False) -> Iterator[Endpoint]:
     """An agent's listener for clients."""
     managers = ClientManagers()
     if is_ending:
         managers.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
-    server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, admission=admission)
+    server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, rule=rule)
     server.start()
     try:
         yield server.endpoint
@@ -120,10 +120,10 @@ def of_clients(*calls: Call, patch: Patch = (), **options: Any) -> Case:
 
 def _not_let_in(permits: Permits, token: str | None = None) -> tuple[Case, Case]:
     """The same on both listeners."""
-    admission = AgentAdmission(by_permits(lambda: permits, ("DefaultCluster", "broker-a")))
+    rule = by_permits(lambda: permits, ("DefaultCluster", "broker-a"))
     return (
-        of_topics(("GetTopic", b"\xff", token), admission=admission),
-        of_clients(("Heartbeat", b"\xff", token), admission=admission),
+        of_topics(("GetTopic", b"\xff", token), rule=rule),
+        of_clients(("Heartbeat", b"\xff", token), rule=rule),
     )
 
 

@@ -21,7 +21,7 @@ from namesrv_common.grpc_errors import CallError
 from nsctl import rocketmq
 from nsctl.cli import app
 from nsctl.commands import drained
-from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
+from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqClient
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support.programs import nsctl_runs
@@ -131,16 +131,17 @@ def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_na
     with RemotingClient(address_of(own_namesrv)) as client, there as rocketmq:
         register_groups(client, TWO_CLUSTERS, ["held", "orders", "payments", *OWN])
 
-        nsctl_runs.run("drain", "broker-a", "--for", "1h", "--namesrv", own_namesrv.endpoint)
-        nsctl_runs.run("delete-topic", "held", "--hold", "--force", "--namesrv", own_namesrv.endpoint)
+        whom = ("--namesrv", own_namesrv.endpoint)
+        nsctl_runs.run("delete-topic", "held", "--hold", "--force", *whom)
+        nsctl_runs.run("drain", "broker-a", "--for", "1h", *whom)
         drained, held = sorted(compared(own_namesrv, rocketmq, 0), key=lambda row: str(row["topic"]))
         assert {row["part"] for row in (held, drained)} == {"planned"}
         assert held["clients_of_rocketmq"] == "still find held"
         assert (drained["cluster"], drained["broker"]) == ("B", "broker-a")
         assert drained["until"].startswith("2")
         assert drained["clients_of_rocketmq"] == "keep writing to broker-a: 2 topics (orders, payments)"
-        table = nsctl_runs.run("compare-rocketmq", rocketmq, "--namesrv", own_namesrv.endpoint)
-        assert "only planned differences between here and" in table.stderr
+        note = nsctl_runs.run("compare-rocketmq", rocketmq, *whom).stderr
+        assert "only planned differences between here and" in note
         register(
             client,
             ["held", topic_config("orders", queues=8), "payments", *OWN],
@@ -151,10 +152,6 @@ def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_na
         assert [row["topic"] for row in rows if row["part"] == "topic"] == ["orders"], "the drain does not explain it"
         [still] = [row["clients_of_rocketmq"] for row in rows if row.get("intent") and row["broker"]]
         assert still == "keep writing to broker-a: 1 topic (payments)"
-
-
-def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:
-    assert compared(namesrv, "127.0.0.1:1", UNREACHABLE) == []
 
 
 @pytest.mark.parametrize(
@@ -170,33 +167,32 @@ def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:
 )
 def test_a_body_that_is_none_of_rocketmq_is_one_line(namesrv: NamesrvProcess, body: bytes) -> None:
     with stand_in(lambda _code: (0, "", body)) as address:
-        result = nsctl_runs.run("compare-rocketmq", address, "--namesrv", namesrv.endpoint, exit_code=UNREACHABLE)
-    assert len(result.stderr.splitlines()) == 1
-    assert "something else than RocketMQ's protocol" in result.stderr
+        command = ("compare-rocketmq", address, "--namesrv", namesrv.endpoint)
+        [line] = nsctl_runs.run(*command, exit_code=UNREACHABLE).stderr.splitlines()
+    assert "something else than RocketMQ's protocol" in line
 
 
 def failure_of(address: str, clock: VirtualClock | None = None) -> str:
     """Why the topics of a name server of RocketMQ cannot be read."""
     monotonic = (clock or VirtualClock()).monotonic
     with (
-        RocketmqNamesrv(Endpoint.parse(address), 20.0, monotonic=monotonic) as server,
+        RocketmqClient(Endpoint.parse(address), 20.0, monotonic=monotonic) as server,
         pytest.raises(CallError) as caught,
     ):
         server.topics()
     return str(caught.value)
 
 
-def test_an_answer_of_too_many_values_is_refused_before_it_is_parsed() -> None:
-    with (
-        mock.patch.object(rocketmq, "MAX_ANSWER_VALUES", 10),
-        stand_in(lambda _code: (0, "", b'{"topicList": [' + b"0," * 20 + b"0]}")) as address,
-    ):
-        assert "22 values, over the limit of 10" in failure_of(address)
-
-
-def test_an_answer_that_is_too_large_is_refused_before_it_is_read() -> None:
-    with mock.patch.object(rocketmq, "MAX_ANSWER_BYTES", 100), stand_in(lambda _code: (0, "", bytes(200))) as address:
-        assert "ValueError('a frame of " in failure_of(address)
+@pytest.mark.parametrize(
+    ("limit", "value", "body", "said"),
+    [
+        ("MAX_ANSWER_VALUES", 10, b'{"topicList": [' + b"0," * 20 + b"0]}", "22 values, over the limit of 10"),
+        ("MAX_ANSWER_BYTES", 100, bytes(200), "ValueError('a frame of "),
+    ],
+)
+def test_an_answer_over_a_limit_is_refused_before_it_is_parsed(limit: str, value: int, body: bytes, said: str) -> None:
+    with mock.patch.object(rocketmq, limit, value), stand_in(lambda _code: (0, "", body)) as address:
+        assert said in failure_of(address)
 
 
 def test_an_answer_that_comes_byte_by_byte_is_given_up_after_a_minute() -> None:
@@ -284,7 +280,7 @@ def test_an_empty_broker_is_said_to_be_empty_and_where_it_is_not_drained(namesrv
         assert rows(result, 0) == []
         assert f"broker-a at {address} is empty" in result.stderr
         assert "broker-a is not drained there" in result.stderr
-        nsctl_runs.run("drain", "broker-a", "--force", "-n", namesrv.endpoint)
+        CliRunner().invoke(app, ["drain", "broker-a", "--force", "-n", str(namesrv.endpoint)])
         assert "is not drained there" not in run(namesrv, "DefaultCluster/broker-a", "--yes").stderr
 
 
