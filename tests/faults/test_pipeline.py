@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+from deltalake import DeltaTable
+
+from namesrv_common.endpoints import parse_endpoints
+from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from tests.support.programs.processes import NamesrvProcess, PipelineProcess, eventually
 from tests.support.registrations import register
-from tests.support.routes.fleet_life import LoggedLife
+from tests.support.routes.fleet_life import OPTIONS, LoggedLife
 
-ROOT = Path(__file__).parents[2]
 SEED = 77
 BETWEEN_INGESTS_SECONDS = 120
 SECONDS = 120.0
 """By then an ingest has come to its commit, on a busy machine."""
+
+
+def ingest_and_die(addresses: str, url: str, step: str) -> None:
+    """Appends, and dies ``before the commit`` of the batch or ``after the commit``."""
+    commit = DeltaTable.create_write_transaction
+
+    def die(*arguments: Any, **named: Any) -> None:
+        if step == "after the commit":
+            commit(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    DeltaTable.create_write_transaction = die  # type: ignore[method-assign]
+    Ingester(ingest_options(parse_endpoints(addresses), OPTIONS), RouteLog(Place(url))).once()
 
 
 def test_an_ingest_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -29,8 +46,11 @@ def test_an_ingest_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         for step in ("before the commit", "after the commit", "before the commit"):
             life.go_on(BETWEEN_INGESTS_SECONDS)
             before = RouteLog(life.place).batch
-            command = [sys.executable, "-m", "tests.faults.killed_ingest", addresses, life.place.url, step]
-            assert subprocess.run(command, cwd=ROOT, timeout=SECONDS, check=False).returncode == -signal.SIGKILL
+            arguments = (addresses, life.place.url, step)
+            ingest = multiprocessing.get_context("spawn").Process(target=ingest_and_die, args=arguments, daemon=True)
+            ingest.start()
+            ingest.join(SECONDS)
+            assert ingest.exitcode == -signal.SIGKILL
             assert RouteLog(life.place).batch == before + (step == "after the commit")
             life.ingest(life.open_log())
         life.check()
