@@ -26,8 +26,7 @@ from namesrv.core.errors import Reason
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.wire import BrokenFrame, Request, RequestCode, request_of
 from tests.fuzz.mutations import EXAMPLES, samples, spoiled
-from tests.support.sent_frames import NoFrame, SentFrame, first_frame, frames_in
-from tests.support.socketless_front import SocketlessClient, SocketlessFront
+from tests.support.socketless_front import NoFrame, SentFrame, SocketlessClient, SocketlessFront, first_frame, frames_in
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 
 _NUMBERS = ("0", "1", "-1", "4", "2147483647", "-2147483648", "4294967296", "9223372036854775807", "1.5", "1e999", "")
