@@ -44,7 +44,7 @@ def gone() -> None:
 )
 def test_a_call_that_an_attack_spoils_is_reported(idle: Process, calls: dict[str, Any], verdict: str) -> None:
     # Nobody listens there, and the attack does not mind.
-    is_held, row = run(Target("it", "metrics", 9, idle, answered)._replace(**calls), "silent", 0.2, 0.2)
+    is_held, row = run(Target("it", "grpc", 9, idle, answered)._replace(**calls), "idle-connections", 0.2, 0.2)
     assert row.endswith(f"| {verdict} |")
     assert is_held == (verdict == "held")
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import cycle
-from urllib.request import urlopen
 
 import grpc
 from broker_agent_api.v1 import client_service_pb2
@@ -24,12 +23,13 @@ from namesrv_common.client.channels import open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import use_all_descriptors
 from tests.faults.attack import addresses
-from tests.faults.attack.runner import HEAD, NO_SCAN, Target, register_topics, run
-from tests.support.programs.agents import Agent, AgentClient
+from tests.faults.attack.runner import HEAD, Target, run
+from tests.support.programs.agents import NEVER_SCAN, Agent, AgentClient
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
-from tests.support.registrations import identity
+from tests.support.registrations import identity, registration
 
+TOPICS = 50
 MOST_SECONDS = 20.0
 """Of each attack."""
 ASK_SECONDS = 10.0
@@ -71,12 +71,12 @@ def _reached(endpoint: Endpoint) -> Endpoint:
 def namesrv(stack: ExitStack) -> list[Target]:
     """A name server's listeners, with an honest client of each."""
     host = "0.0.0.0" if addresses.are_here() else "127.0.0.1"
-    anywhere = [f"--{name}={host}:0" for name in ("listen", "metrics-listen", "remoting-listen")]
-    server = stack.enter_context(NamesrvProcess(*NO_SCAN, "--allow-insecure", *anywhere))
+    anywhere = [f"--{name}={host}:0" for name in ("listen", "remoting-listen")]
+    server = stack.enter_context(NamesrvProcess(*NEVER_SCAN, "--allow-insecure", *anywhere))
     honest = Client(stack.enter_context(open_channel(_reached(server.endpoint), COMES_BACK)))
-    register_topics(honest)
-    started = server.wait_for("namesrv_started")
-    metrics, remoting = (_reached(Endpoint.parse(str(started[name]))) for name in ("metrics", "remoting"))
+    topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
+    honest.registration.RegisterBroker(registration(topics), timeout=Client.TIMEOUT)
+    remoting = _reached(Endpoint.parse(str(server.wait_for("namesrv_started")["remoting"])))
 
     def arrive() -> None:
         with open_channel(_reached(server.endpoint), COMES_BACK) as opened:
@@ -88,14 +88,9 @@ def namesrv(stack: ExitStack) -> list[Target]:
         if answer.code:
             raise LookupError(answer.remark)
 
-    def page() -> None:
-        with urlopen(f"http://{metrics}/healthz", timeout=ASK_SECONDS) as answer:
-            answer.read()
-
     return [
         Target("gRPC", "grpc", server.endpoint.port, server, _honest_calls(honest), arrive),
         Target("RocketMQ's protocol", "remoting", remoting.port, server, lookup),
-        Target("metrics and health", "metrics", metrics.port, server, page),
     ]
 
 
@@ -124,7 +119,7 @@ def agent(stack: ExitStack) -> list[Target]:
     ]
 
 
-ROUNDS = {("grpc", "remoting", "metrics"): namesrv, ("agent",): agent}
+ROUNDS = {("grpc", "remoting"): namesrv, ("agent",): agent}
 """What is attacked, one after the other, by names of its listeners: starts it, and the stack ends it."""
 LISTENERS = [name for names in ROUNDS for name in names]
 

@@ -6,6 +6,7 @@ They attack loopback only, with bytes, because no library sends this: floods, ho
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import socket
 import struct
@@ -14,7 +15,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from itertools import count
 from typing import NamedTuple
 
 import grpc
@@ -268,7 +268,7 @@ ASK, LIST, CLUSTERS = rocketmq.frame(105, {"topic": "TopicTest"}), rocketmq.fram
 SIGN_OF_NOBODY = rocketmq.frame(904, rocketmq.broker_fields("nobody", "127.0.0.1:9"), flag=2)
 DECLARED = struct.pack(">II", (16 << 20) - 4, 2) + b"{}" + bytes(20)
 """The first 20 bytes of a frame that declares 16 MiB."""
-BROKERS = count()
+BROKERS = itertools.count()
 NO_FRAME, IN_TURNS = "what is no frame ends the connection", "32 requests a connection, in turns"
 
 
@@ -316,28 +316,7 @@ REMOTING = {
 }
 """The attacks on RocketMQ's protocol, by name."""
 
-# HTTP
-
-CONNECTIONS = 60
-AGAIN_SECONDS = 0.5
-"""After which connections are opened anew: the server may have cut some."""
-BOUND = "connections by address, a deadline for the request"
-PAGE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
-POST = b"POST /api/actions HTTP/1.1\r\nContent-Length: 9\r\n"
-BYTES = 150
-
-HTTP = {
-    "silent": ByHand(hold(b"", CONNECTIONS, AGAIN_SECONDS), BOUND),
-    # Slowloris: requests that never end.
-    "trickling": ByHand(trickle(b"GET /", [b"a"] * BYTES, CONNECTIONS, BYTES), BOUND),
-    "half-open": ByHand(hold(POST, MOST_CONNECTIONS, half_open=True), BOUND),
-    "not-reading": ByHand(hold(PAGE * 20, CONNECTIONS, AGAIN_SECONDS), BOUND),
-    "flooding": ByHand(flood(lambda _: PAGE, count=20), BOUND),
-    "garbage": ByHand(repeat(lambda: bytes(range(256)) * 8, 1, 0.005), BOUND),
-}
-"""The attacks on a listener of HTTP, by name."""
-
-ATTACKS = {"grpc": GRPC, "remoting": REMOTING, "metrics": HTTP}
+ATTACKS = {"grpc": GRPC, "remoting": REMOTING}
 """By listener and name."""
 
 

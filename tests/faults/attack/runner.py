@@ -16,14 +16,10 @@ import grpc
 from namesrv_common.grpc_errors import RichError
 from tests.faults.attack import addresses
 from tests.faults.attack.catalogue import ATTACKS
-from tests.support.programs.processes import Client, Process
-from tests.support.registrations import registration
+from tests.support.programs.processes import Process
 from tests.support.resources import sample
 
 ROOT = Path(__file__).parents[3]
-TOPICS = 50
-NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
-"""The broker that has registered the topics sends no heartbeats."""
 MOST_MEBIBYTES = 64
 """What may stay of an attack."""
 MOST_PEAK_MEBIBYTES = 320
@@ -38,12 +34,6 @@ PATIENT = 6
 MORE_DESCRIPTORS = 6
 """Connections of the process that come and go by themselves."""
 PAUSE_SECONDS = 0.01
-
-
-def register_topics(client: Client) -> None:
-    """Gives the server something to answer with."""
-    topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
-    client.registration.RegisterBroker(registration(topics), timeout=Client.TIMEOUT)
 
 
 class Target(NamedTuple):
@@ -67,7 +57,7 @@ class Target(NamedTuple):
         return [
             name
             for name, one in ATTACKS[self.listener].items()
-            if (self.attacked == "namesrv" or one.agents) and (addresses.are_here() or not one.own_address)
+            if (self.attacked == "namesrv" or not one.only_native) and (addresses.are_here() or not one.own_address)
         ]
 
 
