@@ -36,8 +36,6 @@ TOPICS = Path(__file__).parents[3] / "examples" / "demo" / "topics.json"
 _END_SECONDS = 60.0
 START_SECONDS = 30.0
 """How long a process may take to say that it is ready, on a busy machine."""
-MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
-"""Whether coverage is measured: a process writes what it ran when it ends by itself, and not when it is killed."""
 
 ValueT = TypeVar("ValueT")
 
@@ -204,10 +202,6 @@ class Process:
     def __exit__(self, *_: object) -> None:
         if self._popen.poll() is None:
             self.signal(signal.SIGCONT)
-            if MEASURED:
-                self.signal(signal.SIGTERM)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._popen.wait(20)
             self.signal(signal.SIGKILL)
         self._popen.wait(10)
         self._reader.join(5)
