@@ -33,7 +33,7 @@ Figures = Iterator[tuple[str, str, float]]
 """Name, unit and value of each figure."""
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
-_PROFILES = (Profile(100_000, 1, 1), Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))
+_PROFILES: tuple[Profile, ...] = (Profile(100_000, 1, 1), Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))
 _SMOKE_PROFILES = (Profile(50, 10, 2),)
 _LOOKUPS = 200_000
 _WARM_UP_TOPICS = 100

@@ -296,9 +296,7 @@ REMOTING = {
     "declared-sizes": ByHand(hold(DECLARED, MOST_CONNECTIONS), "64 KiB ahead of the bytes, 64 MiB an address"),
     "zlib-bombs": ByHand(repeat(packed_bomb, 2), "40 MiB unpacked"),
     # Lists with bodies of 60 kB whose answers are not taken.
-    "queued-frames": ByHand(
-        hold(rocketmq.frame(206, body=os.urandom(60_000)) * 32, 100), "32 requests a connection"
-    ),
+    "queued-frames": ByHand(hold(rocketmq.frame(206, body=os.urandom(60_000)) * 32, 100), "32 requests a connection"),
     "never-readers": ByHand(
         hold((LIST + CLUSTERS) * 100, MOST_CONNECTIONS), "1 MiB unsent a connection, 256 MiB of all"
     ),

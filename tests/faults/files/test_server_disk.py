@@ -32,7 +32,7 @@ DURABLE = ("kv_config", "intents", "settings")
 
 
 class OperatedServer:
-    """A name server with failpoints, started again and again on one folder, and an operator who counts up in each table.
+    """A name server with failpoints, started again and again on one folder. An operator counts up in each table.
 
     What was acknowledged must be there each time.
     """
