@@ -25,7 +25,7 @@ from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
 from route_pipeline.questions import questions
 from route_pipeline.session import spark_session
-from tests.support.programs.processes import NamesrvProcess, PipelineProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, eventually
 from tests.support.programs.s3_server import make_bucket, running_s3_server
 from tests.support.registrations import identity, registration
 from tests.support.routes.log_rows import read, staged
@@ -173,7 +173,7 @@ def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
     ):
         log = Path(folder) / "followed"
         arguments = ("follow", "--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1")
-        with PipelineProcess(Path(os.devnull), *arguments):
+        with Process([str(BIN / "route-pipeline"), *arguments]):
             # The table is the first commit, and the first batch the second one.
             eventually(lambda: len(list(log.glob("changes/_delta_log/*.json"))) > 1, within_seconds=180)
             for number in range(3 if smoke else rounds * _CHANGES):

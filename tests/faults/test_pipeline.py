@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -16,7 +15,7 @@ from namesrv_common.endpoints import parse_endpoints
 from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
-from tests.support.programs.processes import NamesrvProcess, PipelineProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, eventually
 from tests.support.registrations import register
 from tests.support.routes.fleet_life import OPTIONS, LoggedLife
 
@@ -57,23 +56,20 @@ def test_an_ingest_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_goes_on_once_its_name_server_is_back(tmp_path: Path) -> None:
-    said, log = tmp_path / "said", tmp_path / "log"
+    log = tmp_path / "log"
 
     def batches() -> int:
         return len(list(log.glob("changes/_delta_log/*.json")))
 
     with NamesrvProcess() as first, first.connect() as client:
         register(client, "TopicA")
+        follow = ("follow", "--namesrv", str(first.endpoint), "--out", str(log), "--every", "1")
         options = ("--option", "connectTimeoutSeconds=2", "--log-format", "json")
-        follow = ("follow", "--namesrv", str(first.endpoint), "--out", str(log), "--every", "1", *options)
-        with PipelineProcess(said, *follow):
+        with Process([str(BIN / "route-pipeline"), *follow, *options]) as pipeline:
             before = eventually(batches, within_seconds=SECONDS)
             first.kill()
-            lines = eventually(
-                lambda: [line for line in said.read_text().splitlines()[:-1] if "trying again" in line],
-                within_seconds=SECONDS,
-            )
-            assert {json.loads(line)["level"] for line in lines} == {"warning"}
+            problems = eventually(lambda: pipeline.events("problem"), within_seconds=SECONDS)
+            assert [(line["level"], "trying again" in line["text"]) for line in problems[:1]] == [("warning", True)]
             with NamesrvProcess(port=first.endpoint.port) as second, second.connect() as again:
                 register(again, "TopicA", "TopicB")
                 eventually(batches, lambda now: now > before, SECONDS)
