@@ -13,8 +13,7 @@ from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, addr
 from broker_agent.timing import JITTER
 from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.name_system import endpoints
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)
 

@@ -33,8 +33,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
 from tests.support.fakes.name_system import NameSystem, endpoints
 from tests.support.patience import TIMEOUT
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 MANY = [f"10.0.0.{i}:9876" for i in range(MAX_NAME_SERVERS + 1)]
 

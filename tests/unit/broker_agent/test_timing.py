@@ -10,8 +10,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, Debounce, PeriodicThread, RegistrationSchedule, Timing
 from tests.support.patience import TIMEOUT
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 def test_registrations_begin_after_ten_seconds_and_have_jitter() -> None:
