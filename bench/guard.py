@@ -31,7 +31,7 @@ from bench.peers.generator import NotMeasured
 from bench.peers.servers import NAIVE, NATIVE, NULL, Server, server_cores, turned
 from bench.workload import Profile
 from namesrv.engines.api import native_problem
-from tests.support.resources import cpu_seconds
+from tests.support.programs.processes import cpu_seconds
 
 REGISTRATION, HIT, MISS = "unchanged registration", "hit", "miss"
 _PEERS = {REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}

@@ -16,7 +16,7 @@ from bench.peers import generator
 from bench.peers.generator import Group, NotMeasured, Plan
 from bench.peers.servers import JAVA, Server, server_cores, turned
 from bench.peers.workloads import Workload
-from tests.support.resources import sample
+from tests.support.programs.processes import sample
 
 RATE = "answers per second"
 CPU = "server CPU per 1,000 calls"

@@ -20,8 +20,7 @@ from tests.faults.history import History, Record, of_kind
 from tests.faults.invariants import AGREE_SECONDS, violations
 from tests.faults.nemesis import CLIENTS, KINDS, OF_ROCKETMQ, WATCHERS, Fault, Round, World, schedule
 from tests.faults.network import Network
-from tests.support.programs.processes import eventually
-from tests.support.resources import sample
+from tests.support.programs.processes import eventually, sample
 
 TIMEOUT = 3.0
 READING_TIMEOUT = 20.0

@@ -16,8 +16,7 @@ import grpc
 from namesrv_common.grpc_errors import RichError
 from tests.faults.attack import addresses
 from tests.faults.attack.catalogue import ATTACKS
-from tests.support.programs.processes import Process
-from tests.support.resources import sample
+from tests.support.programs.processes import Process, sample
 
 ROOT = Path(__file__).parents[3]
 MOST_MEBIBYTES = 64

@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, address_server
 from broker_agent.timing import JITTER
-from namesrv_common.endpoints import Endpoint
-from tests.support.fakes.name_system import endpoints
+from namesrv_common.endpoints import Endpoint, parse_endpoints
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)
@@ -65,7 +64,7 @@ class Asking:
     def __init__(self, url: str) -> None:
         self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
-        self.source = address_server(url, endpoints("10.0.9.9:9876"), agent_timing(self.time))
+        self.source = address_server(url, parse_endpoints("10.0.9.9:9876"), agent_timing(self.time))
         self.source.on_names = self.told.append
         self.source.start()
 
@@ -99,10 +98,10 @@ def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: Htt
 
 def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, asking: Asking) -> None:
     asking.time.run(3 * A_PERIOD)
-    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    assert asking.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
     server.body = b"ns:9876;\n"
     asking.time.run(3 * A_PERIOD)
-    assert asking.told[1:] == [endpoints("ns:9876")]
+    assert asking.told[1:] == [parse_endpoints("ns:9876")]
 
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
@@ -149,4 +148,4 @@ def test_an_answer_in_whole_chunks_is_taken(server: HttpServer, asking: Asking) 
     server.headers = [CHUNKED]
     server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
     asking.time.run(10.0)
-    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    assert asking.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]

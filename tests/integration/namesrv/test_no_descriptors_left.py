@@ -13,10 +13,9 @@ import pytest
 from namesrv_common.endpoints import Endpoint
 from tests.support.hostile.frames import hello
 from tests.support.metrics_page import get
-from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.processes import NamesrvProcess, cpu_seconds, eventually, sample
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import registration
-from tests.support.resources import cpu_seconds, sample
 
 pytestmark = pytest.mark.slow
 
