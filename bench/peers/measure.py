@@ -183,7 +183,7 @@ class _Running:
         if errors:
             raise NotMeasured(f"{title}: {'; '.join(errors)}")
         for (_, kind), tally in kinds.items():
-            yield Sample(title, f"{RATE}, {kind}", "1/s", tally["calls"] / outcome["seconds"])
+            yield Sample(title, f"{RATE}, {kind}", "1/s", tally["calls"] / seconds)
             yield Sample(title, f"{P99}, {kind}", "ms", tally["p99_ms"])
         calls = sum(tally["calls"] for tally in kinds.values())
         yield Sample(title, CPU, "ms", outcome["server_cpu_seconds"] * 1e6 / max(calls, 1))
@@ -191,6 +191,6 @@ class _Running:
         if self.server.name == JAVA:
             closed = {group.name for group in self._calls[workload.name][1] if group.rate is None}
             counted = sum(tally["calls"] for (group, _), tally in kinds.items() if group in closed or not closed)
-            spent = outcome["seconds"] if closed else max(outcome["server_cpu_seconds"], 0.01)
+            spent = seconds if closed else max(outcome["server_cpu_seconds"], 0.01)
             yield Sample(title, SPEED, "1/s", counted / spent)
             yield Sample(title, SECONDS, "s", seconds)

@@ -28,7 +28,7 @@ class Table(NamedTuple):
     def fill(self, language: Language) -> Group:
         """Registers everybody."""
         calls = [language.register(broker, topics, _FILLED) for broker, topics in enumerate(self.owners())]
-        return Group("fill", calls, connections=1, in_flight=4, limit=len(calls))
+        return Group("fill", calls, connections=1, in_flight=4)
 
     def registrations(self, language: Language, *, changed: bool = False, most: int | None = None) -> list[Call]:
         """Each broker registers twice with new versions, the first time with other queue counts if ``changed``."""
@@ -106,7 +106,7 @@ def _mixed(connections: int) -> Groups:
             for turn in range(len(lookups) // connections)
             for own in range(connections)
         ]
-        return [Group("clients", calls, connections, own_calls=True)]
+        return [Group("clients", calls, connections)]
 
     return groups
 
@@ -141,7 +141,7 @@ def _changing(most: int) -> Groups:
 
 def _each_over_its_own(name: str, table: Table, calls: Sequence[Call]) -> Group:
     """Calls of brokers, each over its broker's connection: RocketMQ's brokers have one, and it is their channel."""
-    return Group(name, calls, connections=len(table.owners()), own_calls=True)
+    return Group(name, calls, connections=len(table.owners()))
 
 
 def _readers(table: Table, language: Language) -> list[Group]:
