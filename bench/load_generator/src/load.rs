@@ -51,10 +51,7 @@ pub async fn run(plan: Plan) -> io::Result<Value> {
     let spent = cpu_seconds(&plan.server_pids) - before;
     while running.join_next().await.is_some() {}
     let groups: Map<String, Value> = works.iter().map(|work| (work.name.clone(), work.to_json())).collect();
-    Ok(json!({
-        "server_cpu_seconds": spent,
-        "groups": groups,
-    }))
+    Ok(json!({"server_cpu_seconds": spent, "groups": groups}))
 }
 
 fn errors(tally: &Tally) -> Vec<String> {
