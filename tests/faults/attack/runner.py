@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -110,28 +108,20 @@ def _asking_beside(target: Target, attack: str, seconds: float) -> tuple[list[fl
     took: list[float] = []
     problems: list[str] = []
     begun = time.monotonic()
-    # The address that attackers dial, as programs that attack read it.
-    at = {"ATTACKED_AT": addresses.ATTACKER} if addresses.are_here() else {}
-    environment = {**os.environ, "ATTACKED": target.attacked, **at}
+    environment = {"ATTACKED": target.attacked}
+    if addresses.are_here():
+        environment["ATTACKED_AT"] = addresses.ATTACKER
     command = [sys.executable, "-m", "tests.faults.attack.catalogue", target.listener, attack]
-    with subprocess.Popen(
-        [*command, str(target.port), str(seconds)],
-        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as attacker:  # fmt: skip
-        try:
-            while attacker.poll() is None and time.monotonic() - begun < seconds + EXTRA_SECONDS:
-                asked = time.perf_counter()
-                if problem := _failure(target.ask):
-                    problems.append(problem)
-                else:
-                    took.append(time.perf_counter() - asked)
-                time.sleep(PAUSE_SECONDS)
-        finally:
-            attacker.kill()
-        assert attacker.stderr is not None
-        said = attacker.stderr.read().strip()
-    if attacker.returncode > 0:
-        problems.insert(0, said.splitlines()[-1][:200] if said else "the attack failed")
+    with Process([*command, str(target.port), str(seconds)], environment, folder=ROOT) as attacker:
+        while attacker._popen.poll() is None and time.monotonic() - begun < seconds + EXTRA_SECONDS:
+            asked = time.perf_counter()
+            if problem := _failure(target.ask):
+                problems.append(problem)
+            else:
+                took.append(time.perf_counter() - asked)
+            time.sleep(PAUSE_SECONDS)
+    if (attacker._popen.returncode or 0) > 0:
+        problems.insert(0, attacker.raw.strip().rpartition("\n")[2][:200] or "the attack failed")
     if target.process._popen.poll() is not None:
         problems.append("the server has ended")
     return took, problems
