@@ -233,15 +233,14 @@ def test_a_server_ends_although_its_disk_hangs(tmp_path: Path) -> None:
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
 """Points at which a server is crashed, by chance. One takes two to five seconds."""
-POINTS = FAILPOINTS.read_text().splitlines()
 WHILE_SERVING = [
     point
-    for point in POINTS
+    for point in FAILPOINTS
     if point.split()[-1].startswith("routes.snapshot") or (point.endswith("-wal") and " remove " not in point)
 ]
 AT_THE_END = [
     point
-    for point in POINTS
+    for point in FAILPOINTS
     if point.endswith((" namesrv.db", " remove namesrv.db-wal")) and "folder" not in point and " rename " not in point
 ]
 """Passed by a shutdown, which moves the log into the database."""
