@@ -15,8 +15,8 @@ import grpc
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, TOPICS, Fleet
-from tests.faults.fleet.workers import HELD_TOPIC, Journal, Lookups, Operator, Watcher, Worker
+from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, Fleet
+from tests.faults.fleet.workers import Journal, Lookups, Operator, Watcher, Worker
 from tests.faults.history import History, Record, of_kind
 from tests.faults.invariants import AGREE_SECONDS, violations
 from tests.faults.nemesis import CLIENTS, KINDS, OF_ROCKETMQ, WATCHERS, Round, World, schedule
@@ -96,8 +96,6 @@ class Run:
         network = stack.enter_context(Network(seed, self.history))
         brokers = (*BROKERS, *(ROCKETMQ if rocketmq else ()))
         self.fleet = Fleet(folder, self.history, network, stack, seed, brokers)
-        own_topics = (topic for topics in self.fleet.own_topics.values() for topic in topics)
-        self._looked_up = (*TOPICS, *own_topics, HELD_TOPIC, "never")
         self.world = World(self.fleet, network)
         self._workers: list[Worker] = []
         self._ending = threading.Event()
@@ -113,14 +111,14 @@ class Run:
         self.fleet.start_brokers()
         self.settle()
         for client in CLIENTS:
-            self.fleet.start_client(client, self._looked_up)
+            self.fleet.start_client(client)
         for server in SERVERS:
             connect = partial(self.fleet.connect, server)
-            self._worker(Lookups(server, connect, self.history, self._looked_up, self._profile.lookups))
+            self._worker(Lookups(server, connect, self.history, self.fleet.looked_up, self._profile.lookups))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
             self._worker(Journal(server, connect, self.history, tuple(self.fleet.versions)))
-            self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
+            self._worker(Watcher(f"{watcher} by name", server, way, self.history, self.fleet.looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
         self.take_samples("before")
 

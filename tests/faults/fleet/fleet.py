@@ -130,6 +130,8 @@ class Fleet:
         groups = sorted({broker.group for broker in brokers})
         self.own_topics = {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
         """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
+        self.looked_up = (*TOPICS, *chain.from_iterable(self.own_topics.values()), HELD_TOPIC, "never")
+        """All topics, and one that there never is."""
         self.versions = dict.fromkeys(groups, 0)
         """The last topic table of each group."""
         self.history = history
@@ -138,7 +140,6 @@ class Fleet:
         self._stack = stack
         self._rng = random.Random(seed)
         self._changing = threading.Lock()
-        self._topics_of_client: dict[str, tuple[str, ...]] = {}
         self._endpoints: dict[str, Endpoint] = {}
         self._remoting: dict[str, Endpoint] = {}
         """Where name servers speak RocketMQ's own protocol."""
@@ -266,10 +267,10 @@ class Fleet:
             ending.set()
             thread.join(JOIN_SECONDS)
 
-    def start_client(self, name: str, topics: Sequence[str] = ()) -> None:
-        """Starts a program that keeps routes with route_client; once more with the topics that it had."""
-        topics = self._topics_of_client.setdefault(name, tuple(topics))
-        command = [sys.executable, "-m", "tests.faults.fleet.client_process", ";".join(self.ways_of(name)), *topics]
+    def start_client(self, name: str) -> None:
+        """Starts a program that keeps the routes of all topics with route_client."""
+        program = [sys.executable, "-m", "tests.faults.fleet.client_process"]
+        command = [*program, ";".join(self.ways_of(name)), *self.looked_up]
         self._keep(name, Process(command, folder=ROOT))
         self.processes[name].wait_for("client_started")
         self._note(name, "started")
@@ -283,12 +284,11 @@ class Fleet:
         self.processes[name].kill()
         self._read_logs(name)
 
-    def end(self, name: str) -> int:
+    def end(self, name: str) -> None:
         """Asks a process to end, and waits."""
         self._note(name, "ended")
-        code = self.processes[name].terminate(JAVA_END_SECONDS if name in JAVA else END_SECONDS)
+        self.processes[name].terminate(JAVA_END_SECONDS if name in JAVA else END_SECONDS)
         self._read_logs(name)
-        return code
 
     def stop(self, name: str) -> None:
         """Stops a process: it keeps its connections, and does nothing."""
