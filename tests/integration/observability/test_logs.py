@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -57,7 +56,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 def what_it_says(arguments: list[str], **variables: str) -> list[dict[str, Any]]:
     """What a program says that does not start."""
-    done = ended(arguments, {**os.environ, **variables})
+    done = ended(arguments, variables)
     assert done.returncode in (1, 2)
     return objects(done.stderr)
 

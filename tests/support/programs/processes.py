@@ -94,28 +94,6 @@ def cpu_seconds(*pids: int) -> float:
     return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
 
 
-def ended(arguments: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A program of ours that has ended, killed after a minute, and what it said; forked where programs are."""
-    if not (Process.are_forked and can_fork(arguments)):
-        return subprocess.run(
-            arguments, env=environment, capture_output=True, text=True, timeout=_END_SECONDS, check=False
-        )
-    with tempfile.TemporaryFile("w+") as output:
-        given = os.environ if environment is None else environment
-        program = ForkedProgram(arguments, given, output.fileno())
-        patience = threading.Timer(_END_SECONDS, program.send_signal, (signal.SIGKILL,))
-        patience.start()
-        try:
-            with program.stderr:
-                said = program.stderr.read()
-            code = program.wait(_END_SECONDS)
-        finally:
-            patience.cancel()
-            program.send_signal(signal.SIGKILL)  # one that has not ended
-        output.seek(0)
-        return subprocess.CompletedProcess(arguments, code, output.read(), said)
-
-
 class Process:
     """A program that logs JSON lines to standard error."""
 
@@ -131,6 +109,7 @@ class Process:
         *,
         folder: Path | None = None,
         pipes: bool = False,
+        output: int | None = None,
     ) -> None:
         """Starts it.
 
@@ -140,18 +119,19 @@ class Process:
             descriptors: Descriptors that it inherits.
             folder: Where it runs, if that is not where the tests do.
             pipes: Whether ``pipes`` are to be its standard input and output.
+            output: A descriptor for its standard output, if that is neither a pipe nor that of the tests.
         """
         self.pipes: tuple[TextIO, ...] = ()
         self.lines: list[dict[str, Any]] = []
         self._texts: list[str] = []
         # What an environment asks for may be read by the imports.
         if self.are_forked and can_fork(arguments) and not (environment or descriptors or folder or pipes):
-            self._popen: ForkedProgram | subprocess.Popen[str] = ForkedProgram(arguments, os.environ)
+            self._popen: ForkedProgram | subprocess.Popen[str] = ForkedProgram(arguments, output)
         else:
             self._popen = subprocess.Popen(
                 arguments,
                 stdin=subprocess.PIPE if pipes else None,
-                stdout=subprocess.PIPE if pipes else None,
+                stdout=subprocess.PIPE if pipes else output,
                 stderr=subprocess.PIPE,
                 encoding="utf-8",
                 errors="replace",
@@ -243,6 +223,14 @@ class Process:
                 continue
             if isinstance(line, dict):
                 self.lines.append(line)
+
+
+def ended(arguments: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, killed after a minute, and what it said."""
+    with tempfile.TemporaryFile("w+") as output, Process(arguments, environment, output=output.fileno()) as process:
+        code = process.wait(_END_SECONDS)
+        output.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), process.raw)
 
 
 class NamesrvProcess(Process):
