@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fleet.fleet import JAVA, SERVERS
-from tests.faults.history import of_kind
-from tests.faults.invariants.timeline import Answer, answers_of
+from tests.faults.history import Answer, answers_of, of_kind
 from tests.faults.nemesis import Fault, Round
 from tests.faults.run import PROFILES, run
 
