@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import resource
 import struct
@@ -181,7 +180,7 @@ class Spoiler:
 
 pytestmark = pytest.mark.fuzz
 
-FRAMES = int(os.environ.get("FUZZ_FRAMES", "50"))
+FRAMES = 50
 """Frames of one example, which is one life of a name server: with the 20,000 examples of ``make fuzz``, a million."""
 MOST_MEMORY_KILOBYTES = 400_000
 """More than a name server with such a fleet may take at any time, whatever lengths say."""

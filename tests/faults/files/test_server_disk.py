@@ -5,7 +5,6 @@ A disk that is full, read-only, broken, slow or hangs: the server continues from
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -231,7 +230,7 @@ def test_a_server_ends_although_its_disk_hangs(tmp_path: Path) -> None:
 
 # A server that is killed
 
-RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
+RUNS = 5
 """Points at which a server is crashed, by chance. One takes two to five seconds."""
 WHILE_SERVING = [
     point

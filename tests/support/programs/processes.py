@@ -225,9 +225,14 @@ class Process:
                 self.lines.append(line)
 
 
-def ended(arguments: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def ended(
+    arguments: list[str], environment: dict[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """A program that has ended, killed after a minute, and what it said."""
-    with tempfile.TemporaryFile("w+") as output, Process(arguments, environment, output=output.fileno()) as process:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as output,
+        Process(arguments, environment, folder=folder, output=output.fileno()) as process,
+    ):
         code = process.wait(_END_SECONDS)
         output.seek(0)
         return subprocess.CompletedProcess(arguments, code, output.read(), process.raw)
