@@ -75,7 +75,7 @@ class OperatedServer:
         self.acknowledged[table] = self._number
 
     def change_slowly(self, client: Client, seconds: int, operator: ThreadPoolExecutor) -> Future[None]:
-        """Begins a change that the disk holds up for so long, and waits until it does."""
+        """Begins a change that the disk blocks for so long, and waits until it does."""
         self.faults.write_text(f"before fsync namesrv.db-wal = delay {seconds}\n")
         hits = self.faults.with_name(f"{self.faults.name}.hits")
         before = len(hits.read_text().splitlines())
