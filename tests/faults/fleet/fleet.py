@@ -27,7 +27,8 @@ from namesrv_common.endpoints import Endpoint
 from tests.faults.fleet.workers import HELD_TOPIC
 from tests.faults.history import History
 from tests.faults.network import Network
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, unused_port
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import Client, NamesrvProcess, Process, unused_port
 from tests.support.rocketmq_programs import programs
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
 from tests.support.rocketmq_programs.programs import free_ports, topics_file_of
@@ -51,10 +52,7 @@ NAMESRV = (
     # A registration may well be younger than the snapshot file when a name server is killed.
     *("--snapshot-interval-millis", "5000", "--delete-topic-with-broker-registration"),
 )
-AGENT = (
-    *("--keepalive-time-millis", "1000", "--register-name-server-period-millis", str(int(PERIOD_SECONDS * 1000))),
-    *("--probe", "none"),
-)
+AGENT = (*PINGS, "--register-name-server-period-millis", str(int(PERIOD_SECONDS * 1000)))
 ROCKETMQ_SETTINGS = (
     # A name server that cannot be reached blocks the next registration with all others for so long.
     "registerBrokerTimeoutMills=2000",
@@ -206,13 +204,11 @@ class Fleet:
             program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
             process = Process([*program, *identity, str(topics), str(PERIOD_SECONDS), namesrvs], folder=ROOT)
         else:
-            program = [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
-            flags = zip(("--broker-name", "--broker-id", "--broker-addr"), identity, strict=True)
-            files = ["--namesrv", namesrvs, "--topics", str(topics)]
             # A slave copies its master's topics, so it has to find the master's agent again where it was.
             operators = f"127.0.0.1:{self._ports[broker.group]}"
-            listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
-            process = Process([*program, *chain(*flags), *files, *listen, *AGENT])
+            listen = ("--master-agent" if broker.broker_id else "--fast-listen", operators)
+            own = ("--broker-name", broker.group, *listen, *AGENT)
+            process = Agent(namesrvs, *own, broker_id=broker.broker_id, broker_addr=broker.addr, topics=topics)
         self._keep(broker.name, process)
 
     def _finish(self, broker: Broker) -> None:
