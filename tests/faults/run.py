@@ -108,7 +108,8 @@ class Run:
             self.fleet.open_way(client, server)
         for group in self.fleet.versions:
             self.fleet.change_topics(group)
-        self.fleet.start_brokers()
+        for broker in self.fleet.brokers:
+            self.fleet.start_broker(broker)
         self.settle()
         for client in CLIENTS:
             self.fleet.start_client(client)

@@ -174,20 +174,9 @@ class Fleet:
 
     # Agents and clients
 
-    def start_brokers(self) -> None:
-        """Starts them all at once, since RocketMQ's own programs take long."""
-        for begin_or_finish in (self._begin, self._finish):
-            for broker in self.brokers:
-                begin_or_finish(broker)
-
     def start_broker(self, broker: Broker) -> None:
         """Starts the agent of a broker whose topics are written already, or the broker itself."""
-        self._begin(broker)
-        self._finish(broker)
-
-    def _begin(self, broker: Broker) -> None:
         namesrvs, topics = ";".join(self.ways_of(broker.name)), self._topics_file(broker.group)
-        identity = [broker.group, str(broker.broker_id), broker.addr]
         if broker.release is not None:
             # With the next table of its group: it reads no other until it ends.
             self.change_topics(broker.group)
@@ -202,6 +191,7 @@ class Fleet:
             )
         elif broker.is_stock:
             program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
+            identity = (broker.group, str(broker.broker_id), broker.addr)
             process = Process([*program, *identity, str(topics), str(PERIOD_SECONDS), namesrvs], folder=ROOT)
         else:
             # A slave copies its master's topics, so it has to find the master's agent again where it was.
@@ -210,13 +200,10 @@ class Fleet:
             own = ("--broker-name", broker.group, *listen, *AGENT)
             process = Agent(namesrvs, *own, broker_id=broker.broker_id, broker_addr=broker.addr, topics=topics)
         self._keep(broker.name, process)
-
-    def _finish(self, broker: Broker) -> None:
-        process = self.processes[broker.name]
         if broker.release is not None:
             process.wait_for_text("boot success", JAVA_START_SECONDS)
-        else:
-            process.wait_for("stock_broker_started" if broker.is_stock else "agent_started")
+        elif broker.is_stock:
+            process.wait_for("stock_broker_started")
         self._note(broker.name, "started")
 
     def ways_of(self, client: str) -> list[str]:
