@@ -34,6 +34,7 @@ SHARED = (
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
 LONG = (
+    "tests/faults/files/",
     "tests/faults/test_attacks.py",
     "tests/faults/test_runs.py",
     "tests/integration/agent/",
