@@ -27,8 +27,8 @@ from namesrv.server.server import ROUTE_SERVICE, SERVICES, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
 from namesrv_common.grpc_errors import RichError
+from tests.support.calls_from_nowhere import whole
 from tests.support.engines import require_native
-from tests.support.partial_services import whole
 from tests.support.promised_errors import promised
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.fleet import TOKENS, permits

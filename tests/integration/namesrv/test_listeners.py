@@ -18,10 +18,9 @@ from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from tests.support.engines import DEVELOPMENT, require_native
 from tests.support.hostile.frames import hello
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, cpu_seconds, eventually, sample
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import registration
-from tests.support.resources import cpu_seconds, sample
 
 ALL_TOPICS = 206
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -55,7 +54,7 @@ def test_json_is_asked_for_by_flag_variable_and_file(
 ) -> None:
     (tmp_path / "it.toml").write_text('log_format = "json"\nno_such_setting = 1\n')
     file = [str(tmp_path / "it.toml")] if command[-1] == "--config" else []
-    done = ended([*command, *file, "--listen", "nowhere"], {**os.environ, **variables})
+    done = ended([*command, *file, "--listen", "nowhere"], variables)
     (line,) = objects(done.stderr)
     assert (line["event"], line["level"], line["program"]) == ("cannot_start", "error", Path(command[0]).name)
     assert done.returncode in (1, 2)

@@ -13,8 +13,7 @@ from namesrv.remoting.caller import ANONYMOUS, Gate, Grade
 from namesrv_common.server.permits import BrokerPattern, Permits, Principal
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
-from tests.support.sent_frames import SentFrame
-from tests.support.socketless_front import SocketlessClient, SocketlessFront, connected
+from tests.support.socketless_front import SentFrame, SocketlessClient, SocketlessFront, connected
 from tests.unit.namesrv.servicers import holding, until
 
 LOOKUP = frame(105, {"topic": "NOPE"})

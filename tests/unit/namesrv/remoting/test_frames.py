@@ -15,8 +15,7 @@ from namesrv.error_codes import ResponseCode
 from namesrv.remoting.connection import refusal
 from namesrv.remoting.wire import GO_AWAY, MAX_FIELDS, BrokenFrame, answer, request_of
 from tests.support.programs.rocketmq import data_version, registration_body, topic_config
-from tests.support.sent_frames import SentFrame, frames_in
-from tests.support.socketless_front import connected
+from tests.support.socketless_front import SentFrame, connected, frames_in
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 
 TEXTS = st.text(max_size=20)
