@@ -12,9 +12,8 @@ from hypothesis import settings
 
 from namesrv.core import pace
 from tests.properties import SEED, seed_test
-from tests.support.engines import LEFT_OUT
 from tests.support.patience import FACTOR
-from tests.support.programs.processes import MEASURED, Process
+from tests.support.programs.processes import Process
 from tests.support.promised_errors import fail_where_others_are_sent
 
 settings.load_profile("ci" if os.environ.get("CI") else "fixed")
@@ -35,11 +34,11 @@ SHARED = (
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
 LONG = (
+    "tests/faults/files/",
     "tests/faults/test_attacks.py",
     "tests/faults/test_runs.py",
     "tests/integration/agent/",
     "tests/integration/console/",
-    "tests/integration/fleet/",
     "tests/integration/pipeline/",
     "tests/interop/test_foreign_",
     "tests/rocketmq/test_demo.py",
@@ -53,8 +52,7 @@ pace.is_ownership_checked = True
 # A call that sends an error which its comment does not promise fails its test.
 fail_where_others_are_sent()
 
-# Coverage starts with an interpreter.
-Process.are_forked = not MEASURED
+Process.are_forked = True
 
 STANDARD_ERROR = pytest.StashKey[int]()
 """What standard error is while pytest captures that of a test."""
@@ -103,13 +101,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("timeout")
         seconds = float(marker.args[0] if marker else config.getoption("timeout") or config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(seconds * min(FACTOR, MOST_TIMES)), append=False)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Has all tests that need the native engine be one line where there is none."""
-    for report in terminalreporter.stats.get("skipped", ()):
-        if str(report.longrepr[-1]).endswith(LEFT_OUT):
-            report.longrepr = ("tests", None, f"Skipped: {LEFT_OUT}")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ import pytest
 from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusRequest, GetAgentStatusResponse
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 
-from broker_agent.auth import AgentAdmission
+from broker_agent.auth import Rule
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.listener import AgentServer
 from broker_agent.name_server import NamesrvTarget
-from broker_agent.namesrv_list import ListSource, NamesrvList
+from broker_agent.namesrv_list import NamesrvList
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import RegistrationSchedule, Timing
+from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigChange, TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
@@ -30,14 +30,8 @@ from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
-from tests.support.virtual_clock import VirtualClock
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
-
-
-def agent_timing(clock: VirtualClock) -> Timing:
-    """Time on a virtual clock, and a source of chance that is the same each time."""
-    return Timing(clock, clock.wall, random.Random(1), clock.wait)
 
 
 def topic(name: str = "T", queues: int = 4) -> TopicConfig:
@@ -58,9 +52,9 @@ def target_of(endpoint: Endpoint, **more: Any) -> NamesrvTarget:
 
 
 @contextmanager
-def topic_agent(servicer: object, admission: AgentAdmission | None = None) -> Iterator[Endpoint]:
+def topic_agent(servicer: object, rule: Rule | None = None) -> Iterator[Endpoint]:
     """Runs a TopicConfigService on a real loopback port for the time of the block."""
-    server = AgentServer(Endpoint("127.0.0.1", 0), [(TOPIC_SERVICE, servicer)], admission=admission)
+    server = AgentServer(Endpoint("127.0.0.1", 0), [(TOPIC_SERVICE, servicer)], rule=rule)
     server.start()
     try:
         yield server.endpoint
@@ -68,11 +62,13 @@ def topic_agent(servicer: object, admission: AgentAdmission | None = None) -> It
         server.stop()
 
 
-class RoundsOnDemand(RegistrationSchedule):
+class RoundsOnDemand:
     """Lets the test say when a periodic round is due; the rounds follow at once."""
 
-    def __init__(self) -> None:
-        super().__init__(30.0, Timing())
+    def __init__(self, timing: Timing) -> None:
+        self.timing = replace(timing, wait=self._wait)
+        """Of an agent whose rounds these are."""
+        self._wait_of_others = timing.wait
         self._rounds = threading.Semaphore(0)
         self._asked_for = self._begun = self._over = 0
 
@@ -84,34 +80,28 @@ class RoundsOnDemand(RegistrationSchedule):
         """A round that has begun has a registration of its time, however late it sends it."""
         eventually(lambda: self._over == self._asked_for)
 
-    def next_delay(self) -> float:
+    def _wait(self, woken: threading.Event, seconds: float) -> bool:
+        if threading.current_thread().name != "broker-agent-periodic":
+            return self._wait_of_others(woken, seconds)
         self._over = self._begun
-        if not self._rounds.acquire(timeout=TIMEOUT):
-            return TIMEOUT
+        while not (woken.is_set() or self._rounds.acquire(timeout=0.01)):
+            pass
         self._begun += 1
-        return 0.0
+        return woken.is_set()
 
 
 class Agent:
     """A controller, and the parts of it that a test drives."""
 
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
-        names = tuple(server.endpoint for server in servers)
-        self.rounds, self.probe = RoundsOnDemand(), BrokerProbe(None, Timing())
-        self.list_source = ListSource("told", lambda: names, names, lambda: 3_600.0, Timing())
+        self.rounds, self.probe = RoundsOnDemand(timing or Timing()), BrokerProbe(None, Timing())
+        self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
         if settings.topics_mode == "own":
             built_in = built_in_topics(settings.cluster, settings.broker_name)
             self.topics = TopicConfigManager.own(settings.topics, built_in)
         else:
             self.topics = TopicConfigManager.follow(settings.topics)
-        self.controller = BrokerController(
-            settings,
-            self.topics,
-            NamesrvList(names, self.list_source, Timing()),
-            self.probe,
-            timing=timing,
-            schedule=self.rounds,
-        )
+        self.controller = BrokerController(settings, self.topics, self.list, self.probe, timing=self.rounds.timing)
 
     def wait_until_idle(self) -> None:
         """A periodic round leaves out name servers that are busy, also if they find nothing to do."""
@@ -126,7 +116,6 @@ class Agent:
         self.calls = BrokerAgentServiceStub(self._connection)
 
     def stop(self) -> None:
-        self.rounds.due()  # or its thread would wait for a round that never comes
         self.controller.stop()
         self._connection.close()
 

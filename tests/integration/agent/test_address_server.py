@@ -9,12 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, address_server
+from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, namesrv_list_of
 from broker_agent.timing import JITTER
-from namesrv_common.endpoints import Endpoint
-from tests.support.agents import agent_timing
-from tests.support.fakes.name_system import endpoints
-from tests.support.virtual_clock import VirtualClock
+from namesrv_common.endpoints import Endpoint, parse_endpoints
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)
 
@@ -44,9 +42,9 @@ class AddressServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
         url = f"http://127.0.0.1:{self._server.server_port}/rocketmq/nsaddr?unit=a"
-        self.source = address_server(url, endpoints("10.0.9.9:9876"), agent_timing(self.time))
-        self.source.on_names = self.told.append
-        self.source.start()
+        self.list = namesrv_list_of(["10.0.9.9:9876", url], timing=agent_timing(self.time))
+        self.list.start()
+        self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         self.asked.append(request.path)
@@ -68,8 +66,7 @@ class AddressServer:
 def server() -> Iterator[AddressServer]:
     started = AddressServer()
     yield started
-    started.source.stop()
-    started.source.join(10)
+    started.list.stop()
     started.close()
 
 
@@ -86,10 +83,13 @@ def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: Add
 
 def test_an_answer_is_told_when_it_differs_from_the_last_one(server: AddressServer) -> None:
     server.time.run(3 * A_PERIOD)
-    assert server.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
-    server.body = b"ns:9876;\n"
+    assert server.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    server.body = b"10.0.0.3:9876;\n"
     server.time.run(3 * A_PERIOD)
-    assert server.told[1:] == [endpoints("ns:9876")]
+    assert server.told[1:] == [parse_endpoints("10.0.0.3:9876")]
+    server.body = b"10.0.9.9:9876"  # the list before the first answer
+    server.time.run(A_PERIOD)
+    assert server.told[2:] == [parse_endpoints("10.0.9.9:9876")]
 
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
@@ -136,4 +136,4 @@ def test_an_answer_in_whole_chunks_is_taken(server: AddressServer) -> None:
     server.headers = [CHUNKED]
     server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
     server.time.run(10.0)
-    assert server.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    assert server.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]

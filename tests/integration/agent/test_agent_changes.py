@@ -19,15 +19,15 @@ from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
-from broker_agent.timing import QUIET_SECONDS
+from broker_agent.timing import LONGEST_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, agent_timing, put_topic
+from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, put_topic
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 IMPATIENT = {"register_name_server_period_millis": 1_000}
 """For those that wait for a name server which is not there."""
@@ -83,7 +83,6 @@ def test_health_ends_before_the_broker_is_unregistered(server: FakeNameServer, a
             assert next(watch).status == NOT_SERVING
             server.wait_until(lambda: len(server.unregistrations) == 1)
             server.answer_again()
-            running.rounds.due()
         stopping.join(TIMEOUT)
 
 
@@ -122,7 +121,8 @@ def test_a_hundred_topics_at_once_are_one_registration(server: FakeNameServer, a
         for number in range(100):
             put_topic(running.topics, TopicConfig(f"T{number}", 4, 4, 6))
             clock.advance(0.01)
-        clock.advance(QUIET_SECONDS)
+        clock.advance(LONGEST_SECONDS)
+        running.topics.on_change(running.topics.table)  # wakes the thread: no time passes for it
         server.wait_until(lambda: len(server.registrations) == 2)
         eventually(lambda: running.status().targets[0].increment_count == 1)
     first, second = server.registrations
@@ -211,12 +211,12 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
     first, second, third = (name_server(name) for name in ("one", "two", "three"))
     with agent(first, second) as running:
         listed = (second.endpoint, third.endpoint)
-        running.list_source.on_names(listed)
+        running.list.take_names(listed)
         third.wait_until(lambda: len(third.registrations) == 1)
         first.wait_until(lambda: len(first.unregistrations) == 1)
         first.wait_until(lambda: not first.open_channels)
         targets = [target.endpoint for target in running.status().targets]
-        running.list_source.on_names(listed)
+        running.list.take_names(listed)
     assert targets == [str(endpoint) for endpoint in listed]
     assert second.unregistrations[0].reason == UNREGISTERED
     assert len(second.registrations) == 1

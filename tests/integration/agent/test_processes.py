@@ -18,7 +18,7 @@ from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from broker_agent.broker_probe import connects_to
+from broker_agent.broker_probe import connect_to
 from broker_agent.listener import THREADS
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_json import encode_topics
@@ -127,7 +127,7 @@ def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("broker_agent.broker_probe.socket.create_connection", lambda *_: ours)
         with pytest.raises(ConnectionRefusedError, match="nobody listens"):
-            connects_to(Endpoint("127.0.0.1", 1))()
+            connect_to(Endpoint("127.0.0.1", 1))
 
 
 # An agent is upgraded, and every answer to a client has its healthy broker.

@@ -17,8 +17,8 @@ from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
-from tests.support.agents import MakeSettings, agent_timing, put_topic, topic_agent
-from tests.support.virtual_clock import VirtualClock
+from tests.support.agents import MakeSettings, put_topic, topic_agent
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)
 

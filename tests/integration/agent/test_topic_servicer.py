@@ -24,9 +24,9 @@ from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import agent_timing, topic_agent
+from tests.support.agents import topic_agent
 from tests.support.programs.processes import eventually
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 @contextmanager

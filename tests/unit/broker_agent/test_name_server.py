@@ -10,6 +10,7 @@ from dataclasses import replace
 import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from namesrv_api.v1 import registration_service_pb2 as channel_pb
 
 from broker_agent.channel import Reopening, connection_options
 from broker_agent.errors import NameServerError
@@ -20,8 +21,8 @@ from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import STATE, agent_timing, registration, topic
-from tests.support.virtual_clock import VirtualClock
+from tests.support.agents import STATE, registration, topic
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 # What an agent knows of a name server, the call that follows from it, and its retries.
 
@@ -61,7 +62,9 @@ def status(clock: VirtualClock) -> NameServerStatus:
 
 
 def accept(status: NameServerStatus, kind: pb.RegistrationKind, *, channel_is_open: bool = True) -> None:
-    status.accepted(OLD, kind, namesrv_name="ns", topics=1, generation=1, channel_is_open=channel_is_open)
+    request = channel_pb.RegisterBrokerRequest(channel_id="1")
+    status.channel_id = "1" if channel_is_open else None
+    status.accepted(OLD, kind, request, channel_pb.RegisterBrokerResponse(generation=1))
 
 
 def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualClock, status: NameServerStatus) -> None:
@@ -80,6 +83,7 @@ def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualC
 def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     accept(status, pb.REGISTRATION_KIND_FULL)
     accept(status, pb.REGISTRATION_KIND_FULL, channel_is_open=False)
+    assert status.known.held is None
     error = NameServerError(RichError(grpc.StatusCode.UNAVAILABLE, "away"))
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)

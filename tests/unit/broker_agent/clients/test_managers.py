@@ -13,10 +13,9 @@ from broker_agent.clients import channels, client_service, limits
 from broker_agent.clients.groups import ConsumerFilterManager
 from broker_agent.errors import Reason
 from namesrv_common.server.shares import Sharer
-from tests.support.agents import agent_timing
 from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, sql, tags, told
 from tests.support.refusals import refuses
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
-from broker_agent.topics.files import LOOK_SECONDS, TopicsFile, replace_keeping_copy
-from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.files import TopicsFile, replace_keeping_copy
+from broker_agent.topics.manager import LOOK_SECONDS, TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from tests.support.agents import agent_timing, put_topic
+from tests.support.agents import put_topic
 from tests.support.refusals import refuses
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 BUILT_IN = built_in_topics("c", "b")
 TOPIC = TopicConfig("TopicTest", 4, 4, 6)

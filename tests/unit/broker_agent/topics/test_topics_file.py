@@ -26,11 +26,10 @@ from broker_agent.topics.files import (
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from broker_agent.topics.topics_json import decode_topics, encode_topics, mappings_path
 from namesrv_common.files import disk
-from tests.support.agents import agent_timing
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
 from tests.support.static_topics import mappings_json
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 UPSTREAM = """{
 	"dataVersion":{
