@@ -1,31 +1,41 @@
 """Costs of the route tables without gRPC: ``python -m bench.core``.
 
-Each round of each table runs in a fresh process, so that memory and garbage collection start alike.
+Each round of each table runs in a fresh process, so that memory and garbage collection start alike. ``--walk``
+prints the modules that a registration and a lookup enter in a real server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
+import grpc
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
+from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from bench.figures import Sample, parser, report, summarise
-from bench.workload import Profile, registration
+from bench.workload import Profile, registration, topic_name
 from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, tune_garbage_collection
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
 from namesrv.core.state import NamesrvIdentity, RouteState, StateChange
 from namesrv.core.tables import tag, varint
 from namesrv.grpc_api import registration as registration_module
+from namesrv.server.server import NamesrvServer
+from namesrv.settings import NamesrvSettings
+from namesrv_common.process.logs import configure_logs
 from tests.support.virtual_clock import VirtualClock
 
 ResultT = TypeVar("ResultT")
@@ -38,6 +48,10 @@ _SMOKE_PROFILES = (Profile(50, 10, 2),)
 _LOOKUPS = 200_000
 _WARM_UP_TOPICS = 100
 _MEBIBYTE = 1 << 20
+_WALKS = 3
+"""Periodic work enters modules, too, but not in each walk."""
+_WALKED_TOPICS = 300
+_WALK_SECONDS = 30.0
 
 
 class ChangeTimes:
@@ -90,6 +104,7 @@ def tables(profile: Profile, lookups: int) -> list[Sample]:
         _lookups(state, profile, lookups),
         _snapshot(state),
         _registered("replacing all of it", state, profile.registrations(counter=2, changed=True)),
+        _snapshot_let_go(state, profile.registrations(counter=3)),
         _collection(),
     )
     return [Sample(profile.name, *figure) for figure in figures]
@@ -123,6 +138,16 @@ def _snapshot(state: RouteState) -> Figures:
     blocked = list(_step_millis(snapshot.messages()))
     yield "its messages, all together", "ms", sum(blocked)
     yield "its messages, longest of them", "ms", max(blocked)
+
+
+def _snapshot_let_go(state: RouteState, registrations: Iterable[bytes]) -> Figures:
+    """A snapshot is released that holds all of its rows alone, because each has been replaced since."""
+    snapshot = state.snapshot()
+    for data in registrations:
+        _register(state, data, ChangeTimes())
+    began = time.perf_counter()
+    del snapshot
+    yield "letting a replaced snapshot go", "ms", _millis_since(began)
 
 
 def _collection() -> Figures:
@@ -193,6 +218,55 @@ def measure(profiles: Sequence[Profile], lookups: int, rounds: int) -> Iterator[
             yield from process.submit(tables, profile, lookups).result()
 
 
+async def walk() -> dict[str, set[str]]:
+    """The modules that a registration, up to the message of a watch, and an uncached lookup enter in each walk."""
+    flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100}
+    server, stop = NamesrvServer(NamesrvSettings.load(None, flags), None), asyncio.Event()
+    running = asyncio.create_task(server.run(stop))
+    walks: dict[str, list[set[str]]] = {"registration": [], "lookup": []}
+    try:
+        async with asyncio.timeout(_WALK_SECONDS), grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            await connection.channel_ready()
+            registrations: Any = RegistrationServiceStub(connection)
+            routes: Any = RouteServiceStub(connection)
+            for number in range(_WALKS):
+                topics = range(number * _WALKED_TOPICS, (number + 1) * _WALKED_TOPICS)
+                names = [topic_name(topic) for topic in topics]
+                watch = routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=names)]))
+                while not (await watch.read()).bookmark:
+                    pass
+                data = registration(number, topics)
+                with _entered() as modules:
+                    await registrations.RegisterBroker(registration_service_pb2.RegisterBrokerRequest.FromString(data))
+                    while not (await watch.read()).bookmark:
+                        pass
+                walks["registration"].append(modules)
+                with _entered() as modules:
+                    await routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic=names[0]))
+                walks["lookup"].append(modules)
+    finally:
+        stop.set()
+        await asyncio.wait_for(running, _WALK_SECONDS)
+    return {call: set.intersection(*modules) for call, modules in walks.items()}
+
+
+@contextmanager
+def _entered() -> Iterator[set[str]]:
+    """The modules of the name server whose functions this thread enters."""
+    modules: set[str] = set()
+
+    def enter(frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith(("namesrv.", "namesrv_common.")):
+            modules.add(name)
+
+    sys.setprofile(enter)
+    try:
+        yield modules
+    finally:
+        sys.setprofile(None)
+
+
 def profile_of(text: str) -> Profile:
     """The table that a text such as 1000000x10000x1 asks for."""
     return Profile(*map(int, text.split("x")))
@@ -201,8 +275,14 @@ def profile_of(text: str) -> Profile:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and prints."""
     options = parser("core", __doc__)
+    options.add_argument("--walk", action="store_true", help="print the modules that calls enter, and measure nothing")
     options.add_argument("--tables", type=profile_of, help="a table of TOPICSxBROKERSxWIDTH, such as 1000000x10000x1")
     given = options.parse_args(arguments)
+    if given.walk:
+        configure_logs("text", "error")
+        for call, modules in asyncio.run(walk()).items():
+            print(f"{call}: {len(modules)} modules", *sorted(modules), sep="\n  ")
+        return
     profiles, lookups, rounds = _PROFILES, _LOOKUPS, given.rounds
     if given.smoke:
         profiles, lookups, rounds = _SMOKE_PROFILES, 50, 1

@@ -13,7 +13,7 @@ from hypothesis import settings
 from namesrv.core import pace
 from tests.properties import SEED, seed_test
 from tests.support.patience import FACTOR
-from tests.support.programs.processes import Process
+from tests.support.programs.processes import MEASURED, Process
 from tests.support.promised_errors import fail_where_others_are_sent
 
 settings.load_profile("ci" if os.environ.get("CI") else "fixed")
@@ -52,7 +52,8 @@ pace.is_ownership_checked = True
 # A call that sends an error which its comment does not promise fails its test.
 fail_where_others_are_sent()
 
-Process.are_forked = True
+# Coverage starts with an interpreter.
+Process.are_forked = not MEASURED
 
 STANDARD_ERROR = pytest.StashKey[int]()
 """What standard error is while pytest captures that of a test."""

@@ -14,6 +14,7 @@ from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import (
     RemotingClient,
     broker_fields,
+    packed_body,
     register,
     registration_body,
     topic_config,
@@ -21,6 +22,18 @@ from tests.support.programs.rocketmq import (
 
 ONE_WAY = 2
 GROUP = {"0": "127.0.0.1:10911"}
+
+
+def test_a_table_of_100_000_topics_is_taken_packed_while_others_are_answered(own_namesrv: NamesrvProcess) -> None:
+    address = address_of(own_namesrv)
+    topics = [f"topic-{number}" for number in range(100_000)]
+    with RemotingClient(address) as broker, RemotingClient(address) as other:
+        broker.send(103, broker_fields(), packed_body(topics))
+        assert other.ask(105, {"topic": "NOPE"}).code == 17
+        answer = broker.read()
+        assert answer is not None
+        assert answer.code == 0
+        assert len(other.ask(206).json["topicList"]) == len(topics)
 
 
 def test_an_unknown_topic_is_17_in_rocketmqs_words(client: RemotingClient) -> None:

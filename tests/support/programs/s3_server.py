@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Process, eventually, listens, unused_port
 
-START_SECONDS = 60.0
+START_SECONDS = 3 * TIMEOUT
 _ENDPOINT = "AWS_ENDPOINT_URL"
 _KEY = "test-key"
 GATEWAY = "VERSITYGW"
