@@ -120,9 +120,11 @@ def test_a_channel_that_stays_silent_is_opened_again(server: FakeNameServer, mon
 def test_a_defect_of_a_channel_does_not_end_its_thread(server: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NameServerStatus, "event", lambda *_: 1 // 0)
     target = target_of(server.endpoint)
-    target.open()
-    server.wait_until(lambda: server.channels_opened == 2)
-    target.close()
+    with capture_logs() as logs:
+        target.open()
+        server.wait_until(lambda: server.channels_opened == 2)
+        target.close()
+    assert "channel_failed" in [entry["event"] for entry in logs]  # its own pause follows, and not that after a bug
     assert not target.state.report().channel_open
 
 

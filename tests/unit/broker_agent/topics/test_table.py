@@ -62,6 +62,7 @@ def written(path: Path, topics: Any, version: Any = VERSION) -> Path:
         ("T", TOPIC | {"attributes": {"a": 1}}, "topic 'T': attributes['a'] is 1, must be a text"),
         ("T", TOPIC | {"topicName": "U"}, "topic 'T': topicName is 'U', must be the topic's key in topicConfigTable"),
         ("T", {"readQueueNums": 1, "perm": 6}, "topic 'T': writeQueueNums is missing"),
+        ("T", {"readQueueNums": 1, "writeQueueNums": 1}, "topic 'T': perm is missing"),
         ("T", 3, "topic 'T': its value is 3, must be a JSON object"),
         ("T\n", TOPIC, r"topic 'T\n': topicName 'T\n' has characters that are not printable"),
     ],
@@ -77,8 +78,8 @@ def test_a_bad_topic_is_left_out_kept_and_named_with_value_and_rule(
     assert "\n" not in table.unknown.problem
 
 
-def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
-    topic = TOPIC | {"readQueueNums": 65_535, "writeQueueNums": 0, "perm": 7, "topicName": "T" * 127}
+def test_the_limits_themselves_are_allowed_and_the_rest_may_be_absent(tmp_path: Path) -> None:
+    topic = {"readQueueNums": 65_535, "writeQueueNums": 0, "perm": 7}
     table = load_topic_config_table(written(tmp_path, {"T" * 127: topic}))
     assert table.topics[0] == TopicConfig("T" * 127, 65_535, 0, 7, 0)
 
