@@ -18,7 +18,6 @@ from namesrv_common.errors import Refused, not_permitted
 from namesrv_common.files.watched_file import WatchedFile
 from namesrv_common.server.permits import (
     AgentAction,
-    Call,
     OpenCalls,
     Permits,
     PermitsError,
@@ -27,7 +26,7 @@ from namesrv_common.server.permits import (
     reloaded_permits,
     warn_of_permits,
 )
-from namesrv_common.server.rpc_handlers import Gate
+from namesrv_common.server.rpc_handlers import Context, Gate
 from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError, identities
 from namesrv_common.tls.listener_tls import ListenerTls
@@ -65,14 +64,14 @@ def _actions(name: str) -> tuple[AgentAction, ...]:
     return ACTIONS[name.rpartition(".")[2]]
 
 
-Rule = Callable[[str, Call], None]
+Rule = Callable[[str, Context], None]
 """Checks a call by its full name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
 
 
 def by_permits(permits: Callable[[], Permits], group: Group) -> Rule:
     """Returns the rule of a permits file: what it does not grant is denied."""
 
-    def check(name: str, call: Call) -> None:
+    def check(name: str, call: Context) -> None:
         principal_of(call, permits()).check_agent(_actions(name), group)
 
     return check
@@ -88,7 +87,7 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
         group: The broker's group.
     """
 
-    def check(name: str, call: Call) -> None:
+    def check(name: str, call: Context) -> None:
         actions = _actions(name)
         if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
@@ -109,7 +108,7 @@ class AgentAdmission:
         self._rule = rule
         self._log_refused = log_of_refusals(time.monotonic)
 
-    def check(self, name: str, call: Call) -> None:
+    def check(self, name: str, call: Context) -> None:
         """Checks a call by its full name, ``package.Service.Call``. Raises Refused."""
         if self._rule is None:
             return
@@ -128,7 +127,7 @@ class MethodGate(Gate):
         self._name = method.full_name
         self._open_calls = open_calls
 
-    def enter(self, context: Call) -> None:
+    def enter(self, context: Context) -> None:
         self._admission.check(self._name, context)
 
     def while_allowed(self, entered: None, context: Any) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate

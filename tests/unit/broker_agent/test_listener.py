@@ -46,7 +46,7 @@ class Caller:
         return self._peer
 
 
-def may(rule: Any, call: str, caller: Caller) -> bool:
+def may(rule: Any, call: str, caller: Any) -> bool:
     try:
         AgentAdmission(rule).check(call, caller)
     except Refused:
@@ -92,8 +92,9 @@ def test_a_permit_for_an_action_is_for_the_groups_it_names_only() -> None:
     assert not may(by_permits(lambda: permits, GROUP), FILTER_SERVER, Caller("ops", peer="ipv4:127.0.0.1:1"))
     assert not may(by_permits(lambda: permits, ("Other", "broker-a")), ROLE, Caller("ops"))
     assert not may(by_permits(lambda: permits, GROUP), ROLE, Caller("unknown"))
+    nameless: Any = Caller()
     with refuses(CommonReason.NOT_AUTHENTICATED):
-        AgentAdmission(by_permits(lambda: permits, GROUP)).check(ROLE, Caller())
+        AgentAdmission(by_permits(lambda: permits, GROUP)).check(ROLE, nameless)
 
 
 class Blocked:

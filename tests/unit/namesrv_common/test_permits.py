@@ -22,6 +22,7 @@ from namesrv_common.server.permits import (
     Permits,
     PermitsError,
     Principal,
+    of_certificate,
     of_token,
     read_permits,
 )
@@ -47,20 +48,15 @@ def permits(tmp_path: Path) -> Permits:
     return read_permits(path)
 
 
-def principal(permits: Permits, name: str) -> Principal:
-    found = permits.of_certificate([name])
-    assert found is not None
-    return found
+@pytest.fixture
+def broker_a(permits: Permits) -> Principal:
+    return of_certificate(["broker-a.example"], permits)
 
 
-def test_a_principal_is_known_by_a_name_of_its_certificate_or_by_its_token(permits: Permits) -> None:
-    assert principal(permits, "broker-a.example").name == "broker-a"
-    assert permits.of_certificate(["x", "spiffe://prod/broker-a"]) is principal(permits, "broker-a.example")
-    found = permits.of_token("secret")
-    assert found is not None
-    assert found.name == "ops@example"
-    assert permits.of_certificate(["broker-a", "BROKER-A.EXAMPLE"]) is None
-    assert [permits.of_token(token) for token in ("", "Secret", digest("secret"), "secret ")] == [None] * 4
+def test_a_principal_is_known_by_a_name_of_its_certificate(permits: Permits, broker_a: Principal) -> None:
+    assert broker_a.name == "broker-a"
+    assert of_certificate(["x", "spiffe://prod/broker-a"], permits) is broker_a
+    assert of_certificate(["broker-a", "BROKER-A.EXAMPLE"], permits) == Principal("broker-a")
 
 
 def shown(*authorizations: str) -> Any:
@@ -71,7 +67,9 @@ def shown(*authorizations: str) -> Any:
 
 def test_a_call_shows_its_token_after_a_scheme_in_any_case_or_none(permits: Permits) -> None:
     for value in ("Bearer secret", "bEARER secret"):
-        assert of_token(shown(value), permits) is permits.of_token("secret")
+        found = of_token(shown(value), permits)
+        assert found is not None
+        assert found.name == "ops@example"
     assert of_token(shown(), permits) is None
 
 
@@ -79,6 +77,7 @@ def test_a_call_shows_its_token_after_a_scheme_in_any_case_or_none(permits: Perm
     "values",
     [
         *(("Bearer  secret",), ("Bearer secret ",), ("Bearer ",), ("Bearer",), ("Bearer\tsecret",)),
+        *(("Bearer Secret",), (f"Bearer {digest('secret')}",)),
         *(("Basic secret",), ("secret",), ("",), ("Bearer secret", "Bearer secret")),
     ],
 )
@@ -99,10 +98,10 @@ def is_allowed(check: Callable[[], None]) -> bool:
     return True
 
 
-def test_what_is_not_granted_is_denied(permits: Permits) -> None:
-    broker, ops = principal(permits, "broker-a.example"), permits.of_token("secret")
+def test_what_is_not_granted_is_denied(permits: Permits, broker_a: Principal) -> None:
+    ops = of_token(shown("Bearer secret"), permits)
     assert ops is not None
-    granted = [[each for each in Permission if is_allowed(partial(who.check, each))] for who in (broker, ops)]
+    granted = [[each for each in Permission if is_allowed(partial(who.check, each))] for who in (broker_a, ops)]
     assert granted == [[Permission.LOOKUP, Permission.REGISTER], [Permission.ADMINISTER]]
 
 
@@ -119,10 +118,10 @@ def test_what_is_not_granted_is_denied(permits: Permits) -> None:
     ],
 )
 def test_a_group_is_permitted_by_the_whole_of_both_names(
-    permits: Permits, cluster: str, name: str, *, fits: bool
+    broker_a: Principal, cluster: str, name: str, *, fits: bool
 ) -> None:
     brokers = [NamedBroker(("DefaultCluster", "broker-a")), NamedBroker((cluster, name))]
-    assert is_allowed(partial(principal(permits, "broker-a.example").check_brokers, brokers)) is fits
+    assert is_allowed(partial(broker_a.check_brokers, brokers)) is fits
 
 
 def test_an_error_shows_no_more_of_a_long_name_than_a_name_may_have() -> None:
