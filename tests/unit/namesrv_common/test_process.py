@@ -73,7 +73,7 @@ def test_work_that_fails_in_a_loop_thread_is_logged_and_the_thread_ends(
     if not is_last:
         thread.begin(fail())
         thread.run(asyncio.sleep(0))
-    assert thread.stop(fail() if is_last else asyncio.sleep(0))
+    thread.stop(fail() if is_last else asyncio.sleep(0))
     assert thread.is_over
     assert "ValueError: broken" in caplog.text
 
