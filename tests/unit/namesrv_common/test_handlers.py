@@ -52,8 +52,7 @@ class Reader:
         self.written.append(message)
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Any) -> None:
-        failed = {"code": code, "details": details, "trailing_metadata": trailing_metadata}
-        self.error = RichError.of(mock.Mock(**{f"{name}.return_value": value for name, value in failed.items()}))
+        self.error = RichError.of(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing_metadata, details, None))
         raise grpc.aio.AbortError
 
 
