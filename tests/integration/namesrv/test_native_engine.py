@@ -52,6 +52,8 @@ class _Server:
         self.server = server
         self.broken = 0
         """Calls of the broken handler."""
+        self.has_room = True
+        """Whether calls of Known have a share."""
         self.holds = threading.Event()
 
         async def hold(request: bytes, _context: object) -> bytes:
@@ -77,12 +79,17 @@ class _Server:
             context.may_repeat(lambda: "no bytes")
             return request
 
+        async def answer_and_be_known(request: bytes, context: Any) -> bytes:
+            context.may_repeat(lambda: b"again")
+            return request
+
         handlers = {
             "Hold": _handler(hold, has_room=lambda: True),
             "Broken": _handler(fail, has_room=lambda: True),
             "BrokenAnswer": _handler(answer_what_is_no_message),
             "Fine": _handler(answer),
             "Again": _handler(break_when_it_comes_again, has_room=lambda: True),
+            "Known": _handler(answer_and_be_known, has_room=lambda: self.has_room),
         }
         self.server.add_handlers("test", handlers)
         service, name = KEPT.split("/")
@@ -147,6 +154,13 @@ async def test_calls_that_come_again_are_answered_although_one_cannot_be() -> No
     async with connected(_Server()) as call:
         answers = [await call("Again"), *await asyncio.gather(call("Again"), call("Again"))]
     assert answers == [REQUEST] * 3
+
+
+async def test_calls_that_come_again_are_looked_at_while_their_kind_is_full() -> None:
+    async with connected(server := _Server()) as call:
+        assert [await call("Known"), await call("Known")] == [REQUEST, b"again"]
+        server.has_room = False
+        assert await call("Known") == REQUEST
 
 
 class _Engine:
