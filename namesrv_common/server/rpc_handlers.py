@@ -17,7 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
+from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import CallObserver
 
@@ -337,7 +337,8 @@ class _Call:
         failures = self._handler.handlers.failures
         if isinstance(error, DecodeError):
             error.with_traceback(None)  # a half-parsed request is held by it
-            error = malformed_request(self._handler.method.input_type.full_name)
+            name = self._handler.method.input_type.full_name
+            error = Refused(CommonReason.MALFORMED_REQUEST, f"the request is not a {name}", message=name)
         elif isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
