@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from namesrv_common.errors import CommonReason, Refused
 from namesrv_common.server.permits import (
@@ -25,6 +26,7 @@ from namesrv_common.server.permits import (
     of_certificate,
     of_token,
     read_permits,
+    warn_of_permits,
 )
 from tests.support.refusals import refuses
 from tests.support.secured.fleet import digest
@@ -85,6 +87,23 @@ def test_a_token_in_another_form_is_refused_and_not_repeated(permits: Permits, v
     with refuses(CommonReason.NOT_AUTHENTICATED) as refused:
         of_token(shown(*values), permits)
     assert "secret" not in refused.value.text
+
+
+@pytest.mark.parametrize(
+    ("with_tls", "client_ca", "events"),
+    [
+        (False, None, ["tokens_without_tls", "permits_without_client_certificates"]),
+        (True, None, ["permits_without_client_certificates"]),
+        (True, Path("ca"), []),
+    ],
+)
+def test_permits_that_no_caller_can_show_safely_are_logged(
+    permits: Permits, client_ca: Path | None, events: list[str], *, with_tls: bool
+) -> None:
+    with capture_logs() as lines:
+        warn_of_permits(permits, with_tls=with_tls, client_ca=client_ca)
+        warn_of_permits(Permits(), with_tls=with_tls, client_ca=client_ca)
+    assert [line["event"] for line in lines] == events
 
 
 def is_allowed(check: Callable[[], None]) -> bool:
