@@ -234,6 +234,8 @@ def file_of(**values: object) -> str:
         (json.dumps({"principals": {"a": row(), "b": row()}}), "'x' is a's already"),
         (json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}), "is a's already"),
         (file_of(token_sha256=[digest("t"), digest("").upper()]), "a.token_sha256.1: is the SHA-256 of an empty token"),
+        (file_of(token_sha256=["secret"]), "a.token_sha256.0: is not a SHA-256 in hexadecimal"),
+        (json.dumps({"principals": {"a": {"look_up": True}}}), "a: has neither certificates nor token_sha256"),
         (json.dumps({"principals": {"a b": row()}}), "a name has 1 to 127 of"),
         (file_of(look_up=1), "principals.a.look_up: Input should be a valid boolean"),
         (file_of(lookup=True), "a.lookup: is unknown; did you mean look_up?"),
