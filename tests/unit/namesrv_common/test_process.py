@@ -21,6 +21,7 @@ from namesrv_common.process.shutdown import (
     run_step,
 )
 from namesrv_common.version import __version__
+from tests.support.programs.processes import eventually
 
 
 def test_results_and_errors_come_back_and_threads_have_names() -> None:
@@ -101,6 +102,13 @@ def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next(hanging: 
         ("shutdown_step_failed", "failing", "broken"),
         ("shutdown_step_failed", "dividing", "integer division or modulo by zero"),
     ]
+
+
+async def test_calls_in_daemon_threads_leave_no_thread_behind() -> None:
+    before = {*threading.enumerate()}
+    await in_daemon_thread("awaited", lambda: None)
+    run_blocking_step("blocking", lambda: None)
+    eventually(lambda: {*threading.enumerate()} <= before)
 
 
 async def test_the_first_failure_of_background_work_ends_the_rest() -> None:
