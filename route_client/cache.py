@@ -90,18 +90,18 @@ class BrokerAddrTable:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[GroupKey, BrokerData]] = {}
+        self._groups: dict[GroupKey, BrokerData] = {}
         self._routes_of: Counter[GroupKey] = Counter()
 
     def replace(self, old: TopicRoute | None, new: TopicRoute | None) -> None:
         """A topic's route changed. Drops groups that are in no route now (RocketMQ: cleanOfflineBroker)."""
         for group in new.broker_datas if new is not None else ():
             self._routes_of[group.key] += 1
-            self._groups[group.broker_name] = {**self._groups.get(group.broker_name, {}), group.key: group}
+            self._groups[group.key] = group
         for group in old.broker_datas if old is not None else ():
             self._routes_of[group.key] -= 1
             if not self._routes_of[group.key]:
-                self._drop(group.key)
+                del self._routes_of[group.key], self._groups[group.key]
 
     def find_in_publish(self, broker_name: str, cluster_name: str | None = None) -> str | None:
         """Address of a group's master; None if no kept route has one."""
@@ -126,16 +126,10 @@ class BrokerAddrTable:
         return None
 
     def _named(self, broker_name: str, cluster_name: str | None) -> list[BrokerData]:
-        groups = self._groups.get(broker_name, {})
-        return [group for key, group in groups.items() if cluster_name in {None, key.cluster_name}]
-
-    def _drop(self, key: GroupKey) -> None:
-        del self._routes_of[key]
-        left = {other: group for other, group in self._groups[key.broker_name].items() if other != key}
-        if left:
-            self._groups[key.broker_name] = left
-        else:
-            del self._groups[key.broker_name]
+        if cluster_name is not None:
+            group = self._groups.get(GroupKey(cluster_name, broker_name))
+            return [] if group is None else [group]
+        return [group for group in list(self._groups.values()) if group.broker_name == broker_name]
 
 
 def any_broker_of(route: TopicRoute, rng: random.Random) -> str | None:
