@@ -126,7 +126,8 @@ class BrokerAddrTable:
         return None
 
     def _named(self, broker_name: str, cluster_name: str | None) -> list[BrokerData]:
-        if cluster_name is not None:
+        """The groups of a name, in one cluster or, as queues of an ordered configuration name none, in all."""
+        if cluster_name:
             group = self._groups.get(GroupKey(cluster_name, broker_name))
             return [] if group is None else [group]
         return [group for group in list(self._groups.values()) if group.broker_name == broker_name]

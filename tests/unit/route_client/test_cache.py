@@ -25,6 +25,7 @@ from route_client.cache import (
     Stale,
     any_broker_of,
 )
+from route_client.queues import publish_info
 from route_client.route import GroupKey, TopicRoute
 from tests.support.routes.wire_routes import CLUSTER, NS_A, NS_B, addr, answer, removal, route
 from tests.support.virtual_clock import VirtualClock
@@ -256,6 +257,8 @@ def test_messages_are_sent_to_the_master_that_the_last_change_named(table: Broke
     assert table.find_in_publish("broker-b") is None
     assert table.find_in_publish("broker-a", CLUSTER) == addr("broker-a", 0)
     assert table.find_in_publish("broker-a", "OtherCluster") is None
+    (queue,) = publish_info(TOPIC, route(order="broker-a:1")).queues
+    assert table.find_in_publish(queue.broker_name, queue.cluster_name) == addr("broker-a", 0)
     table.replace(None, route("broker-b", ids=(0, 1)))
     assert table.find_in_publish("broker-b") == addr("broker-b")
 
