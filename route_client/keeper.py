@@ -19,7 +19,7 @@ from route_client.endpoints import EndpointChooser
 from route_client.kept_routes import KeptRoutes
 from route_client.namesrv import BATCH_TOPICS, Lookups, Namesrv, Namesrvs
 from route_client.settings import ClientSettings
-from route_client.watch_stream import WatchBroken, WatchedUpTo, WatchStream
+from route_client.watch_stream import WatchBroken, WatchStream
 
 STEADY_SECONDS = 5.0
 """A session that lasts so long counts as an answer. One that ends earlier, again and again, must lead to backoff."""
@@ -185,13 +185,10 @@ class WatchSession:
         """
         self._namesrv = namesrv
         self._routes = routes
-        self._topics = routes.topics
         self._wake = wake
         self._timeout_seconds = timeout_seconds
         self._clock = asyncio.get_running_loop().time
-        resume = self._topics.resume_at(namesrv.endpoint)
-        self._stream = WatchStream(resume.topics, resume.point) if resume else WatchStream(self._topics.additions)
-        self._topics.stream = self._stream
+        self._stream = WatchStream(routes.topics, namesrv.endpoint)
         self._requests: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue()
         self._requests.put_nowait(self._stream.opening())
         self._asked_at = self._heard_at = self._clock()
@@ -208,12 +205,7 @@ class WatchSession:
                 async for response in messages:
                     self._heard_at = self._clock()
                     was_waiting = stream.is_waiting
-                    try:
-                        answers = stream.take(response)
-                    finally:
-                        point, here = stream.resume_point, self._namesrv.endpoint
-                        self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
-                    for answer in answers:
+                    for answer in stream.take(response):
                         self._routes.take(answer)
                     if stream.stands:
                         on_message()
@@ -247,7 +239,7 @@ class WatchSession:
             return self._heard_at + self._timeout_seconds - now
         if now < self._asked_at + UPDATE_SECONDS:
             return self._asked_at + UPDATE_SECONDS - now
-        request = self._stream.update(self._topics.additions)
+        request = self._stream.update()
         if request is None:
             return None
         self._requests.put_nowait(request)

@@ -95,34 +95,36 @@ a client keeps. A name server sends a bookmark at least every 30 s to a reader t
 
 
 class WatchStream:
-    """One watch. Its owner sends the requests and passes on the messages.
+    """One watch of the kept topics. Its owner sends the requests and passes on the messages.
 
     At most one request is unanswered: topics that are added until then are gathered into the next one.
     """
 
-    def __init__(
-        self, topics: Additions, resume: ResumePoint | None = None, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Opens nothing.
+    def __init__(self, kept: KeptTopics, endpoint: Endpoint, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Resumes where the last watch ended, if that was at this name server. Opens nothing.
 
         Args:
-            topics: The topics of the first request; at least one.
-            resume: Where an earlier watch of these topics at this name server ended, or what their lookups saw.
+            kept: The topics; at least one.
+            endpoint: The name server.
             monotonic: The clock, in seconds.
         """
+        self._kept = kept
+        self._endpoint = endpoint
         self._budget = ResponseBudget("the watch since its last bookmark", WATCH_LIMITS, monotonic)
-        self._asked = dict(topics)
+        resume = kept.resume_at(endpoint)
+        self._asked = dict(resume.topics if resume else kept.additions)
         self._requests = 1
         self._answered = 0
         self._sent: set[str] = set()
-        self._since_bookmark = set(topics) if resume else set[str]()
-        self.resume_point = resume
+        self._since_bookmark = set(self._asked) if resume else set[str]()
+        self._point = resume.point if resume else None
         """Where another watch of the counted topics can resume; None if it must start from the beginning."""
-        self._epoch = resume.epoch if resume else None
+        self._epoch = self._point.epoch if self._point else None
         self._origin: Origin | None = None
-        self._revision = resume.revision if resume else -1
-        self.counted: Additions = self._asked if resume else {}
-        """The topics whose routes have been received up to the resume point."""
+        self._revision = self._point.revision if self._point else -1
+        self._counted: Additions = self._asked if resume else {}
+        """The topics whose routes have been received up to that point."""
+        kept.stream = self
 
     @property
     def stands(self) -> bool:
@@ -144,18 +146,19 @@ class WatchStream:
     def opening(self) -> pb.WatchTopicRoutesRequest:
         """Returns the first request."""
         request = pb.WatchTopicRoutesRequest(topics=sorted(self._asked))
-        if self.resume_point is not None:
-            request.resume_after.epoch = self.resume_point.epoch
-            request.resume_after.revision = self.resume_point.revision
+        if self._point is not None:
+            request.resume_after.epoch = self._point.epoch
+            request.resume_after.revision = self._point.revision
         return request
 
-    def update(self, topics: Additions) -> pb.WatchTopicRoutesRequest | None:
-        """Returns the next request, or None if these topics are watched, or a request has no answer yet.
+    def update(self) -> pb.WatchTopicRoutesRequest | None:
+        """Returns the next request, or None if the kept topics are watched, or a request has no answer yet.
 
         A request either removes or adds: both together could be larger than a name server accepts.
         """
         if self.is_waiting:
             return None
+        topics = self._kept.additions
         if removed := {topic for topic, _ in self._asked.items() - topics.items()}:
             request = pb.WatchTopicRoutesRequest(removed_topics=sorted(removed))
             self._asked = {topic: number for topic, number in self._asked.items() if topic not in removed}
@@ -197,9 +200,11 @@ class WatchStream:
         if response.bookmark:
             self._count(response.request_count)
             self._budget.begin_anew()
-            self.resume_point = ResumePoint(origin.epoch, revision)
+            self._point = ResumePoint(origin.epoch, revision)
             self._sent |= self._since_bookmark
             self._since_bookmark.clear()
+        point = self._point
+        self._kept.watched = None if point is None else WatchedUpTo(self._endpoint, self._counted, point)
         return answers
 
     def _count(self, requests: int) -> None:
@@ -208,7 +213,7 @@ class WatchStream:
             raise self._broken(f"a bookmark of the watch counts {requests} requests, not {least} to {self._requests}")
         self._answered = requests
         if not self.is_waiting:
-            self.counted = self._asked
+            self._counted = self._asked
 
     def _check(self, header: route_data_pb2.NamesrvHeader) -> Origin:
         origin = Origin(header.namesrv_name, header.epoch)
@@ -220,5 +225,5 @@ class WatchStream:
         return origin
 
     def _broken(self, problem: str) -> WatchBroken:
-        self.resume_point = None
+        self._kept.watched = None
         return WatchBroken(problem)

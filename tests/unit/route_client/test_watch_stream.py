@@ -17,7 +17,7 @@ from namesrv_common.endpoints import Endpoint
 from route_client import watch_stream
 from route_client.cache import Answer
 from route_client.settings import ClientSettings
-from route_client.watch_stream import Additions, KeptTopics, ResumePoint, WatchBroken, WatchedUpTo, WatchStream
+from route_client.watch_stream import KeptTopics, ResumePoint, WatchBroken, WatchedUpTo, WatchStream
 from tests.properties import Machine, machine_test
 from tests.support.routes.wire_routes import wire_route
 from tests.support.virtual_clock import VirtualClock
@@ -40,13 +40,16 @@ def change(topic: str = "T", told: route_data_pb2.TopicRouteData | None = None) 
     return pb.TopicRouteChange(topic=topic, route=told)
 
 
-def watching(*topics: str, resume: ResumePoint | None = None) -> WatchStream:
-    """A watch whose topics have the numbers 1, 2 and so on."""
-    return WatchStream(numbered(*topics), resume)
+A, B = (Endpoint(name, 9876) for name in "ab")
+POINT = ResumePoint("0001", 7)
 
 
-def numbered(*topics: str) -> Additions:
-    return {topic: number for number, topic in enumerate(topics, 1)}
+def keeping(*topics: str) -> KeptTopics:
+    """Topics with the numbers 1, 2 and so on."""
+    kept = KeptTopics(max_topics=9)
+    for topic in topics:
+        kept.add(topic)
+    return kept
 
 
 @pytest.mark.parametrize(
@@ -60,24 +63,27 @@ def numbered(*topics: str) -> Additions:
 def test_a_watch_whose_revisions_go_back_or_whose_origin_changes_is_broken_and_not_resumed(
     second: pb.WatchTopicRoutesResponse, problem: str
 ) -> None:
-    stream = watching("T")
+    kept = keeping("T")
+    stream = WatchStream(kept, A)
     stream.take(message(7))
     with pytest.raises(WatchBroken, match=problem):
         stream.take(second)
-    assert stream.resume_point is None
+    assert kept.watched is None
 
 
 @pytest.mark.parametrize("first", [message(8, epoch="0002"), message(6)])
 def test_a_resumed_watch_that_begins_elsewhere_is_broken(first: pb.WatchTopicRoutesResponse) -> None:
+    kept = keeping("T")
+    kept.looked_up(A, POINT, ["T"])
     with pytest.raises(WatchBroken):
-        watching("T", resume=ResumePoint("0001", 7)).take(first)
+        WatchStream(kept, A).take(first)
 
 
 @pytest.mark.parametrize("number", [-1, 65_536])
 def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) -> None:
     impossible = wire_route()
     impossible.queue_datas[0].write_queue_nums = number
-    stream = watching("T", "U")
+    stream = WatchStream(keeping("T", "U"), A)
     refused, taken = stream.take(message(7, change("T", impossible), change("U", wire_route())))
     assert isinstance(refused, ValueError)
     assert f"'T': write_queue_nums of broker 'broker-a' is {number}" in str(refused)
@@ -85,9 +91,9 @@ def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) ->
 
 
 def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
-    clock = VirtualClock()
+    clock, kept = VirtualClock(), keeping("T")
     with mock.patch.object(watch_stream, "WATCH_LIMITS", ResponseLimits(bytes=1 << 20, rows=2, seconds=60.0)):
-        stream = WatchStream(numbered("T"), monotonic=clock.monotonic)
+        stream = WatchStream(kept, A, clock.monotonic)
     for revision in range(3):
         stream.take(message(revision, change(), change()))
         clock.advance(100.0)
@@ -95,35 +101,31 @@ def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
     clock.advance(61.0)
     with pytest.raises(WatchBroken, match=r"^the watch since its last bookmark has 61 seconds so far, over the limit"):
         stream.take(message(4, change(), bookmark=False))
-    assert stream.resume_point is None
+    assert kept.watched is None
 
 
 @pytest.mark.parametrize("counts", [0, 1, 3])
 def test_a_bookmark_that_counts_requests_that_there_were_not_breaks_the_watch(counts: int) -> None:
-    stream = watching("T")
+    kept = keeping("T")
+    stream = WatchStream(kept, A)
     stream.take(message(7))
-    stream.update(numbered("T", "U"))
+    kept.add("U")
+    stream.update()
     stream.take(message(8, counts=2))
     with pytest.raises(WatchBroken, match=f"a bookmark of the watch counts {counts} requests, not 2 to 2"):
         stream.take(message(9, counts=counts))
-    assert stream.resume_point is None
-
-
-A, B = (Endpoint(name, 9876) for name in "ab")
-POINT = ResumePoint("0001", 7)
+    assert kept.watched is None
 
 
 def test_a_first_watch_resumes_after_the_first_lookup_there() -> None:
-    kept = KeptTopics(10)
-    for topic in "abc":
-        kept.add(topic)
+    kept = keeping(*"abc")
     kept.looked_up(A, POINT, ["a", "forgotten"])
     kept.looked_up(A, ResumePoint("0001", 8), ["b"])
     kept.looked_up(A, ResumePoint("0001", 6), ["c"])
     kept.looked_up(A, ResumePoint("0002", 9), ["c"])
     kept.looked_up(B, POINT, ["c"])
     assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT)
-    kept.stream = WatchStream(kept.additions)
+    WatchStream(kept, A)
     kept.looked_up(A, POINT, ["c"])
     assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT), "an open watch asks for it"
 
@@ -177,16 +179,16 @@ class WatchBesideANameServer(Machine):
         for topic in "TUVW":
             self.a_topic_comes(topic)
         self.revision = 0
-        self.begin(WatchStream(self.topics.additions))
+        self.begin()
 
     @initialize(is_warm=st.booleans())
     def the_name_server_is(self, is_warm: bool) -> None:
         """A cold one says nothing about unknown topics."""
         self.is_warm = is_warm
 
-    def begin(self, stream: WatchStream) -> None:
-        self.stream = self.topics.stream = stream
-        self.requests = [stream.opening()]
+    def begin(self) -> None:
+        self.stream = WatchStream(self.topics, A)
+        self.requests = [self.stream.opening()]
         """Requests that the name server has not taken yet."""
         self.watched: set[str] = set()
         """What the name server watches."""
@@ -220,7 +222,7 @@ class WatchBesideANameServer(Machine):
         """Often after a topic went."""
         if goes is not None:
             self.a_topic_goes(goes, again=False)
-        request = self.stream.update(self.topics.additions)
+        request = self.stream.update()
         if request is None:
             assert self.stream.is_waiting or self.asked_lives == {
                 name: self.lives[name] for name in self.topics.additions
@@ -274,7 +276,6 @@ class WatchBesideANameServer(Machine):
             self.at_bookmark = set(self.watched)
             if not self.stream.is_waiting:
                 self.counted_lives = dict(self.asked_lives)
-            self.topics.watched = WatchedUpTo(A, self.stream.counted, ResumePoint("1", self.revision))
             self.reaches("bookmark")
 
     def a_topic_goes_before_its_bookmark_and_comes_again(self, topic: str) -> None:
@@ -291,7 +292,7 @@ class WatchBesideANameServer(Machine):
         resumed = self.topics.resume_at(A)
         if resumed is None or self.untold:
             return
-        self.begin(WatchStream(resumed.topics, resumed.point))
+        self.begin()
         self.at_bookmark = set(resumed.topics)
         self.told_since = set(resumed.topics)  # it has what came before, once a bookmark says that nothing is missing
         self.reaches("resumed")
