@@ -17,7 +17,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_client.endpoints import EndpointChooser
 from route_client.kept_routes import KeptRoutes
-from route_client.namesrv import BATCH_TOPICS, Lookups, Namesrv, Namesrvs
+from route_client.namesrv import BATCH_TOPICS, Lookups, Namesrv, Namesrvs, cancelled
 from route_client.settings import ClientSettings
 from route_client.watch_stream import WatchBroken, WatchStream
 
@@ -255,9 +255,7 @@ async def _first_end(*parts: Coroutine[Any, Any, None]) -> None:
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(tasks)
 
 
 def _text(failed: CallError | WatchBroken) -> str:

@@ -148,11 +148,17 @@ class Namesrvs:
 
     async def close(self) -> None:
         """Closes all connections."""
-        closing = list(self._closing)
-        for task in closing:
-            task.cancel()
-        await asyncio.gather(*closing, *(namesrv.close() for namesrv in self._open.values()), return_exceptions=True)
+        await cancelled(self._closing)
+        await asyncio.gather(*(namesrv.close() for namesrv in self._open.values()), return_exceptions=True)
         self._open.clear()
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels tasks, and waits for their ends."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 @contextmanager
@@ -217,10 +223,7 @@ class Lookups:
 
     async def close(self) -> None:
         """Gives up what is under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._tasks)
 
     def _ask_for(self, topic: str) -> asyncio.Future[None]:
         if topic not in self._under_way:
@@ -273,9 +276,7 @@ class Lookups:
                 if not topics:
                     return
         finally:
-            for call in asked:
-                call.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await cancelled(asked)
         for topic in topics:
             self._settle([topic], NoNamesrvAnsweredError(f"topic {topic!r}", errors))
 
