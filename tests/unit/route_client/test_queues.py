@@ -16,7 +16,6 @@ from route_client.queues import (
     PublishInfo,
     PublishInfoCache,
     QueueSelector,
-    default_publish_info,
     not_available_millis,
     publish_info,
     subscribe_info,
@@ -89,7 +88,7 @@ def test_queues_are_made_once_a_route_and_a_malformed_one_leaves_them() -> None:
 def test_a_topic_without_a_route_has_at_most_four_queues_on_each_broker_of_the_default_topic(
     default_queues: int, expected: int
 ) -> None:
-    info = default_publish_info("NewTopic", route(queues=default_queues, perm=7))
+    info = publish_info("NewTopic", route(queues=default_queues, perm=7), by_default=True)
     assert len(info.queues) == expected
     assert info.by_default
     assert info.queues[0].topic == "NewTopic"
