@@ -154,13 +154,11 @@ class RouteKeeper:
     async def _poll(self, namesrv: Namesrv, *, ready: bool) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + (RESYNC_SECONDS if ready else UNREADY_SECONDS)
-        while True:
+        while loop.time() < until:
             await self._poll_once(namesrv, while_ready=ready)
             self._connected("poll", namesrv)
             pause = self.settings.poll_seconds * self.rng.uniform(0.9, 1.1)
             await asyncio.sleep(min(pause, until - loop.time()))
-            if loop.time() >= until:
-                return
 
     async def _poll_once(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         if while_ready and not await namesrv.is_serving():
