@@ -20,7 +20,6 @@ from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
 from route_client.kept_routes import KeptRoutes
 from route_client.settings import ClientSettings
-from route_client.watch_stream import ResumePoint
 
 AnswerT = TypeVar("AnswerT")
 
@@ -290,8 +289,8 @@ class Lookups:
             elif isinstance(answer, Answer):
                 taken.append(answer)
         if taken:  # the first one has the lowest revision
-            point = ResumePoint(taken[0].origin.epoch, taken[0].revision)
-            self._routes.topics.looked_up(endpoint, point, [answer.topic for answer in taken])
+            names = [answer.topic for answer in taken]
+            self._routes.topics.looked_up(endpoint, taken[0].origin, taken[0].revision, names)
         self._settle(answer.topic for answer in taken)
         if problems:
             return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {problems[0]}")

@@ -15,11 +15,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from route_client import watch_stream
-from route_client.cache import Answer
+from route_client.cache import Answer, Origin
 from route_client.settings import ClientSettings
-from route_client.watch_stream import KeptTopics, ResumePoint, WatchBroken, WatchedUpTo, WatchStream
+from route_client.watch_stream import KeptTopics, WatchBroken, WatchedUpTo, WatchStream
 from tests.properties import Machine, machine_test
-from tests.support.routes.wire_routes import wire_route
+from tests.support.routes.wire_routes import NS_A, wire_route
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -41,7 +41,6 @@ def change(topic: str = "T", told: route_data_pb2.TopicRouteData | None = None) 
 
 
 A, B = (Endpoint(name, 9876) for name in "ab")
-POINT = ResumePoint("0001", 7)
 
 
 def keeping(*topics: str) -> KeptTopics:
@@ -74,7 +73,7 @@ def test_a_watch_whose_revisions_go_back_or_whose_origin_changes_is_broken_and_n
 @pytest.mark.parametrize("first", [message(8, epoch="0002"), message(6)])
 def test_a_resumed_watch_that_begins_elsewhere_is_broken(first: pb.WatchTopicRoutesResponse) -> None:
     kept = keeping("T")
-    kept.looked_up(A, POINT, ["T"])
+    kept.looked_up(A, NS_A, 7, ["T"])
     with pytest.raises(WatchBroken):
         WatchStream(kept, A).take(first)
 
@@ -119,15 +118,15 @@ def test_a_bookmark_that_counts_requests_that_there_were_not_breaks_the_watch(co
 
 def test_a_first_watch_resumes_after_the_first_lookup_there() -> None:
     kept = keeping(*"abc")
-    kept.looked_up(A, POINT, ["a", "forgotten"])
-    kept.looked_up(A, ResumePoint("0001", 8), ["b"])
-    kept.looked_up(A, ResumePoint("0001", 6), ["c"])
-    kept.looked_up(A, ResumePoint("0002", 9), ["c"])
-    kept.looked_up(B, POINT, ["c"])
-    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT)
+    kept.looked_up(A, NS_A, 7, ["a", "forgotten"])
+    kept.looked_up(A, NS_A, 8, ["b"])
+    kept.looked_up(A, NS_A, 6, ["c"])
+    kept.looked_up(A, Origin("ns-a", "0002"), 9, ["c"])
+    kept.looked_up(B, NS_A, 7, ["c"])
+    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, NS_A, 7)
     WatchStream(kept, A)
-    kept.looked_up(A, POINT, ["c"])
-    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT), "an open watch asks for it"
+    kept.looked_up(A, NS_A, 7, ["c"])
+    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, NS_A, 7), "an open watch asks for it"
 
 
 @pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics", "hold_seconds"])
