@@ -134,9 +134,8 @@ class RouteKeeper:
 
     async def _watch_once(self, namesrv: Namesrv) -> None:
         topics = self.routes.topics
-        if not topics.additions:
-            self._connected("watch", namesrv)
         while not topics.additions:
+            self._connected("watch", namesrv)
             self.topics_changed.clear()
             await self.topics_changed.wait()
         await self.lookups.wait()  # the watch resumes after them
