@@ -52,14 +52,12 @@ def shown(cache: RouteCache) -> tuple[TopicRoute | None, Stale | None]:
     return known.route, known.stale
 
 
-def test_a_first_route_is_a_change_and_the_same_again_is_none(cache: RouteCache) -> None:
+def test_a_first_route_is_a_change_and_the_same_again_or_an_absence_is_none(cache: RouteCache) -> None:
     change = cache.offer(answer(BOTH, 1))
     assert change is not None
     assert (change.before, change.after.route, change.after.stale) == (None, BOTH, None)
     assert cache.offer(answer(BOTH, 2)) is None
-
-
-def test_a_topic_that_is_not_there_is_known_not_to_be_there_without_a_change(cache: RouteCache) -> None:
+    cache.forget(TOPIC)
     assert cache.get(TOPIC) is None
     assert cache.offer(answer(None)) is None
     assert shown(cache) == (None, None)

@@ -30,18 +30,16 @@ def test_a_list_has_addresses_and_names_that_stand_for_several() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "problem"),
-    [("", "empty"), ([], "empty"), ("a", "has no port"), ("a:0", "port"), ("a:1;a:1", "twice"), ("dns:", "empty|port")],
+    [
+        *(("", "empty"), ([], "empty"), ("a", "has no port"), ("a:0", "port"), ("a:1;a:1", "twice")),
+        *(("dns:", "empty|port"), (None, "no name server was given and NAMESRV_ADDR is not set")),
+    ],
 )
-def test_a_list_that_cannot_be_used_is_refused(texts: str | list[str], problem: str) -> None:
+def test_a_list_that_cannot_be_used_is_refused(texts: str | list[str] | None, problem: str) -> None:
     with pytest.raises(EndpointListError, match=problem) as caught:
-        EndpointList.parse(texts)
+        EndpointList.parse(texts, {})
     assert isinstance(caught.value, RouteClientError)
     assert isinstance(caught.value, ValueError)
-
-
-def test_no_list_at_all_is_refused_with_the_variable_s_name() -> None:
-    with pytest.raises(EndpointListError, match="NAMESRV_ADDR"):
-        EndpointList.parse(None, {})
 
 
 def test_clients_begin_with_different_name_servers() -> None:

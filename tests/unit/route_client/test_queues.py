@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from namesrv_api.v1 import route_data_pb2 as pb
@@ -293,14 +294,18 @@ def test_a_queue_of_another_topic_is_where_its_name_says_if_there_is_a_route() -
 @pytest.mark.parametrize(
     "broken",
     [
-        pb.StaticTopicMapping(total_queue_nums=-1),
-        pb.StaticTopicMapping(total_queue_nums=2**31 - 1),
-        pb.StaticTopicMapping(topic_queue_ids=[1, 2], broker_queue_ids=[1]),
+        {"read_queue_nums": -1},
+        {"write_queue_nums": 65_536},
+        {"mapping": pb.StaticTopicMapping(total_queue_nums=-1)},
+        {"mapping": pb.StaticTopicMapping(total_queue_nums=65_536)},
+        {"mapping": pb.StaticTopicMapping(topic_queue_ids=[1, 2], broker_queue_ids=[1])},
     ],
 )
-def test_a_mapping_without_sense_is_refused(broken: pb.StaticTopicMapping) -> None:
-    with pytest.raises(ValueError, match="mapping"):
-        static_route(broker_a=broken)
+def test_queues_that_no_broker_can_have_are_refused_by_field(broken: dict[str, Any]) -> None:
+    wire = wire_route()
+    wire.queue_datas[0].MergeFrom(pb.QueueData(**broken))
+    with pytest.raises(ValueError, match=f"^{next(iter(broken))}.* of broker 'broker-a' "):
+        from_wire(wire)
 
 
 LABELS = {"a": {"rack": "r1", "row": "7"}, "b": {"rack": "r2"}, "c": {}}
