@@ -114,6 +114,8 @@ def test_a_first_watch_resumes_after_the_first_lookup_there() -> None:
     WatchStream(kept, A)
     kept.looked_up(A, NS_A, 7, ["c"])
     assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, NS_A, 7), "an open watch asks for it"
+    WatchStream(kept, B).take(message(1, bookmark=False))
+    assert kept.resume_at(A) is None, "from then on, the client has routes of another name server"
 
 
 WRONG = product(["poll_seconds", "timeout_seconds", "max_topics"], [0, -1, float("nan")])
