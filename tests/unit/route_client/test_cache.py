@@ -60,7 +60,7 @@ def test_a_first_route_is_a_change_and_the_same_again_or_an_absence_is_none(cach
     cache.forget(TOPIC)
     assert cache.get(TOPIC) is None
     assert cache.offer(answer(None)) is None
-    assert shown(cache) == (None, None)
+    assert (shown(cache), cache.counters.answers) == ((None, None), 3)
 
 
 @pytest.mark.parametrize("empty", [None, TopicRoute(), route(ids=())], ids=["no topic", "no groups", "no addresses"])
@@ -197,6 +197,7 @@ def test_each_change_begins_where_the_one_before_ended(steps: list[tuple[Any, ..
             told = change.new_route, change.after.stale
         known = cache.get(TOPIC)
         assert told[0] == (None if known is None else known.route)
+        assert cache.brokers.find_in_publish("broker-a") == (addr() if told[0] == BOTH else None)
         if known is not None and known.route is not None:
             assert told == shown(cache)
 
