@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
+from typing import Any
 from unittest import mock
 
 import grpc
@@ -120,9 +122,21 @@ def test_changes_can_be_iterated_in_asyncio(fake: FakeNameServer) -> None:
     assert asyncio.run(run()) == [5, 6, 7]
 
 
-def test_the_environment_names_name_servers_also_by_dns(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NAMESRV_ADDR", f"dns:localhost:{fake.endpoint.port}")
+def test_the_environment_names_name_servers_by_a_name_that_is_resolved_again(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve, failures = socket.getaddrinfo, iter(range(2))
+
+    def fails_twice(host: str, *arguments: Any, **named: Any) -> Any:
+        if host == "fleet.invalid" and next(failures, None) is not None:
+            raise socket.gaierror("it is not there yet")
+        return resolve("127.0.0.1" if host == "fleet.invalid" else host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails_twice)
+    monkeypatch.setattr("route_client.endpoints.REFRESH_SECONDS", 0.05)
+    monkeypatch.setenv("NAMESRV_ADDR", f"dns:fleet.invalid:{fake.endpoint.port}")
     with RouteClient(settings=QUICK) as client:
+        watching(client, fake)
         assert client.route(TOPIC).route == route()
 
 

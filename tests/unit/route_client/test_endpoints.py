@@ -97,9 +97,13 @@ def test_one_that_let_a_lookup_wait_is_asked_last_for_a_while() -> None:
     choice = chooser(clock=clock)
     first = choice.current
     choice.doubt(first)
+    choice.update([A, B, C])
     assert choice.in_order()[-1] == first
     assert choice.current == first, "its watch may be well"
     clock.advance(31)
+    assert choice.in_order()[0] == first
+    choice.doubt(first)
+    choice.succeeded(first)
     assert choice.in_order()[0] == first
 
 
@@ -118,6 +122,8 @@ def test_a_new_list_keeps_the_current_one_if_it_has_it() -> None:
 def test_one_that_returns_to_the_list_may_be_asked_whatever_it_said_before() -> None:
     choice = chooser(A)
     choice.failed(A, retry_after_seconds=30)
+    choice.update([A])
+    assert choice.delay_seconds() == 30
     choice.update([B])
     choice.succeeded(B)
     choice.update([A])
