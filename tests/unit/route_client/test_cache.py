@@ -157,16 +157,6 @@ def test_a_route_from_disk_is_stale_until_a_name_server_says_something(cache: Ro
     assert shown(cache) == (BOTH, Stale.HELD)
 
 
-def test_routes_are_marked_while_nobody_would_tell_of_a_change(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 1))
-    (lost,) = cache.set_cut_off(True)
-    assert shown(cache) == (lost.new_route, lost.after.stale) == (BOTH, Stale.DISCONNECTED)
-    assert cache.set_cut_off(True) == []
-    (back,) = cache.set_cut_off(False)
-    assert shown(cache) == (back.new_route, back.after.stale) == (BOTH, None)
-    assert back.before == lost.after
-
-
 STEPS = st.one_of(
     st.tuples(st.just("answer"), st.sampled_from([BOTH, ONLY_SLAVE, None]), st.sampled_from([NS_A, NS_B])),
     st.tuples(st.just("cut off"), st.booleans()),
