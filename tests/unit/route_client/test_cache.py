@@ -14,7 +14,6 @@ from namesrv_api.v1 import route_data_pb2 as pb
 
 from route_client import cache as route_cache
 from route_client.cache import (
-    REALLY_WENT,
     Answer,
     BrokerAddrTable,
     Origin,
@@ -101,27 +100,19 @@ def test_further_empty_answers_do_not_prolong_a_hold_and_brokers_end_it(cache: R
     assert (cache.counters.held, cache.counters.holds_averted) == (1, 1)
 
 
-def test_a_loss_that_is_confirmed_while_it_is_held_is_not_counted_as_averted(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 1))
-    cache.offer(answer(None, 2))
-    really_went = min(REALLY_WENT)
-    empty = replace(BOTH, broker_datas=())
-    cache.offer(answer(empty, 3, removals=(removal(really_went), removal(really_went, broker_id=1))))
-    assert shown(cache) == (empty, None)
-    assert cache.counters.holds_averted == 0
-
-
 ONLY_SILENT = {"UNSPECIFIED", "CHANNEL_CLOSED", "EXPIRED", "GROUP_GONE", "4711"}
 
 
 @pytest.mark.parametrize("reason", [*pb.RemovalReason.values(), 4711])
-def test_a_loss_is_held_back_if_of_one_broker_only_nothing_is_heard(cache: RouteCache, reason: int) -> None:
+def test_a_loss_is_held_back_if_nothing_is_heard_of_one_broker_until_more_is(cache: RouteCache, reason: int) -> None:
     cache.offer(answer(BOTH, 1))
-    other = Removal(GroupKey(CLUSTER, "broker-a"), 1, "", reason)
-    cache.offer(answer(None, 2, removals=(removal(pb.REMOVAL_REASON_UNREGISTERED), other)))
+    unregistered, other = removal(pb.REMOVAL_REASON_UNREGISTERED), Removal(GroupKey(CLUSTER, "broker-a"), 1, "", reason)
+    cache.offer(answer(None, 2, removals=(unregistered, other)))
     is_held = other.reason_name in ONLY_SILENT
     assert shown(cache) == ((BOTH, Stale.HELD) if is_held else (None, None))
     assert cache.counters.held == is_held
+    cache.offer(answer(None, 3, removals=(unregistered, replace(unregistered, broker_id=1))))
+    assert (shown(cache), cache.counters.holds_averted) == ((None, None), 0)
 
 
 def test_an_older_revision_of_one_origin_changes_no_route_and_no_hold(cache: RouteCache) -> None:
