@@ -38,7 +38,7 @@ class Changes:
     """
 
     def __init__(self, topics: Collection[str] | None, readers: dict[Changes, threading.Thread | None]) -> None:
-        """Takes the topics that the reader wants (None means all), and all readers, of which it is one until closed."""
+        """Takes the topics that the reader wants (None means all), and adds it to the readers until it is closed."""
         self._topics = None if topics is None else frozenset(topics)
         self._readers = readers
         self._waiting: dict[str, RouteChange] = {}
