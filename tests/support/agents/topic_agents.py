@@ -10,17 +10,19 @@ import grpc
 import pytest
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
-from broker_agent.auth import AgentAdmission
+from broker_agent.auth import Rule
 from broker_agent.listener import AgentServer
+from broker_agent.topics.manager import TopicConfigChange, TopicConfigManager
+from broker_agent.topics.table import TopicConfig
 from broker_agent.topics.topic_service import SERVICE
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 
 
 @contextmanager
-def topic_agent(servicer: object, admission: AgentAdmission | None = None) -> Iterator[Endpoint]:
+def topic_agent(servicer: object, rule: Rule | None = None) -> Iterator[Endpoint]:
     """Runs a server for the time of the block."""
-    server = AgentServer(Endpoint("127.0.0.1", 0), [(SERVICE, servicer)], admission=admission)
+    server = AgentServer(Endpoint("127.0.0.1", 0), [(SERVICE, servicer)], rule=rule)
     server.start()
     try:
         yield server.endpoint
@@ -38,3 +40,8 @@ def error_of(call: Callable[[], object]) -> RichError:
     with pytest.raises(grpc.RpcError) as raised:
         call()
     return RichError.of(cast("Any", raised.value))
+
+
+def put_topic(manager: TopicConfigManager, topic: TopicConfig) -> TopicConfigChange:
+    """Changes a topic as a call of an operator does."""
+    return manager.edit(topic.topic_name, lambda _before: topic)
