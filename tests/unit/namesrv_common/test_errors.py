@@ -17,6 +17,8 @@ from namesrv_common.errors import (
     FieldViolation,
     invalid_field,
     limit_exceeded,
+    not_durable,
+    suppress_refusals,
 )
 from namesrv_common.grpc_errors import DETAILS_KEY, PUSHBACK_KEY, RichError
 from tests.support.refusals import refuses
@@ -27,6 +29,13 @@ def check(problems: FieldProblems, fields: Iterable[str]) -> None:
         with problems:
             raise invalid_field(field, "is bad")
     problems.raise_any()
+
+
+def test_only_the_named_reasons_are_passed_over() -> None:
+    with suppress_refusals(CommonReason.INVALID_FIELD):
+        raise invalid_field("a", "is bad")
+    with refuses(CommonReason.NOT_DURABLE), suppress_refusals(CommonReason.INVALID_FIELD):
+        raise not_durable("the disk is full")
 
 
 def test_all_problems_are_listed_and_the_text_names_the_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import resource
 import threading
 from collections.abc import Callable, Iterator
@@ -77,6 +78,14 @@ def test_work_that_fails_in_a_loop_thread_is_logged_and_the_thread_ends(
     thread.stop(fail() if is_last else asyncio.sleep(0))
     assert thread.is_over
     assert "ValueError: broken" in caplog.text
+
+
+def test_work_for_a_loop_thread_that_has_ended_is_closed() -> None:
+    thread, late = LoopThread("test"), hang()
+    thread.start()
+    thread.stop(asyncio.sleep(0))
+    thread.begin(late)
+    assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED
 
 
 @pytest.fixture
