@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from random import Random
 from typing import Any, Self, cast
@@ -32,7 +32,7 @@ from tests.support.core_fleet import B, Fleet
 from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses
-from tests.unit.namesrv.servicers import admin_servicer, route_servicer
+from tests.unit.namesrv.servicers import admin_servicer, route_servicer, until
 
 Messages = AsyncIterator[bytes]
 
@@ -94,12 +94,6 @@ class Server:
 
     async def listed(self, **fields: Any) -> admin_service_pb2.ListWatchersResponse:
         return await self.lists.ListWatchers(admin_service_pb2.ListWatchersRequest(**fields), CONTEXT)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0)
 
 
 async def stop(*tasks: asyncio.Future[Any]) -> None:
