@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
@@ -15,8 +13,6 @@ from broker_agent.topics.topic_service import version_message
 from namesrv_common.errors import invalid_field
 from namesrv_common.topic_names import MAX_PERM
 from namesrv_common.version import __version__
-
-_MAX_INT64 = 2**63 - 1
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -30,22 +26,14 @@ class BrokerAgentServicer:
         topic_configs: TopicConfigManager,
         outer_api: BrokerOuterAPI,
         results: RegistrationResults,
-        *,
         probe: BrokerProbe | None,
-        register_change: Callable[[], int],
     ) -> None:
-        """Takes what it shows and changes.
-
-        Args:
-            probe: None if nothing probes the broker.
-            register_change: Registers the broker; returns how many name servers have accepted in time.
-        """
+        """Takes what it shows and changes. The probe is None if nothing probes the broker."""
         self._current = current
         self._topic_configs = topic_configs
         self._outer_api = outer_api
         self._results = results
         self._probe = probe
-        self._register_change = register_change
 
     def GetAgentStatus(self, _request: pb.GetAgentStatusRequest, _context: object) -> pb.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""
@@ -77,7 +65,7 @@ class BrokerAgentServicer:
         if not request.HasField("broker_id"):
             raise invalid_field("broker_id", "is missing; 0 is the master, above 0 a slave")
         if request.broker_id < 0:
-            raise invalid_field("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
+            raise invalid_field("broker_id", f"is {request.broker_id}, must be 0 to {2**63 - 1}")
         wanted = request.state_version if request.HasField("state_version") else None
         try:
             in_force = self._current.change_role(request.broker_id, wanted)
@@ -88,8 +76,9 @@ class BrokerAgentServicer:
         targets = self._outer_api.targets
         for target in targets:
             target.state.claim_id()
-        accepted = self._register_change()
-        return pb.ChangeBrokerRoleResponse(state_version=in_force, accepted_count=accepted, target_count=len(targets))
+        return pb.ChangeBrokerRoleResponse(
+            state_version=in_force, accepted_count=self._register(), target_count=len(targets)
+        )
 
     def UpdateBrokerPermission(
         self, request: pb.UpdateBrokerPermissionRequest, _context: object
@@ -102,4 +91,8 @@ class BrokerAgentServicer:
         self._current.change_permission(permission)
         _log.info("broker_permission_changed", permission=permission)
         targets = len(self._outer_api.targets)
-        return pb.UpdateBrokerPermissionResponse(accepted_count=self._register_change(), target_count=targets)
+        return pb.UpdateBrokerPermissionResponse(accepted_count=self._register(), target_count=targets)
+
+    def _register(self) -> int:
+        """Registers the broker. Returns how many name servers have accepted in time."""
+        return len(self._outer_api.register_broker_all(force=False, after_others=True))

@@ -15,7 +15,7 @@ from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.errors import Refused, not_permitted
-from namesrv_common.files.watched_file import WatchedFile
+from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.server.permits import (
     AgentAction,
     Call,
@@ -32,6 +32,9 @@ from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError, identities
 from namesrv_common.tls.listener_tls import ListenerTls
 from namesrv_common.topic_names import Group
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_log_refused = log_of_refusals(time.monotonic)
 
 # The action that each call of the agent is: what a permit must grant for it.
 
@@ -61,19 +64,15 @@ ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
 """By a call's name: actions that permit it. A permit for any one is enough."""
 
 
-def _actions(name: str) -> tuple[AgentAction, ...]:
-    return ACTIONS[name.rpartition(".")[2]]
-
-
 Rule = Callable[[str, Call], None]
-"""Checks a call by its full name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
+"""Checks a call by its name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
 
 
 def by_permits(permits: Callable[[], Permits], group: Group) -> Rule:
     """Returns the rule of a permits file: what it does not grant is denied."""
 
     def check(name: str, call: Call) -> None:
-        principal_of(call, permits()).check_agent(_actions(name), group)
+        principal_of(call, permits()).check_agent(ACTIONS[name], group)
 
     return check
 
@@ -89,7 +88,7 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
     """
 
     def check(name: str, call: Call) -> None:
-        actions = _actions(name)
+        actions = ACTIONS[name]
         if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
         names = list(identities(call.auth_context()))
@@ -101,42 +100,25 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
     return check
 
 
-class AgentAdmission:
-    """The gate of both listeners: asks the rule, and logs whom it refuses. Thread-safe."""
-
-    def __init__(self, rule: Rule | None = None) -> None:
-        """Without a rule, every caller may make every call."""
-        self._rule = rule
-        self._log_refused = log_of_refusals(time.monotonic)
-
-    def check(self, name: str, call: Call) -> None:
-        """Checks a call by its full name, ``package.Service.Call``. Raises Refused."""
-        if self._rule is None:
-            return
-        try:
-            self._rule(name, call)
-        except Refused as error:
-            self._log_refused(name, call.peer(), error)
-            raise
-
-
 class MethodGate(Gate):
-    """The gate of one call of a listener."""
+    """The gate of one call of a listener: asks the rule, and logs whom it refuses."""
 
-    def __init__(self, admission: AgentAdmission, method: MethodDescriptor, open_calls: OpenCalls) -> None:
-        self._admission = admission
-        self._name = method.full_name
+    def __init__(self, rule: Rule, method: MethodDescriptor, open_calls: OpenCalls) -> None:
+        self._rule = rule
+        self._method = method
         self._open_calls = open_calls
 
     def enter(self, context: Call) -> None:
-        self._admission.check(self._name, context)
+        """Checks the caller. Raises Refused."""
+        try:
+            self._rule(self._method.name, context)
+        except Refused as error:
+            _log_refused(self._method.full_name, context.peer(), error)
+            raise
 
     def while_allowed(self, entered: None, context: Any) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
         """A context that ends with Refused once changed permits do not admit the call."""
-        return self._open_calls.while_allowed(partial(self._admission.check, self._name, context))
-
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+        return self._open_calls.while_allowed(partial(self.enter, context))
 
 
 class AgentSecurity:
@@ -158,8 +140,8 @@ class AgentSecurity:
             self._permits = reloaded_permits(path, lambda: self.on_permits_reloaded()) if path else None  # noqa: PLW0108 - it is set later
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
-        self.admission = AgentAdmission(_rule(settings, self._permits, self.listener))
-        """Of both listeners."""
+        self.rule = _rule(settings, self._permits, self.listener)
+        """For both listeners; None lets everybody make every call."""
         if self._permits is not None:
             warn_of_permits(self._permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
         if self.listener is None:
@@ -168,12 +150,16 @@ class AgentSecurity:
                     problem = "everybody on the network can read and change what is said here"
                     _log.warning("listener_without_tls", listen=str(listen), problem=problem)
 
-    def look(self) -> None:
-        """Checks whether the listeners' files and the permits have changed, though nobody may call."""
+    def look(self) -> float:
+        """Checks whether the listeners' files and the permits have changed, though nobody may call.
+
+        Returns the seconds to the next look.
+        """
         if self.listener is not None:
             self.listener.refreshed()
         if self._permits is not None:
             self._permits.refreshed()
+        return CHECK_SECONDS
 
 
 def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule | None:

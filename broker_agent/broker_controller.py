@@ -23,13 +23,12 @@ from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
 from broker_agent.registration import BrokerState, CurrentBroker
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import JOIN_SECONDS, ChangeThread, PeriodicThread, RegistrationSchedule, Timing
+from broker_agent.timing import ChangeThread, PeriodicThread, RegistrationThread, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.process.settings_cli import certificates
 from namesrv_common.process.shutdown import STEP_SECONDS, STOP_LISTENER_SECONDS, run_blocking_step
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
@@ -51,7 +50,6 @@ class BrokerController:
         probe: BrokerProbe,
         *,
         timing: Timing | None = None,
-        schedule: RegistrationSchedule | None = None,
     ) -> None:
         """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
@@ -65,7 +63,6 @@ class BrokerController:
         self._namesrv_list = namesrv_list
         self._probe = probe
         self._timing = timing = timing or Timing()
-        self._schedule = schedule or RegistrationSchedule(settings.period_seconds, timing)
         self._stopping = threading.Event()
         self._clients = ClientManagers(timing)
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
@@ -80,26 +77,12 @@ class BrokerController:
             forget=self._observation.forget,
         )
         self._listen()
-        self._changes = ChangeThread(self._register_changes, timing)
+        self._changes = ChangeThread(self._outer_api.register_changes, timing)
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
-        self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
-        self._files = PeriodicThread("broker-agent-files", self._look_at_files, timing)
-
-    @property
-    def listening_on(self) -> Endpoint:
-        """Where the ordinary listener is, for clients."""
-        return self._client_server.endpoint
-
-    @property
-    def fast_listening_on(self) -> Endpoint:
-        """Where the fast listener is, for operators and other agents (RocketMQ: fastRemotingServer)."""
-        return self._server.endpoint
-
-    @property
-    def metrics_listening_on(self) -> Endpoint | None:
-        """The address of the metrics listener; None if there is none."""
-        return self._observation.endpoint
+        register = partial(self._outer_api.register_broker_all, force=settings.force_register)
+        self._periodic = RegistrationThread(register, settings.period_seconds, timing)
+        self._files = PeriodicThread("broker-agent-files", self._security.look, timing)
 
     def start(self) -> None:
         """Registers with all name servers, forced, and starts everything that runs in the background.
@@ -110,6 +93,7 @@ class BrokerController:
         self._observation.start()
         self._server.start()
         self._client_server.start()
+        _log.info("client_listener_started", listening_on=str(self.listening_on))
         self._namesrv_list.start()
         self._namesrv_list.on_change = self._outer_api.follow_list
         self._outer_api.follow_list(open_now=False)
@@ -132,7 +116,7 @@ class BrokerController:
             name_servers=[str(endpoint) for endpoint in self._namesrv_list.endpoints],
             listening_on=str(self.listening_on),
             fast_listening_on=str(self.fast_listening_on),
-            metrics=str(self.metrics_listening_on) if self.metrics_listening_on else None,
+            metrics=str(self._observation.endpoint) if self._observation.endpoint else None,
         )
 
     def stop(self) -> None:
@@ -154,7 +138,8 @@ class BrokerController:
         run_blocking_step("calls", self._outer_api.close)
         run_blocking_step("name_server_list", self._namesrv_list.stop)
         run_blocking_step("slave_synchronize", self._slave_synchronize.stop)
-        run_blocking_step("periodic", self._stop_periodic)
+        run_blocking_step("files", self._files.stop)
+        run_blocking_step("periodic", self._periodic.stop)
         run_blocking_step("order_topics", self._results.stop)
         run_blocking_step("topics", self._topic_configs.stop)
         run_blocking_step("client_listener", self._client_server.stop, STOP_LISTENER_SECONDS)
@@ -162,27 +147,20 @@ class BrokerController:
         run_blocking_step("telemetry", self._observation.stop, TELEMETRY_SECONDS)
         _log.info("agent_stopped")
 
-    def _stop_periodic(self) -> None:
-        self._files.stop()
-        self._files.join()
-        if self._periodic.ident is not None:
-            self._periodic.join(JOIN_SECONDS)
-
     def _listen(self) -> None:
         operated = BrokerAgentServicer(
             self._current,
             self._topic_configs,
             self._outer_api,
             self._results,
-            probe=None if self._settings.probe == "none" else self._probe,
-            register_change=self._register_change,
+            None if self._settings.probe == "none" else self._probe,
         )
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
             [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
             self._security.listener,
-            admission=self._security.admission,
+            rule=self._security.rule,
             observers=self._observation.observers,
         )
         with ExitStack() as taken:
@@ -192,25 +170,24 @@ class BrokerController:
                 self._clients,
                 lambda: self._current.state,
                 tls=self._security.listener,
-                admission=self._security.admission,
+                rule=self._security.rule,
                 observers=self._observation.observers,
             )
             taken.callback(self._client_server.stop)
             shown = partial(certificates, self._security.listener, self._security.to_name_servers)
             metrics = AgentMetrics(self._outer_api, self._probe, self._topic_configs, self._clients, shown)
-            self._observation.listen(metrics, self._not_alive, lambda: self._server.not_serving)
+            self._observation.listen(metrics, lambda: self._periodic.problem, lambda: self._server.not_serving)
             taken.pop_all()
+        self.listening_on = self._client_server.endpoint
+        """Where the ordinary listener is, for clients."""
+        self.fast_listening_on = self._server.endpoint
+        """Where the fast listener is, for operators and other agents (RocketMQ: fastRemotingServer)."""
         self._security.on_permits_reloaded = self._check_open_calls
 
     def _check_open_calls(self) -> None:
         """Permits have changed: ends the calls that they do not admit."""
         for server in (self._server, self._client_server):
             server.check_again()
-
-    def _not_alive(self) -> str | None:
-        """The problem if periodic registrations have ended although nobody stopped them; None if they run."""
-        ended = self._periodic.ident is not None and not self._periodic.is_alive() and not self._stopping.is_set()
-        return "the thread that registers periodically has ended" if ended else None
 
     def _target(self, endpoint: Endpoint) -> NamesrvTarget:
         settings = self._settings
@@ -227,22 +204,6 @@ class BrokerController:
             security=self._security.to_name_servers,
         )
 
-    def _register_periodically(self) -> None:
-        while not self._stopping.wait(self._schedule.next_delay()):
-            try:
-                self._outer_api.register_broker_all(force=self._settings.force_register)
-            except Exception:  # noqa: BLE001 - the boundary of a thread; the next round may work (RocketMQ logs, too)
-                _log.exception("round_of_registrations_failed")
-
-    def _register_changes(self) -> None:
-        for target in self._outer_api.targets:
-            self._outer_api.register_broker(target)
-
-    def _register_change(self) -> int:
-        if not self._probe.is_up:
-            return 0
-        return len(self._outer_api.register_broker_all(force=False, after_others=True))
-
     def _take_filter_servers(self, addresses: tuple[str, ...]) -> None:
         if self._current.change_filter_servers(addresses):
             self._changes.changed()
@@ -252,11 +213,7 @@ class BrokerController:
 
     def _broker_up(self) -> None:
         self._outer_api.is_suspended = False
-        self._register_changes()
-
-    def _look_at_files(self) -> float:
-        self._security.look()
-        return CHECK_SECONDS
+        self._outer_api.register_changes()
 
     def _master_agent(self) -> Endpoint | None:
         """The agent that a slave copies its topics from; None where the broker itself copies them."""

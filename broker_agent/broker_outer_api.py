@@ -17,16 +17,10 @@ from broker_agent.fan_out import Lane, call_all
 from broker_agent.name_server import CallRetries, Master, NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
-from broker_agent.timing import Timing
+from broker_agent.timing import JOIN_SECONDS, Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
 from namesrv_common.process.shutdown import DaemonExecutor
-
-CLOSE_SECONDS = 2.0
-"""Time for the tasks in the pool to end once their connections have been closed."""
-MAX_THREADS = MAX_NAME_SERVERS
-"""Name servers that are called at once. Each has one thread at most, so none waits for another (RocketMQ:
-brokerOuterExecutor has ten). Threads are made when they are needed."""
 
 Results = tuple[RegisterBrokerResult, ...]
 
@@ -74,7 +68,8 @@ class BrokerOuterAPI:
         """Whether nothing is registered, because the broker is not there."""
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
-        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="broker-agent-outer")
+        # A thread for each name server, so none waits for another (RocketMQ: brokerOuterExecutor has ten).
+        self._pool = ThreadPoolExecutor(MAX_NAME_SERVERS, thread_name_prefix="broker-agent-outer")
         self._lock = threading.Lock()  # guards all below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, Lane] = {}
         self._leaving: dict[NamesrvTarget, Lane] = {}
@@ -88,7 +83,7 @@ class BrokerOuterAPI:
     def statuses(self) -> Iterator[NamesrvTargetStatus]:
         """How each name server on the list is, and whether something runs for it."""
         for target, lane in self._lanes.items():
-            status = target.status()
+            status = target.state.report()
             status.in_flight = lane.busy
             yield status
 
@@ -131,6 +126,8 @@ class BrokerOuterAPI:
             The answers that arrived in time, in the order of their arrival. Of name servers that failed, or hold the
             table already: none.
         """
+        if not self._may_register():
+            return ()
         registration = self._registration()
         if force:
             registration.full()  # encoding a large table takes a second, which must not count as the name servers' time
@@ -145,6 +142,11 @@ class BrokerOuterAPI:
         _log.debug("round_of_registrations", accepted=len(results))
         self._on_results(results)
         return results
+
+    def register_changes(self) -> None:
+        """Registers the broker with every name server that lacks its changes, in the background."""
+        for target in self.targets:
+            self.register_broker(target)
 
     def register_broker(self, target: NamesrvTarget) -> None:
         """Registers the broker with one name server that wants it, in the background and as soon as it can be.
@@ -203,13 +205,11 @@ class BrokerOuterAPI:
         with self._lock:
             self._disconnected = True
             lanes = self._lanes | self._leaving
-        closing = [threading.Thread(target=target.close, name="broker-agent-closing") for target in lanes]
-        for thread in closing:
-            thread.start()
-        for thread in closing:
-            thread.join()
+        with ThreadPoolExecutor(MAX_NAME_SERVERS, "broker-agent-closing") as closing:
+            for target in lanes:
+                closing.submit(target.close)
         running = [future for lane in lanes.values() if (future := lane.close()) is not None]
-        _, stuck = futures.wait(running, CLOSE_SECONDS)
+        _, stuck = futures.wait(running, JOIN_SECONDS)
         self._pool.shutdown(wait=not stuck, cancel_futures=True)
 
     def _may_register(self) -> bool:

@@ -27,16 +27,12 @@ Check = Callable[[], None]
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-def connects_to(addr: Endpoint) -> Check:
-    """A look that connects to the broker's address and closes the connection again."""
-
-    def check() -> None:
-        with socket.create_connection(addr, CONNECT_TIMEOUT_SECONDS) as connection:
-            # With nobody listening, a connection to a port that the system gives to clients can reach itself.
-            if connection.getsockname() == connection.getpeername():
-                raise ConnectionRefusedError("nobody listens")
-
-    return check
+def connect_to(addr: Endpoint) -> None:
+    """Connects to the broker's address and closes the connection again. Raises OSError."""
+    with socket.create_connection(addr, CONNECT_TIMEOUT_SECONDS) as connection:
+        # With nobody listening, a connection to a port that the system gives to clients can reach itself.
+        if connection.getsockname() == connection.getpeername():
+            raise ConnectionRefusedError("nobody listens")
 
 
 class BrokerProbe(PeriodicThread):
@@ -82,11 +78,6 @@ class BrokerProbe(PeriodicThread):
         """Looks at the broker from now on, if there is a way to look."""
         if self._check is not None:
             super().start()
-
-    def stop(self) -> None:
-        """Calls nothing further and ends the thread, in 2 s at most."""
-        super().stop()
-        self.join()
 
     def _look(self) -> float:
         """Looks once. Returns the seconds to the next time, counted from the beginning of this one."""

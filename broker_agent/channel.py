@@ -12,7 +12,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc
 
 from broker_agent.name_server_status import NameServerStatus
-from broker_agent.timing import Timing
+from broker_agent.timing import PeriodicThread, Timing
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ConnectionSettings, Options
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
@@ -49,14 +49,10 @@ class Reopening:
     def next_wait(self, *, shutting_down: bool) -> float:
         """Seconds to wait after an end, also one that the name server announced, or after a failure to open."""
         self._failures += 1
-        if self._failures == 1 and not shutting_down:
-            return self._backoff.after(1)
         step = self._longest_seconds if shutting_down else self._backoff.step_after(self._failures)
         return self._rng.uniform(min(FIRST_WAIT_SECONDS, step) / 2, step)
 
 
-CLOSE_SECONDS = 2.0
-"""Time for the reader thread to end."""
 EVENT_PAUSE_SECONDS = 0.001
 """Pause before an event is taken. A name server queues 64 for one channel. One that floods the channel is blocked by
 gRPC, because the agent reads no more."""
@@ -66,7 +62,7 @@ OPENED_SECONDS = 10.0
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class NamesrvChannel:
+class NamesrvChannel(PeriodicThread):
     """Opens a channel, reads its events, and opens another one when it ends."""
 
     def __init__(
@@ -77,66 +73,60 @@ class NamesrvChannel:
         status: NameServerStatus,
         on_open: Callable[[], None],
         *,
-        reopening: Reopening,
+        timing: Timing,
+        period_seconds: float = 30.0,
         observers: Sequence[ClientCallObserver] = (),
     ) -> None:
-        """Creates it; opens nothing yet. The reader thread calls ``on_open`` for each channel; it must not block.
-
-        The condition of the status guards the channel's id and is notified when that changes.
-        """
+        """Creates it; opens nothing yet. The thread calls ``on_open`` for each channel; it must not block."""
+        super().__init__(f"broker-agent-channel-{endpoint}", self._run_channel, timing)
         self._stub = stub
         self._holder = holder
         self._status = status
         self._on_open = on_open
-        self.reopening = reopening
+        self.reopening = Reopening(period_seconds, timing)
         """The pause before the next channel."""
-        self._changed = status.changed
+        self._changed = status.changed  # guards the stream, too
         self._observers = observers
         self._log = _log.bind(endpoint=str(endpoint))
-        self._reader = threading.Thread(target=self._keep_open, name=f"broker-agent-channel-{endpoint}")
-        self._closed = threading.Event()
         self._stream: grpc.CallIterator[pb.OpenChannelResponse] | None = None
-        self.id: str | None = None
-        """Guarded by the condition; None while no channel is open."""
 
     @property
     def closed(self) -> bool:
         """Whether no channel will ever be opened again."""
-        return self._closed.is_set()
+        return self._stopping.is_set()
 
     def open(self) -> None:
         """Holds a channel open from now on."""
         with self._changed:
-            if self._reader.ident is None and not self._closed.is_set():
-                self._reader.start()
+            if self._thread.ident is None and not self.closed:
+                self.start()
 
     def close(self) -> None:
-        """Ends the channel and joins the reader thread."""
+        """Ends the channel and joins the thread."""
         with self._changed:
-            self._closed.set()
-            self._cancel()
+            self.cancel()
+            self._end_stream()
             self._changed.notify_all()
-        if self._reader.ident is not None:
-            self._reader.join(CLOSE_SECONDS)
+        self.join()
 
     def gone(self, channel_id: str | None) -> None:
         """Ends this channel, because the name server does not know it, and opens another one."""
         with self._changed:
-            if channel_id is not None and self.id == channel_id:
-                self.id = None
-                self._cancel()
+            if channel_id is not None and self._status.channel_id == channel_id:
+                self._status.channel_id = None
+                self._end_stream()
 
-    def _keep_open(self) -> None:
-        while not self._closed.is_set():
-            shutting_down = False
-            try:
-                ended_because, shutting_down, was_open = self._read()
-                if not self._closed.is_set():
-                    self._status.channel_ended(ended_because, was_open=was_open)
-            except Exception:  # noqa: BLE001 - logged, and another channel is opened
-                # Without a channel this name server would drop the broker for good.
-                self._log.exception("channel_failed")
-            self._closed.wait(self.reopening.next_wait(shutting_down=shutting_down))
+    def _run_channel(self) -> float:
+        """Opens a channel and reads it to its end. Returns the seconds to the next one."""
+        shutting_down = False
+        try:
+            ended_because, shutting_down, was_open = self._read()
+            if not self.closed:
+                self._status.channel_ended(ended_because, was_open=was_open)
+        except Exception:  # noqa: BLE001 - logged, and another channel is opened
+            # Without a channel this name server would drop the broker for good.
+            self._log.exception("channel_failed")
+        return self.reopening.next_wait(shutting_down=shutting_down)
 
     def _read(self) -> tuple[str, bool, bool]:
         """Opens a channel and reads its events to the end.
@@ -144,17 +134,17 @@ class NamesrvChannel:
         Returns why it ended, whether for long, and whether it was open.
         """
         request, was_open = pb.OpenChannelRequest(holder=self._holder), False
-        silent = threading.Timer(OPENED_SECONDS, self._cancel)
+        silent = threading.Timer(OPENED_SECONDS, self._end_stream)
         silent.daemon = True
         try:
             with observed_call(self._observers, request, streams=True) as metadata:
                 with self._changed:
-                    if self._closed.is_set():
+                    if self.closed:
                         return "closed by the agent", False, False
                     self._stream = stream = self._stub.OpenChannel(request, metadata=metadata)
                 silent.start()
                 for response in stream:
-                    self._closed.wait(EVENT_PAUSE_SECONDS)
+                    self._stopping.wait(EVENT_PAUSE_SECONDS)
                     event = response.WhichOneof("event")
                     if event == "closing":
                         reason = response.closing.reason
@@ -173,15 +163,12 @@ class NamesrvChannel:
         finally:
             silent.cancel()
             with self._changed:
-                self._cancel()
-                self._stream = self.id = None
+                self._end_stream()
+                self._stream = self._status.channel_id = None
         return "ended by the name server", False, was_open
 
     def _opened(self, channel_id: str) -> None:
-        with self._changed:
-            self.id = channel_id
-            self._status.channel_opened()
-            self._changed.notify_all()
+        self._status.channel_opened(channel_id)
         self._log.info("channel_opened")
         self._status.event(NamesrvEvent.KIND_CHANNEL_OPENED)
         self._on_open()
@@ -200,7 +187,7 @@ class NamesrvChannel:
         else:
             self._log.debug("channel_event_passed_over", channel_event=kind)
 
-    def _cancel(self) -> None:
+    def _end_stream(self) -> None:
         if self._stream is not None:
             self._stream.cancel()  # type: ignore[no-untyped-call]
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_probe import BrokerProbe, connects_to
+from broker_agent.broker_probe import BrokerProbe, connect_to
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
-from broker_agent.settings import DEFAULT_BROKER_PORT, AgentSettings, default_listen, fast_endpoint
+from broker_agent.settings import DEFAULT_BROKER_PORT, AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable, built_in_topics
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
-from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import Refused
 from namesrv_common.printable import print_error
 from namesrv_common.process.command_line import version_option
@@ -79,7 +79,7 @@ def _controller(settings: AgentSettings) -> BrokerController:
         namesrv_list = namesrv_list_of(settings.namesrv, timing=timing)
     except ValueError as error:
         raise StartError(f"setting namesrv: {error}") from error
-    check = connects_to(settings.probe_endpoint) if settings.probe_endpoint else None
+    check = partial(connect_to, settings.probe_endpoint) if settings.probe_endpoint else None
     probe = BrokerProbe(check, timing, settings.probe_failures)
     return BrokerController(settings, topic_configs, namesrv_list, probe, timing=timing)
 
@@ -94,13 +94,6 @@ def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManage
 
 
 add_command(app, "serve", AgentSettings, serve)
-
-
-def _fast_listener(fast: str | None, ordinary: str | None, broker: str) -> Endpoint:
-    """Where an agent's fast listener is, by its settings. Raises ValueError."""
-    if fast is not None:
-        return Endpoint.parse(fast)
-    return fast_endpoint(default_listen(Endpoint.parse(broker)) if ordinary is None else Endpoint.parse(ordinary))
 
 
 @app.command()
@@ -137,7 +130,8 @@ def healthcheck(
     """Asks a running agent for its health: exit code 0 if it is SERVING, 1 if not."""
     try:
         given = "--fast-listen" if fast_listen is not None else "--listen" if listen is not None else "--broker-addr"
-        agent = _fast_listener(fast_listen, listen, broker_addr)
+        told = AgentSettings.model_construct(fast_listen=fast_listen, listen=listen, broker_addr=broker_addr)
+        agent = told.fast_listen_endpoint
     except ValueError as error:
         exit_with(_PROGRAM, f"{given}: {error}")
     try:

@@ -23,11 +23,6 @@ class NameServerError(Exception):
         super().__init__(str(rich))
         self.rich = rich
 
-    @classmethod
-    def deadline_exceeded(cls, message: str) -> NameServerError:
-        """The error of a call for which its caller had no time left."""
-        return cls(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
-
 
 _Code = grpc.StatusCode
 

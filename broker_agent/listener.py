@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import grpc
@@ -13,7 +14,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from broker_agent.auth import AgentAdmission, MethodGate
+from broker_agent.auth import MethodGate, Rule
 from broker_agent.errors import FAILURES, StartError
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import descriptors_of_listener, return_freed_memory
@@ -58,7 +59,7 @@ class LoopListener:
         most_calls: int | None = None,
         more_options: Sequence[tuple[str, int]] = (),
         tls: ListenerTls | None = None,
-        admission: AgentAdmission | None = None,
+        rule: Rule | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes the port; answers only once started.
@@ -71,7 +72,7 @@ class LoopListener:
             keepalive_seconds: Silence after which a peer is pinged, and the time for its answer.
             slow_reader_seconds: How long a reader of a stream may take nothing.
             most_health_calls: Most open health checks and watches.
-            admission: Says which callers may make which calls; None lets everybody.
+            rule: Says which callers may make which calls; None lets everybody.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -81,11 +82,12 @@ class LoopListener:
         except OSError as error:
             raise StartError(f"setting {setting}: {error}") from error
         self._runner = LoopThread(thread)
+        self._background: list[asyncio.Task[None]] = []
         self._open_calls = OpenCalls()
         self._health = HealthService()
         health_gate = ShareGate(Shares("open calls of health", most_health_calls))
         health_handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=lambda _: health_gate)
-        gate_of = partial(MethodGate, admission or AgentAdmission(), open_calls=self._open_calls)
+        gate_of = partial(MethodGate, rule or (lambda *_: None), open_calls=self._open_calls)
         handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
 
         keepalive_millis = round(keepalive_seconds * 1000)
@@ -148,9 +150,17 @@ class LoopListener:
 
     async def _start(self) -> None:
         await self._server.start()
+        self._background += map(asyncio.create_task, self._works())
 
     async def _stop(self) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self._server.stop(STOP_SECONDS)
+
+    def _works(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """Returns what runs in the event loop next to the calls."""
+        return ()
 
 
 # Threads in which calls that block are answered, while an event loop receives them.
@@ -216,7 +226,6 @@ MAX_TOPIC_LISTS = 32
 """Most open lists of topics. Each holds a version of the table. One address has half."""
 MAX_HEALTH_CALLS = 1_000
 """Most open health checks and watches of a listener. One address has half."""
-_HEALTH_SERVICES = ("", SERVICE_NAME)
 _Status = health_pb2.HealthCheckResponse.ServingStatus
 
 
@@ -229,7 +238,7 @@ class AgentServer(LoopListener):
         services: Sequence[tuple[ServiceDescriptor, object]],
         tls: ListenerTls | None = None,
         *,
-        admission: AgentAdmission | None = None,
+        rule: Rule | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes the port; answers only once started. Raises StartError.
@@ -237,17 +246,15 @@ class AgentServer(LoopListener):
         Args:
             services: The object that answers each service. A call without a method of its name is not served. Methods
                 block; those of streams return iterators that block.
-            admission: Says which callers may make which calls; None lets everybody.
+            rule: Says which callers may make which calls; None lets everybody.
         """
         self._accepted = self._stopping = False
         self._threads = CallThreads(THREADS, "broker-agent-server")
-        self._background: list[asyncio.Task[None]] = []
-        """Gives back what floods have left, on either listener, and feeds systemd's watchdog."""
         streams = Shares("open lists of topics", MAX_TOPIC_LISTS)
         super().__init__(
             "fast_listen",
             listen,
-            [(service, _InThreads(service, part, self._threads, streams)) for service, part in services],
+            [(service, _in_threads(service, part, self._threads, streams)) for service, part in services],
             thread="broker-agent-operators",
             max_connections=MAX_CONNECTIONS,
             max_pending_requests=MAX_PENDING_REQUESTS,
@@ -260,11 +267,10 @@ class AgentServer(LoopListener):
             most_health_calls=MAX_HEALTH_CALLS,
             most_calls=MAX_WAITING_CALLS,
             tls=tls,
-            admission=admission,
+            rule=rule,
             observers=observers,
         )
-        for service in _HEALTH_SERVICES:
-            self._health.set(service, _Status.NOT_SERVING)
+        self._runner.run(self._report_health())
 
     @property
     def not_serving(self) -> str | None:
@@ -276,67 +282,48 @@ class AgentServer(LoopListener):
     def set_serving(self) -> None:
         """Reports SERVING from now on, unless the end has begun."""
         self._accepted = True
-        self._runner.begin(self._set_serving())
+        self._runner.begin(self._report_health())
 
     def enter_shutdown(self) -> None:
         """Reports NOT_SERVING from now on, whatever happens."""
         self._stopping = True
-        self._runner.begin(self._enter_shutdown())
+        self._runner.begin(self._report_health())
 
     def stop(self) -> None:
         """Ends calls in progress and gives the port back. A second call does nothing."""
         super().stop()
         self._threads.shutdown()
 
-    async def _start(self) -> None:
-        await super()._start()
-        self._background.append(asyncio.create_task(return_freed_memory()))
+    def _works(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """Gives back what floods have left, on either listener, and feeds systemd's watchdog."""
+        yield return_freed_memory()
         if seconds := watchdog_seconds():
-            self._background.append(asyncio.create_task(feed_watchdog(seconds)))
+            yield feed_watchdog(seconds)
 
-    async def _stop(self) -> None:
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
-        await super()._stop()
-
-    async def _set_serving(self) -> None:
-        for service in _HEALTH_SERVICES:
-            self._health.set(service, _Status.SERVING)
-
-    async def _enter_shutdown(self) -> None:
-        self._health.enter_shutdown()
+    async def _report_health(self) -> None:
+        for service in ("", SERVICE_NAME):
+            self._health.set(service, _Status.NOT_SERVING if self.not_serving else _Status.SERVING)
 
 
-class _InThreads:
-    """The calls of a part that blocks: each runs in a thread."""
-
-    def __init__(self, service: ServiceDescriptor, part: object, threads: CallThreads, streams: Shares) -> None:
-        for method in methods_of(service, part):
-            call = getattr(part, method.name)
-            if method.server_streaming:
-                setattr(self, method.name, _stream_in_threads(call, threads, streams))
-            else:
-                setattr(self, method.name, _in_thread(call, threads))
-
-
-def _in_thread(call: Callable[[Any, Any], Message], threads: CallThreads) -> Any:
-    async def answer(request: Message, context: object) -> Message:
-        return await threads.run(call, request, context)
-
-    return answer
+def _in_threads(service: ServiceDescriptor, part: object, threads: CallThreads, streams: Shares) -> object:
+    """Returns the calls of a part that blocks. Each runs in a thread."""
+    calls: dict[str, Any] = {}
+    for method in methods_of(service, part):
+        call = getattr(part, method.name)
+        calls[method.name] = partial(threads.run, call)
+        if method.server_streaming:
+            calls[method.name] = partial(_stream_in_threads, threads, streams, call)
+    return SimpleNamespace(**calls)
 
 
-def _stream_in_threads(call: Callable[[Any, Any], Iterator[Message]], threads: CallThreads, streams: Shares) -> Any:
+async def _stream_in_threads(
+    threads: CallThreads, streams: Shares, call: Callable[..., Iterator[Message]], request: Message, context: Context
+) -> AsyncIterator[bytes]:
     """Makes each message in a thread. A reader that takes nothing holds no thread."""
-
-    async def answers(request: Message, context: Context) -> AsyncIterator[bytes]:
-        with streams.holding(sharer_at(context.peer())):
-            messages = await threads.run(call, request, context)
-            while (encoded := await threads.run(_next_encoded, messages)) is not None:
-                yield encoded
-
-    return answers
+    with streams.holding(sharer_at(context.peer())):
+        messages = await threads.run(call, request, context)
+        while (encoded := await threads.run(_next_encoded, messages)) is not None:
+            yield encoded
 
 
 def _next_encoded(messages: Iterator[Message]) -> bytes | None:

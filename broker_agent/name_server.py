@@ -15,7 +15,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, Reopening, connection_options
+from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
@@ -160,22 +160,18 @@ class NamesrvTarget:
             holder,
             self.state,
             lambda: on_wanted(self),
-            reopening=Reopening(period_seconds, timing),
+            timing=timing,
+            period_seconds=period_seconds,
             observers=observers,
         )
         self._log = _log.bind(endpoint=str(endpoint))
-
-    def status(self) -> agent_pb.NamesrvTargetStatus:
-        report = self.state.report()
-        report.channel_open = self._channel.id is not None
-        return report
 
     def open(self) -> None:
         """Holds a channel open from now on."""
         self._channel.open()
 
     def close(self) -> None:
-        """Ends the channel and all calls in flight, and joins the reader thread."""
+        """Ends the channel and all calls in flight, and joins the channel's thread."""
         self._channel.close()
         self._connection.close()
 
@@ -229,9 +225,9 @@ class NamesrvTarget:
         """
         message = registration.full() if since is None else registration.increment_from(since)
         assert message is not None, "next_call has found that the changes can be sent"
-        topics, kind = len(message.topic_configs), agent_pb.REGISTRATION_KIND_FULL
+        kind = agent_pb.REGISTRATION_KIND_FULL
         if since is not None:
-            kind = agent_pb.REGISTRATION_KIND_INCREMENT if topics else agent_pb.REGISTRATION_KIND_REFRESH
+            kind = agent_pb.REGISTRATION_KIND_INCREMENT if message.topic_configs else agent_pb.REGISTRATION_KIND_REFRESH
         try:
             channel_id = self._take_channel(deadline)
         except NameServerError as error:
@@ -249,15 +245,7 @@ class NamesrvTarget:
             if error.rich.reason == "CHANNEL_GONE":
                 self._channel.gone(channel_id)
             raise
-        with self.state.changed:  # a channel that ends at this moment ends after the acceptance
-            self.state.accepted(
-                registration,
-                kind,
-                namesrv_name=response.header.namesrv_name,
-                topics=topics,
-                generation=response.generation,
-                channel_is_open=self._channel.id == channel_id,
-            )
+        self.state.accepted(registration, kind, request, response)
         self._channel.reopening.succeeded()
         self._on_accepted()
         ha_server_addr = response.ha_server_addr if response.HasField("ha_server_addr") else None
@@ -289,7 +277,7 @@ class NamesrvTarget:
         Raises:
             NameServerError: There was no answer, or no channel is open.
         """
-        channel_id = self._channel.id
+        channel_id = self.state.channel_id
         if channel_id is None:
             raise NameServerError(RichError(grpc.StatusCode.FAILED_PRECONDITION, "no channel is open"))
         response = self._call(self._stub.HandOverChannel, pb.HandOverChannelRequest(channel_id=channel_id), deadline)
@@ -297,7 +285,7 @@ class NamesrvTarget:
 
     def drop_channel(self) -> None:
         """Ends the channel and what is registered over it, and opens another one."""
-        self._channel.gone(self._channel.id)
+        self._channel.gone(self.state.channel_id)
 
     def _need_register(self, wanted: Registration, deadline: float) -> bool:
         """Whether the name server holds another version, or did not answer (RocketMQ: needRegister)."""
@@ -343,12 +331,13 @@ class NamesrvTarget:
         """Returns the id of the channel that is open, after a wait for it. Raises NameServerError."""
         self.open()
         seconds = min(CONNECT_SECONDS, deadline - self._timing.clock())
-        with self.state.changed:
-            self.state.changed.wait_for(lambda: self._channel.id is not None or self._channel.closed, max(0.0, seconds))
-            if self._channel.id is None:
-                cause = f": {error}" if (error := self.state.report().last_error) else ""
-                raise NameServerError.deadline_exceeded(f"no channel is open{cause}")
-            return self._channel.id
+        state = self.state
+        with state.changed:
+            state.changed.wait_for(lambda: state.channel_id is not None or self._channel.closed, max(0.0, seconds))
+            if state.channel_id is None:
+                cause = f": {error}" if (error := state.report().last_error) else ""
+                raise NameServerError(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no channel is open{cause}"))
+            return state.channel_id
 
     def _call(
         self,
@@ -359,7 +348,8 @@ class NamesrvTarget:
     ) -> Response:
         started = self._timing.clock()
         if started >= deadline:
-            raise NameServerError.deadline_exceeded("the time for the whole was used up before the call")
+            problem = "the time for the whole was used up before the call"
+            raise NameServerError(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, problem))
         failure = ""
         try:
             with observed_call(self._observers, request) as metadata:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest, RegisterBrokerResponse
 
 from broker_agent.errors import NameServerError
 from broker_agent.registration import Registration
@@ -85,27 +86,24 @@ def next_call(known: Known, wanted: Registration, now: float, *, force: bool = F
 
 
 class NameServerStatus:
-    """The agent's knowledge of one name server, and the facts for the agent's status, metrics and log.
+    """The agent's knowledge of one name server and its channel, and the facts for status, metrics and log.
 
     Logs each change once and not at each call. Any thread may call the methods.
     """
 
     def __init__(self, endpoint: Endpoint, timing: Timing) -> None:
         self.changed = threading.Condition()
-        """Guards this, and the id of the channel to the name server."""
-        self._known = Known()
+        """Guards this. Notified when a channel opens."""
+        self.channel_id: str | None = None
+        """The channel that is open; None if none is. Guarded by ``changed``."""
+        self.known = Known()
+        """What the name server holds. Replaced whole, guarded by ``changed``."""
         self._timing = timing
         self._log = _log.bind(endpoint=str(endpoint))
         self._registered: bool | None = None  # None: nothing is known of this name server yet
         self._report = pb.NamesrvTargetStatus(endpoint=str(endpoint))
-        self._events: deque[pb.NamesrvEvent] = deque(maxlen=MAX_EVENTS)
         self._counts: Counter[tuple[pb.RegistrationKind, CallResult]] = Counter()
         self._confirmed_at: float | None = None
-
-    @property
-    def known(self) -> Known:
-        """What the name server holds."""
-        return self._known
 
     @property
     def registered(self) -> bool:
@@ -129,18 +127,18 @@ class NameServerStatus:
         with self.changed:
             report = pb.NamesrvTargetStatus()
             report.CopyFrom(self._report)
-            report.registered = self.registered
+            report.registered, report.channel_open = self.registered, self.channel_id is not None
             accepted = {kind: count for (kind, result), count in self._counts.items() if result == "accepted"}
             report.full_registration_count = accepted.pop(pb.REGISTRATION_KIND_FULL, 0)
             report.increment_count = sum(accepted.values())
-            report.events.extend(self._events)
             return report
 
     def event(self, kind: pb.NamesrvEvent.Kind, detail: str = "") -> None:
         """Keeps something that happened."""
         at_millis = self._timing.wall_millis()
         with self.changed:
-            self._events.append(pb.NamesrvEvent(kind=kind, at_millis=at_millis, detail=detail))
+            self._report.events.add(kind=kind, at_millis=at_millis, detail=detail)
+            del self._report.events[:-MAX_EVENTS]
 
     def call_ended(self, seconds: float, error: str) -> None:
         """A call has ended after this time; the error is empty if it succeeded."""
@@ -155,15 +153,18 @@ class NameServerStatus:
 
     # The channel
 
-    def channel_opened(self) -> None:
+    def channel_opened(self, channel_id: str) -> None:
         """A channel is open, and nothing is registered over it."""
         with self.changed:
-            self._known = replace(self._known, held=None, claims_id=True)
+            self.channel_id = channel_id
+            self.known = replace(self.known, held=None, claims_id=True)
+            self.changed.notify_all()
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
         """The channel has ended, and with it the registration over it; or it could not be opened."""
         with self.changed:
-            self._known = replace(self._known, held=None, refused=None)
+            self.channel_id = None
+            self.known = replace(self.known, held=None, refused=None)
             self._report.last_error = why
         if was_open:
             self.event(_Event.KIND_CHANNEL_ENDED, why)
@@ -172,7 +173,7 @@ class NameServerStatus:
     def news(self) -> None:
         """The name server has news that the answer to a registration brings."""
         with self.changed:
-            self._known = replace(self._known, has_news=True)
+            self.known = replace(self.known, has_news=True)
         self.event(_Event.KIND_ORDER_TOPIC_CONFIG_CHANGED)
 
     # Registrations
@@ -180,33 +181,27 @@ class NameServerStatus:
     def claim_id(self) -> None:
         """Makes the next registration take the broker id from another holder, because the broker has a new role."""
         with self.changed:
-            self._known = replace(self._known, claims_id=True)
+            self.known = replace(self.known, claims_id=True)
 
     def registering(self) -> None:
         """A registration is about to be sent. Its answer has the news so far, and no later ones."""
         with self.changed:
-            self._known = replace(self._known, has_news=False)
+            self.known = replace(self.known, has_news=False)
 
     def accepted(
         self,
         registration: Registration,
         kind: pb.RegistrationKind,
-        *,
-        namesrv_name: str,
-        topics: int,
-        generation: int,
-        channel_is_open: bool,
+        request: RegisterBrokerRequest,
+        response: RegisterBrokerResponse,
     ) -> None:
-        """The name server accepted a registration.
-
-        Args:
-            topics: Topics that were sent.
-            generation: The name server's number for it.
-            channel_is_open: False if its channel has ended since: then the name server has removed the broker again.
-        """
+        """The name server accepted a registration. If its channel has ended since, the broker is removed again."""
+        namesrv_name, generation = response.header.namesrv_name, response.generation
+        topics = len(request.topic_configs)
         with self.changed:
-            self._known = replace(
-                self._known,
+            channel_is_open = request.channel_id == self.channel_id
+            self.known = replace(
+                self.known,
                 held=registration if channel_is_open else None,
                 generation=generation,
                 claims_id=False,
@@ -220,21 +215,21 @@ class NameServerStatus:
             report.last_registered_at_millis = self._timing.wall_millis()
             newly = channel_is_open and not self.registered
             self._registered = self._registered or newly
-        if newly:
-            self._log.info("registered", namesrv_name=namesrv_name, generation=generation, topics=topics)
+            if newly:  # logged here, before the end of a channel that ends at this moment
+                self._log.info("registered", namesrv_name=namesrv_name, generation=generation, topics=topics)
 
     def refused(self, registration: Registration, kind: pb.RegistrationKind, error: NameServerError) -> None:
         """A registration failed. The name server may have accepted it, so it counts as holding nothing."""
         reason = error.rich.reason
         with self.changed:
-            known = self._known
+            known = self.known
             doubtful = known.id_doubtful or reason == "NEED_FULL_REGISTRATION"
-            self._known = replace(known, held=None, id_doubtful=doubtful)
+            self.known = replace(known, held=None, id_doubtful=doubtful)
             if reason in _REFUSED_FOR_GOOD and "caller" not in error.rich.metadata:
                 again = registration.same_as(known.refused)
                 seconds = min(2 * known.refused_seconds, LONGEST_REFUSED_SECONDS) if again else FIRST_REFUSED_SECONDS
-                self._known = replace(
-                    self._known,
+                self.known = replace(
+                    self.known,
                     refused=registration,
                     refused_seconds=seconds,
                     refused_until=self._timing.clock() + seconds,
@@ -261,8 +256,8 @@ class NameServerStatus:
                 self._confirmed_at = self._timing.clock()
                 self._report.last_kind, self._report.last_topic_count = pb.REGISTRATION_KIND_QUERY, 0
                 return
-            lost = self._known.held is not None and not holds_any
-            self._known = replace(self._known, held=None, id_doubtful=self._known.id_doubtful or not holds_any)
+            lost = self.known.held is not None and not holds_any
+            self.known = replace(self.known, held=None, id_doubtful=self.known.id_doubtful or not holds_any)
         if lost:
             why = "the name server does not know the broker any more"
             self.event(_Event.KIND_REGISTRATION_LOST, why)
@@ -272,14 +267,14 @@ class NameServerStatus:
         """A version query failed: like a changed version, as RocketMQ's needRegister has it."""
         with self.changed:
             self._counts[pb.REGISTRATION_KIND_QUERY, "failed"] += 1
-            self._known = replace(self._known, held=None)
+            self.known = replace(self.known, held=None)
 
     def unregistering(self) -> int | None:
         """The agent itself is about to remove the registration. Returns its generation."""
         with self.changed:
-            self._known = replace(self._known, held=None)
+            self.known = replace(self.known, held=None)
             self._registered = None
-            return self._known.generation
+            return self.known.generation
 
     def broker_id_taken(self, broker_addr: str) -> None:
         """Another address holds the broker id."""

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -126,56 +127,21 @@ now and then holds the thread that asks, and nothing else: the list stays as it 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class ListSource(PeriodicThread):
-    """A list that changes while the agent runs, read in a thread. A bad one leaves the last one in force."""
+@dataclass(frozen=True, slots=True)
+class ListSource:
+    """A list that changes while the agent runs."""
 
-    def __init__(
-        self,
-        source: str,
-        read: Callable[[], tuple[Endpoint, ...]],
-        names: tuple[Endpoint, ...],
-        pause_seconds: Callable[[], float],
-        timing: Timing,
-        *,
-        first_delay: float = 0.0,
-    ) -> None:
-        """Creates it; nothing is read before ``start``.
-
-        Args:
-            source: Where the list is, for the log.
-            read: Reads the list; raises ValueError, OSError or HTTPException.
-            names: The list in force until another one is read.
-            pause_seconds: The time to the next read.
-        """
-        super().__init__("broker-agent-namesrv-list", self._read, timing, first_delay)
-        self.names = names
-        """The last good list."""
-        self.on_names: Callable[[tuple[Endpoint, ...]], None] = lambda _names: None
-        """Called in the thread with each list that differs from the one before."""
-        self._source = source
-        self._read_list = read
-        self._pause_seconds = pause_seconds
-        self._is_bad = False
-
-    def _read(self) -> float:
-        try:
-            names = self._read_list()
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            if not self._is_bad:
-                self._is_bad = True
-                problem, kept = str(error) or type(error).__name__, [str(name) for name in self.names]
-                _log.warning("namesrv_list_bad", source=self._source, error=problem[:300], kept=kept)
-        else:
-            if self._is_bad:
-                self._is_bad = False
-                _log.info("namesrv_list_good_again", source=self._source)
-            if names != self.names:
-                self.names = names
-                self.on_names(names)
-        return self._pause_seconds()
+    where: str
+    """Its path or URL, for the log."""
+    read: Callable[[], tuple[Endpoint, ...]]
+    """Reads the list; raises ValueError, OSError or HTTPException."""
+    pause_seconds: Callable[[], float]
+    """Returns the time to the next read."""
+    first_delay_seconds: float = 0.0
+    """The time to the first read."""
 
 
-def list_file(path: Path, timing: Timing) -> ListSource:
+def list_file(path: Path) -> ListSource:
     """A file that holds the list and is watched, also through the links that a mounted ConfigMap consists of.
 
     Raises:
@@ -189,14 +155,14 @@ def list_file(path: Path, timing: Timing) -> ListSource:
             raise ValueError(file.problem)
         return names
 
-    return ListSource(str(path), read, file.value, lambda: CHECK_SECONDS, timing)
+    return ListSource(str(path), read, lambda: CHECK_SECONDS)
 
 
-def address_server(url: str, names: tuple[Endpoint, ...], timing: Timing) -> ListSource:
+def address_server(url: str, timing: Timing) -> ListSource:
     """An HTTP server whose answer is the list (RocketMQ: fetchNameServerAddr). Raises ValueError for another URL."""
     parts = split_address_server(url)
     pause_seconds = partial(timing.jittered, FETCH_PERIOD_SECONDS)
-    return ListSource(url, lambda: _fetched(parts), names, pause_seconds, timing, first_delay=FIRST_FETCH_SECONDS)
+    return ListSource(url, partial(_fetched, parts), pause_seconds, FIRST_FETCH_SECONDS)
 
 
 def _fetched(url: SplitResult) -> tuple[Endpoint, ...]:
@@ -276,11 +242,8 @@ class ResolvedName(PeriodicThread):
         self._resolve = resolve
         self._failures = 0
         self._lacked: dict[Endpoint, int] = {}  # how many lookups in a row an address that is in force was missing
-        self._looked_up = threading.Event()
-
-    def wait_for_first(self, seconds: float) -> bool:
-        """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
-        return self._timing.wait(self._looked_up, max(0.0, seconds))
+        self.looked_up = threading.Event()
+        """Set once the first lookup has succeeded or failed."""
 
     def _lookup(self) -> float:
         """Looks up once. Returns the seconds to the next time."""
@@ -293,7 +256,7 @@ class ResolvedName(PeriodicThread):
                 kept = [str(address) for address in self.addresses]
                 _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)
             self._failures += 1
-            self._looked_up.set()
+            self.looked_up.set()
             return self._backoff.after(self._failures)
         if self._failures:
             _log.info("namesrv_name_resolved_again", name=str(self._name), failures=self._failures)
@@ -305,7 +268,7 @@ class ResolvedName(PeriodicThread):
         self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self.addresses} - {*found}}
         kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOKUPS}
         before, self.addresses = self.addresses, tuple(sorted({*found} | kept))
-        self._looked_up.set()
+        self.looked_up.set()
         if self.addresses != before:
             addresses = [str(address) for address in self.addresses]
             _log.info("namesrv_name_resolved", name=str(self._name), addresses=addresses)
@@ -328,12 +291,12 @@ def namesrv_list_of(namesrv: Sequence[str], *, timing: Timing) -> NamesrvList:
     """
     *lists, last = check_namesrv(namesrv)
     if last.startswith(FILE_PREFIX):
-        file = list_file(Path(last.removeprefix(FILE_PREFIX)), timing)
-        return NamesrvList(file.names, file, timing)
+        file = list_file(Path(last.removeprefix(FILE_PREFIX)))
+        return NamesrvList(file.read(), file, timing)
     if not _is_url(last):
         return NamesrvList(parse_endpoints([*lists, last]), None, timing)
     names = parse_endpoints(lists) if lists else ()
-    return NamesrvList(names, address_server(last, names, timing), timing)
+    return NamesrvList(names, address_server(last, timing), timing)
 
 
 class NamesrvList:
@@ -351,8 +314,12 @@ class NamesrvList:
         resolve: Resolve = addresses_of,
     ) -> None:
         """Creates it; nothing is looked up before ``start``. Without a source, the names do not change."""
-        self._first_names = names
-        self._source = source
+        self._listed = names  # the last good list
+        self._is_bad = False
+        self._readers: list[PeriodicThread] = []  # of the source, if there is one
+        if source is not None:
+            read, delay = partial(self._read, source), source.first_delay_seconds
+            self._readers.append(PeriodicThread("broker-agent-namesrv-list", read, timing, delay))
         self._timing = timing
         self._resolve = resolve
         self.on_change: Callable[[], None] = lambda: None
@@ -360,39 +327,50 @@ class NamesrvList:
         self._lock = threading.RLock()  # guards all below; held while the listener is called, to keep the order
         self._names: tuple[Endpoint, ...] = ()
         self._resolved: dict[Endpoint, ResolvedName] = {}  # of those that are no addresses
-        self._endpoints: tuple[Endpoint, ...] = ()
+        self.endpoints: tuple[Endpoint, ...] = ()
+        """The name servers in force, in the order of the names; each address once."""
         self._stopped = False
         self._cut = False
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        """The name servers in force, in the order of the names; each address once."""
-        return self._endpoints
 
     def start(self) -> None:
         """Looks the names up, waits for the first answers, at most 5 s, and follows changes from now on.
 
         A name that cannot be resolved yet prevents nothing; it joins the list when it can.
         """
-        self._take_names(self._first_names)
-        if self._source is not None:
-            self._source.on_names = self._take_names
-            self._source.start()
+        self.take_names(self._listed)
+        for reader in self._readers:
+            reader.start()
 
     def stop(self) -> None:
         """Stops calling the listener and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
-            ending: list[PeriodicThread] = [*self._resolved.values()]
-        if self._source is not None:
-            ending.append(self._source)
+            ending = [*self._resolved.values(), *self._readers]
         for item in ending:
-            item.stop()
+            item.cancel()
         deadline = self._timing.clock() + JOIN_SECONDS
         for item in ending:
             item.join(deadline - self._timing.clock())
 
-    def _take_names(self, names: tuple[Endpoint, ...]) -> None:
+    def _read(self, source: ListSource) -> float:
+        """Reads the list. A bad one leaves the last one in force. Returns the seconds to the next time."""
+        try:
+            names = source.read()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if not self._is_bad:
+                self._is_bad = True
+                problem, kept = str(error) or type(error).__name__, [str(name) for name in self._listed]
+                _log.warning("namesrv_list_bad", source=source.where, error=problem[:300], kept=kept)
+        else:
+            if self._is_bad:
+                self._is_bad = False
+                _log.info("namesrv_list_good_again", source=source.where)
+            if names != self._listed:
+                self._listed = names
+                self.take_names(names)
+        return source.pause_seconds()
+
+    def take_names(self, names: tuple[Endpoint, ...]) -> None:
         """Puts other names in force once each new one has been looked up, so that the list is never short."""
         with self._lock:
             if self._stopped:
@@ -409,22 +387,22 @@ class NamesrvList:
             item.start()
         deadline = self._timing.clock() + FIRST_LOOKUP_SECONDS
         for item in new.values():
-            item.wait_for_first(deadline - self._timing.clock())
+            self._timing.wait(item.looked_up, max(0.0, deadline - self._timing.clock()))
         with self._lock:
             self._resolved = {name: self._resolved[name] for name in hosts}
             self._names = names
             self._publish()
         for name in before.keys() - self._resolved.keys():
-            before[name].stop()
+            before[name].cancel()
 
     def _publish(self) -> None:
         with self._lock:
             resolved = self._resolved
             addresses = (resolved[name].addresses if name in resolved else (name,) for name in self._names)
             found = self._bounded(tuple(dict.fromkeys(chain.from_iterable(addresses))))
-            if self._stopped or not found or found == self._endpoints:
+            if self._stopped or not found or found == self.endpoints:
                 return
-            self._endpoints = found
+            self.endpoints = found
             _log.info("namesrv_list", endpoints=[str(endpoint) for endpoint in found])
             self.on_change()
 

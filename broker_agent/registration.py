@@ -187,13 +187,9 @@ class CurrentBroker:
         self._lock = threading.Lock()
         self._changing_role = threading.Lock()
         self._before_role: Registration | None = None
-        self._state = state
+        self.state = state
+        """The broker without its topics. Replaced under the lock."""
         self._registration: Registration | None = None
-
-    @property
-    def state(self) -> BrokerState:
-        """The broker without its topics."""
-        return self._state
 
     def registration(self) -> Registration:
         """What name servers should hold now. While a new role is made durable, that is the registration before it."""
@@ -202,8 +198,8 @@ class CurrentBroker:
                 return self._before_role
             table = self._topic_configs.table
             current = self._registration
-            if current is None or current.table is not table or current.broker is not self._state:
-                self._registration = current = Registration(self._state, table)
+            if current is None or current.table is not table or current.broker is not self.state:
+                self._registration = current = Registration(self.state, table)
             return current
 
     def change_role(self, broker_id: int, state_version: int | None = None) -> int:
@@ -221,7 +217,7 @@ class CurrentBroker:
             Refused: The version could not be made durable; nothing has changed.
         """
         with self._changing_role:
-            before = self._state.version_of(self._topic_configs.table).state_version or 0
+            before = self.state.version_of(self._topic_configs.table).state_version or 0
             if state_version is not None and state_version < before:
                 raise ValueError(f"is {state_version}, below {before}, which is in force")
             if state_version is not None and state_version > MAX_STATE_VERSION:
@@ -232,7 +228,7 @@ class CurrentBroker:
                     self._topic_configs.next_state_version()  # a disk may hang, so no registration waits for it
                 after = before + 1 if state_version is None else state_version
                 with self._lock:
-                    self._state = replace(self._state, broker_id=broker_id, state_version=after)
+                    self.state = replace(self.state, broker_id=broker_id, state_version=after)
                 return after
             finally:
                 self._before_role = None
@@ -240,16 +236,16 @@ class CurrentBroker:
     def change_permission(self, permission: int) -> None:
         """Changes what the broker allows. The table gets a version with the present time."""
         with self._lock:
-            version = self._state.version_of(self._topic_configs.table)
+            version = self.state.version_of(self._topic_configs.table)
             now = self._timing.wall_millis()
-            self._state = replace(
-                self._state, permission=permission, changed_at_millis=max(now, version.timestamp_millis + 1)
+            self.state = replace(
+                self.state, permission=permission, changed_at_millis=max(now, version.timestamp_millis + 1)
             )
 
     def change_filter_servers(self, addresses: tuple[str, ...]) -> bool:
         """Takes the addresses of the filter servers; returns whether they differ from those before."""
         with self._lock:
-            if self._state.filter_servers == addresses:
+            if self.state.filter_servers == addresses:
                 return False
-            self._state = replace(self._state, filter_servers=addresses)
+            self.state = replace(self.state, filter_servers=addresses)
             return True

@@ -40,117 +40,7 @@ class Timing:
         return seconds * self.rng.uniform(1 - share, 1 + share)
 
 
-FIRST_DELAY_SECONDS = 10.0
-"""Time from the registration at start to the first periodic one, if no period is shorter (RocketMQ: the same)."""
-
-
-class RegistrationSchedule:
-    """Due times at a jittered period, counted from the start and not from the end of the round before.
-
-    A round that waits for a dead name server therefore does not put off the next one.
-    """
-
-    def __init__(self, period_seconds: float, timing: Timing) -> None:
-        self._period = period_seconds
-        self._timing = timing
-        self._due: float | None = None
-
-    def next_delay(self) -> float:
-        """Seconds from now to the next registration; 0 if it is overdue."""
-        now = self._timing.clock()
-        if self._due is None:
-            self._due = now + min(FIRST_DELAY_SECONDS, self._period)
-        else:
-            # Counted from now if a whole period was missed (a suspended machine): rounds are not made up for.
-            start = self._due if now < self._due + self._period else now
-            self._due = start + self._timing.jittered(self._period)
-        return max(0.0, self._due - now)
-
-
-# Many changes within a moment make one registration (upstream's #3407 was one for each new topic).
-QUIET_SECONDS = 0.1
-"""Time from the last change to the registration. It is short because most changes come alone."""
-LONGEST_SECONDS = 1.5
-"""Longest time from the first change to the registration, however many changes follow."""
-BETWEEN_SECONDS = 1.0
-"""Time from one such registration to the next one."""
-
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-
-class Debounce:
-    """When a registration is due for the changes so far. Times are seconds of one monotonic clock."""
-
-    def __init__(self) -> None:
-        self._first: float | None = None
-        self._last = 0.0
-        self._done: float | None = None
-
-    def changed(self, now: float) -> None:
-        """Something has changed."""
-        if self._first is None:
-            self._first = now
-        self._last = now
-
-    def due(self) -> float | None:
-        """When the registration is due; None if nothing has changed."""
-        if self._first is None:
-            return None
-        due = min(self._last + QUIET_SECONDS, self._first + LONGEST_SECONDS)
-        return due if self._done is None else max(due, self._done + BETWEEN_SECONDS)
-
-    def done(self, now: float) -> None:
-        """A registration with all changes so far begins."""
-        self._first, self._done = None, now
-
-
-class ChangeThread:
-    """Calls once for many changes, in a thread of its own."""
-
-    def __init__(self, register: Callable[[], None], timing: Timing) -> None:
-        """Creates it; nothing is called before ``start``."""
-        self._register = register
-        self._timing = timing
-        self._coalescing = Debounce()
-        self._changed = threading.Condition()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="broker-agent-changes", daemon=True)
-
-    def start(self) -> None:
-        """Calls from now on, for changes before as well."""
-        self._thread.start()
-
-    def changed(self) -> None:
-        """Something has changed. Returns at once."""
-        with self._changed:
-            self._coalescing.changed(self._timing.clock())
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Calls nothing further and ends the thread."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(JOIN_SECONDS)
-
-    def _run(self) -> None:
-        while self._wait_until_due():
-            try:
-                self._register()
-            except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error
-                _log.exception("registration_of_changes_failed")
-
-    def _wait_until_due(self) -> bool:
-        with self._changed:
-            while not self._stopping:
-                due = self._coalescing.due()
-                now = self._timing.clock()
-                if due is not None and due <= now:
-                    self._coalescing.done(now)
-                    return True
-                self._changed.wait(None if due is None else due - now)
-            return False
 
 
 AFTER_BUG_SECONDS = 10.0
@@ -168,16 +58,26 @@ class PeriodicThread:
         self._work = work
         self._timing = timing
         self._first_delay = first_delay
-        self._stopping = threading.Event()
+        self._stopping, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Starts the thread. A thread that was told to stop before does nothing."""
         self._thread.start()
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Tells the thread to end after the work that it may be at; does not wait for that."""
         self._stopping.set()
+        self.wake()
+
+    def stop(self) -> None:
+        """Tells the thread to end, and waits for that, 2 s at most."""
+        self.cancel()
+        self.join()
+
+    def wake(self) -> None:
+        """Makes the work due at once."""
+        self._woken.set()
 
     def join(self, seconds: float = JOIN_SECONDS) -> None:
         """Waits until the thread has ended, at most so long."""
@@ -186,9 +86,89 @@ class PeriodicThread:
 
     def _run(self) -> None:
         delay = self._first_delay
-        while not (self._timing.wait(self._stopping, delay) if delay > 0 else self._stopping.is_set()):
+        while True:
+            if delay > 0:
+                self._timing.wait(self._woken, delay)
+            self._woken.clear()
+            if self._stopping.is_set():
+                return
             try:
                 delay = self._work()
             except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error
                 _log.exception("periodic_work_failed", thread=self._thread.name)
                 delay = AFTER_BUG_SECONDS
+
+
+# Many changes within a moment make one registration (upstream's #3407 was one for each new topic).
+QUIET_SECONDS = 0.1
+"""Time from the last change to the registration. It is short because most changes come alone."""
+LONGEST_SECONDS = 1.5
+"""Longest time from the first change to the registration, however many changes follow."""
+BETWEEN_SECONDS = 1.0
+"""Time from one such registration to the next one."""
+
+
+class ChangeThread(PeriodicThread):
+    """Calls once for many changes, also for those before its start."""
+
+    def __init__(self, register: Callable[[], None], timing: Timing) -> None:
+        """Creates it; nothing is called before ``start``."""
+        super().__init__("broker-agent-changes", self._register_if_due, timing)
+        self._register = register
+        self._lock = threading.Lock()  # guards all below
+        self._first: float | None = None  # when the oldest change that is not registered was made
+        self._last = 0.0
+        self._not_before = 0.0  # when the next registration may begin
+
+    def changed(self) -> None:
+        """Something has changed. Returns at once."""
+        with self._lock:
+            self._last = self._timing.clock()
+            if self._first is None:
+                self._first = self._last
+        self.wake()
+
+    def _register_if_due(self) -> float:
+        with self._lock:
+            if self._first is None:
+                return threading.TIMEOUT_MAX
+            due = max(min(self._last + QUIET_SECONDS, self._first + LONGEST_SECONDS), self._not_before)
+            if (now := self._timing.clock()) < due:
+                return due - now
+            self._first, self._not_before = None, now + BETWEEN_SECONDS
+        try:
+            self._register()
+        except Exception:  # noqa: BLE001 - the boundary of a thread: the next change is registered
+            _log.exception("registration_of_changes_failed")
+        return 0.0
+
+
+FIRST_DELAY_SECONDS = 10.0
+"""Time from the registration at start to the first periodic one, if no period is shorter (RocketMQ: the same)."""
+
+
+class RegistrationThread(PeriodicThread):
+    """Calls at a jittered period, counted from one call's beginning to the next one's.
+
+    A round that waits for a dead name server therefore does not put off the next one.
+    """
+
+    def __init__(self, register: Callable[[], object], period_seconds: float, timing: Timing) -> None:
+        """Creates it; nothing is called before ``start``."""
+        super().__init__("broker-agent-periodic", self._round, timing, min(FIRST_DELAY_SECONDS, period_seconds))
+        self._register = register
+        self._period = period_seconds
+
+    @property
+    def problem(self) -> str | None:
+        """The problem if the thread has ended although nobody has stopped it; None if there is none."""
+        ended = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
+        return "the thread that registers periodically has ended" if ended else None
+
+    def _round(self) -> float:
+        due = self._timing.clock() + self._timing.jittered(self._period)
+        try:
+            self._register()
+        except Exception:  # noqa: BLE001 - the boundary of a thread; the next round may work (RocketMQ logs, too)
+            _log.exception("round_of_registrations_failed")
+        return max(0.0, due - self._timing.clock())

@@ -18,6 +18,7 @@ from namesrv_common.errors import FieldViolation
 _HINTS = {
     "WRONG_VERSION_NUMBER": "the server speaks no TLS: leave tls_ca out, or give the server tls_cert",
     "certificate has expired": "the server's certificate has ended: renew it there",
+    "certificate is not yet valid": "the server's certificate is not valid yet: compare the clocks of both machines",
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is of an authority that tls_ca does not have",
     "BAD_SIGNATURE": "the server's certificate is of an authority that tls_ca does not have",
     "Hostname Verification Check failed": (
@@ -29,10 +30,16 @@ _HINTS = {
     "Handshake read failed": "the server ended the TLS handshake: it may speak no TLS, or not gRPC; see its log",
     "Socket closed": "the server ended the connection at once: if it speaks TLS, set tls_ca",
     "Failed parsing HTTP/2": "something else than gRPC listens there: look at the port",
+    "Tls handshake failed": "the TLS handshake failed: see the server's log",
 }
 """By words in gRPC's text, the more telling ones first."""
 
 _CONNECTING = "failed to connect to all addresses"
+
+
+def hint_on(text: str) -> str:
+    """The likely cause of a failed connection and, after a colon, its remedy; empty if gRPC's text does not tell."""
+    return next((hint for words, hint in _HINTS.items() if _CONNECTING in text and words in text), "")
 
 
 # gRPC errors with machine-readable details, written and read (google.rpc.Status, AIP-193).
@@ -88,8 +95,8 @@ class RichError:
         broken, or if a proxy changed the text. Without a connection, the message names likely causes.
         """
         code, message = call.code(), call.details() or ""
-        if code is grpc.StatusCode.UNAVAILABLE and _CONNECTING in message:
-            message += next((f"; {hint}" for words, hint in _HINTS.items() if words in message), "")
+        if code is grpc.StatusCode.UNAVAILABLE and (hint := hint_on(message)):
+            message += f"; {hint}"
         status = status_pb2.Status()
         trailers: Any = call.trailing_metadata() or ()
         for key, value in trailers:

@@ -57,9 +57,8 @@ def name_servers(flag: str | None, context: str | None, environment: Mapping[str
     """
     if flag is not None:
         return parsed("--namesrv", flag)
-    file = contexts_file(environment)
-    if (found := _context_values(file, context, environment)) is not None:
-        where, values = found
+    where, values = _context_values(context, environment)
+    if where:
         namesrv = values.get("namesrv")
         if not isinstance(namesrv, str):
             raise ContextError(f"{where}.namesrv is missing; it must be 'host:port;host:port'")
@@ -70,9 +69,8 @@ def name_servers(flag: str | None, context: str | None, environment: Mapping[str
         # Nobody can call the address of all interfaces.
         listeners = parsed(LISTENER_VARIABLE, text)
         return tuple(Endpoint(_LOOPBACK_OF.get(one.host, one.host), one.port) for one in listeners)
-    raise ContextError(
-        f"which name servers? Give --namesrv 'host:port;host:port', set {NAMESRV_VARIABLE}, or write {file}"
-    )
+    how = f"Give --namesrv 'host:port;host:port', set {NAMESRV_VARIABLE}, or write {contexts_file(environment)}"
+    raise ContextError(f"which name servers? {how}")
 
 
 def client_files(
@@ -85,12 +83,11 @@ def client_files(
     Raises:
         ContextError: The files are not right, or do not go together.
     """
-    file = contexts_file(environment)
-    values: Mapping[str, object] = {key: value for key, value in flags.items() if value is not None}
-    where, folder = "", Path()
-    if not values and namesrv is None and (found := _context_values(file, context, environment)) is not None:
-        where, folder = f"{found[0]}: ", file.parent
-        values = {key: value for key, value in found[1].items() if key in TLS_KEYS}
+    given = {key: value for key, value in flags.items() if value is not None}
+    by_flags = bool(given) or namesrv is not None
+    where, told = ("", given) if by_flags else _context_values(context, environment)
+    where, folder = (f"{where}: ", contexts_file(environment).parent) if where else ("", Path())
+    values = {key: told[key] for key in TLS_KEYS if key in told}
     for key, value in values.items():
         if not isinstance(value, str) or not value:
             raise ContextError(f"{where}{key} is {value!r:.100}; it must be a text")
@@ -108,12 +105,11 @@ def client_files(
     return None
 
 
-def _context_values(
-    file: Path, wanted: str | None, environment: Mapping[str, str]
-) -> tuple[str, Mapping[str, object]] | None:
-    """Where a context is, for errors, and what it says. None if no context names the name servers."""
+def _context_values(wanted: str | None, environment: Mapping[str, str]) -> tuple[str, Mapping[str, object]]:
+    """Where a context is, for errors, and what it says; empty values if no context names the name servers."""
+    file = contexts_file(environment)
     if wanted is None and (environment.get(NAMESRV_VARIABLE) or not file.exists()):
-        return None
+        return "", {}
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

@@ -21,7 +21,6 @@ from nsctl.output import PERMISSIONS, iso, row
 SHOWN_VALUE = 60
 """Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
 LIVES, GROUPS, TOPICS = pb.ROUTE_TABLE_LIVE_BROKERS, pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_TOPIC_QUEUES
-_SMALLEST = pb.ROUTE_TABLE_CLUSTERS
 
 AnswerT = TypeVar("AnswerT")
 
@@ -156,11 +155,6 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
 def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
     """Reads the live brokers of a name server, by cluster, name and id."""
     return list(tables(server, LIVES).lives.values())
-
-
-def clock_of(server: NamesrvClient) -> Clock:
-    """Asks a name server for its time."""
-    return tables(server, _SMALLEST).clock
 
 
 def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
@@ -330,14 +324,14 @@ def shown_value(value: str) -> str:
     return f"{value[: SHOWN_VALUE // 2]}... ({len(value):,} characters, SHA-256 {digest})"
 
 
-def queues(topic: str, route: route_data_pb2.TopicRouteData, *, as_reported: bool = False) -> dict[QueuesKey, str]:
+def queues(topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False) -> dict[QueuesKey, str]:
     """The rows of a route: permission, read queues and write queues of each group.
 
     Args:
         as_reported: Whether permissions are those that brokers report, and not those that readers get.
     """
     found: dict[QueuesKey, str] = {}
-    for one in route.queue_datas:
+    for one in told:
         perm = one.reported_perm if as_reported and one.HasField("reported_perm") else one.perm
         said = f"{PERMISSIONS[perm & 7]} {one.read_queue_nums}/{one.write_queue_nums}"
         found[QueuesKey(one.cluster_name, one.broker_name, topic)] = said
@@ -346,7 +340,7 @@ def queues(topic: str, route: route_data_pb2.TopicRouteData, *, as_reported: boo
 
 def rows_of(held: Tables) -> dict[QueuesKey, str]:
     """The rows of all routes."""
-    return {key: said for topic, route in held.routes.items() for key, said in queues(topic, route).items()}
+    return {key: said for topic, told in held.routes.items() for key, said in queues(topic, told.queue_datas).items()}
 
 
 class Difference(NamedTuple):

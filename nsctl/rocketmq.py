@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -27,12 +28,12 @@ MAX_ANSWER_VALUES = 4_000_000
 ANSWER_SECONDS = 60.0
 """Longest time for a whole answer. The time for a call counts from one piece to the next."""
 
-MAX_REMARK_CHARACTERS = 1_000
+MAX_PROBLEM_CHARACTERS = 1_000
 """Most characters of a refusal that are shown."""
 
 _PIECE_BYTES = 65_536
-_CLUSTER_INFO, _ALL_TOPICS, _ROUTE, _KV_LIST, _SETTINGS = 106, 206, 105, 219, 319
-_RUNTIME_INFO, _CONSUME_STATS = 28, 317
+_CLUSTER_INFO, _ALL_TOPICS, _ROUTE, _KV_LIST, _SETTINGS = 106, 206, 105, 219, 319  # of name servers
+_RUNTIME_INFO, _CONSUME_STATS = 28, 317  # of brokers
 _NOT_FOUND = {_ROUTE: 17, _KV_LIST: 22}
 """The code of an answer that says that there is no such topic or namespace, by request code."""
 _VERSION = 513
@@ -57,8 +58,19 @@ class RocketmqError(CallError):
     """A program of RocketMQ answered with an error, or did not answer."""
 
 
-class _Connection:
-    """A connection to a name server or a broker."""
+class Load(NamedTuple):
+    """Messages that a broker keeps for later, and messages that arrive."""
+
+    delayed: int
+    """Messages with a delay level that is not over."""
+    timed: int
+    """Messages of timers (RocketMQ 5)."""
+    written_per_second: float | None
+    """Messages written during the last ten seconds, system topics included. None until the broker has run that long."""
+
+
+class RocketmqClient:
+    """A connection to a name server or a broker. All calls raise CallError."""
 
     def __init__(
         self,
@@ -91,14 +103,43 @@ class _Connection:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def _ask(
-        self,
-        code: int,
-        fields: Mapping[str, str],
-        read: Callable[[Any], ReadT],
-        absent: Callable[[], ReadT] | None = None,
-    ) -> ReadT:
-        """Makes a call, and reads its answer; ``absent`` makes it if there is no such topic or namespace."""
+    def groups(self) -> list[route_data_pb2.BrokerData]:
+        """All broker groups that a name server shows."""
+        return self._ask(_CLUSTER_INFO, lambda told: [*map(_group, told.get("brokerAddrTable", {}).values())])
+
+    def topics(self) -> list[str]:
+        """All topics of a name server."""
+        return self._ask(_ALL_TOPICS, lambda told: [*map(str, told.get("topicList", []))])
+
+    def queues(self, topic: str) -> list[route_data_pb2.QueueData]:
+        """The queues of a topic on each group of its route; none if there is no route."""
+        return self._ask(_ROUTE, _queues, topic=topic, acceptStandardJsonOnly="true")
+
+    def kv(self, namespace: str) -> dict[str, str]:
+        """The keys of a namespace of the KV configuration with their values; none if there is no such namespace."""
+        return self._ask(_KV_LIST, lambda told: dict(told.get("table", {})), namespace=namespace)
+
+    def settings(self) -> dict[str, str]:
+        """All settings of a name server (mqadmin getNamesrvConfig)."""
+        return self._ask(_SETTINGS, lambda told: dict(line.split("=", 1) for line in told.splitlines() if "=" in line))
+
+    def lags(self, broker_name: str) -> dict[tuple[str, str], int]:
+        """Messages that consumer groups have not consumed yet, by group and topic (mqadmin brokerConsumeStats).
+
+        Args:
+            broker_name: The group that it must belong to: another broker may have the address by now.
+        """
+        lags = self._ask(_CONSUME_STATS, _lags, isOrder="false")
+        if others := {name for name, _, _ in lags} - {broker_name}:
+            raise self._failed(f"is {', '.join(sorted(others))} and not {broker_name}")
+        return {(group, topic): lag for (_, group, topic), lag in lags.items()}
+
+    def load(self) -> Load:
+        """What a broker keeps for later (mqadmin brokerStatus)."""
+        return self._ask(_RUNTIME_INFO, lambda told: _load(told["table"]))
+
+    def _ask(self, code: int, read: Callable[[Any], ReadT], **fields: str) -> ReadT:
+        """Makes a call, and reads its answer; an empty object, if there is no such topic or namespace."""
         values = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": _VERSION}
         header = json.dumps(values).encode()
         try:
@@ -107,16 +148,15 @@ class _Connection:
             if answer.get("code") == 0:
                 text = body.decode()
                 return read(text if code == _SETTINGS else json.loads(_ODD_KEY.sub(_quoted, text)))
+            if code in _NOT_FOUND and answer.get("code") == _NOT_FOUND[code]:
+                return read({})
         except OSError as error:
             may_want_tls = isinstance(error, ConnectionError) and not self._has_tls
             hint = "; if it takes nothing but TLS, give --rocketmq-tls-ca" if may_want_tls else ""
             raise self._failed(f"did not answer: {_of_tls(error)}{hint}") from error
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            problem = f"answered something else than RocketMQ's protocol: {error!r}"
-            raise self._failed(problem) from error
-        if absent is not None and answer.get("code") == _NOT_FOUND[code]:
-            return absent()
-        raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}"[:MAX_REMARK_CHARACTERS])
+            raise self._failed(f"answered something else than RocketMQ's protocol: {error!r}") from error
+        raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}")
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
         deadline = self._monotonic() + max(ANSWER_SECONDS, self._timeout_seconds)
@@ -147,7 +187,7 @@ class _Connection:
         return bytes(read)
 
     def _failed(self, problem: str) -> RocketmqError:
-        return RocketmqError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem))
+        return RocketmqError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem[:MAX_PROBLEM_CHARACTERS]))
 
 
 def _of_tls(error: OSError) -> str:
@@ -157,85 +197,17 @@ def _of_tls(error: OSError) -> str:
     return str(error.reason or error) if isinstance(error, ssl.SSLError) else str(error)
 
 
-class RocketmqNamesrv(_Connection):
-    """A connection to a name server."""
-
-    def groups(self) -> list[route_data_pb2.BrokerData]:
-        """All broker groups that it shows. Raises CallError."""
-        return self._ask(_CLUSTER_INFO, {}, lambda told: [*map(_group, told.get("brokerAddrTable", {}).values())])
-
-    def topics(self) -> list[str]:
-        """All topics. Raises CallError."""
-        return self._ask(_ALL_TOPICS, {}, lambda told: sorted(map(str, told.get("topicList", []))))
-
-    def route(self, topic: str) -> route_data_pb2.TopicRouteData | None:
-        """A topic's route; None if there is none. Raises CallError."""
-        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        return self._ask(_ROUTE, fields, _route, lambda: None)
-
-    def kv(self, namespace: str) -> dict[str, str]:
-        """The keys of a namespace of the KV configuration with their values. Raises CallError."""
-        return self._ask(_KV_LIST, {"namespace": namespace}, lambda told: dict(told["table"]), dict)
-
-    def settings(self) -> dict[str, str]:
-        """All settings (mqadmin getNamesrvConfig). Raises CallError."""
-        return self._ask(
-            _SETTINGS, {}, lambda told: dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-        )
-
-
-class Waiting(NamedTuple):
-    """Messages of a topic that a consumer group has not consumed yet."""
-
-    group: str
-    topic: str
-    messages: int
-
-
-class Load(NamedTuple):
-    """Messages that a broker keeps for later, and messages that arrive."""
-
-    delayed: int
-    """Messages with a delay level that is not over."""
-    timed: int
-    """Messages of timers (RocketMQ 5)."""
-    written_per_second: float | None
-    """Messages written during the last ten seconds, system topics included. None until the broker has run that long."""
-
-
-class RocketmqBroker(_Connection):
-    """A connection to a broker."""
-
-    def waiting(self, broker_name: str) -> list[Waiting]:
-        """The lag of each consumer group on each topic (mqadmin brokerConsumeStats). Raises CallError.
-
-        Args:
-            broker_name: The group that it must belong to: another broker may have the address by now.
-        """
-        names: set[str] = set()
-        found = self._ask(_CONSUME_STATS, {"isOrder": "false"}, lambda told: _waiting(told, names))
-        if names - {broker_name}:
-            raise self._failed(f"is {', '.join(sorted(names))} and not {broker_name}"[:MAX_REMARK_CHARACTERS])
-        return found
-
-    def load(self) -> Load:
-        """What it keeps for later (mqadmin brokerStatus). Raises CallError."""
-        return self._ask(_RUNTIME_INFO, {}, lambda told: _load(told["table"]))
-
-
-def _waiting(told: Mapping[str, Any], names: set[str]) -> list[Waiting]:
-    """Reads the lags in consume stats, and adds the broker's own names to ``names``."""
-    counts: dict[tuple[str, str], int] = {}
+def _lags(told: Mapping[str, Any]) -> Counter[tuple[str, str, str]]:
+    """Messages that wait, by the broker's own name, consumer group and topic."""
+    lags = Counter[tuple[str, str, str]]()
     for one in told["consumeStatsList"]:
         for group, of_topics in one.items():
             for stats in of_topics:
                 for key, offsets in stats["offsetTable"].items():
                     queue = json.loads(key)
-                    names.add(str(queue["brokerName"]))
                     lag = int(offsets["brokerOffset"]) - int(offsets["consumerOffset"])
-                    subject = str(group), str(queue["topic"])
-                    counts[subject] = counts.get(subject, 0) + max(lag, 0)
-    return [Waiting(*subject, count) for subject, count in counts.items()]
+                    lags[str(queue["brokerName"]), str(group), str(queue["topic"])] += max(lag, 0)
+    return lags
 
 
 def _load(table: Mapping[str, str]) -> Load:
@@ -247,20 +219,18 @@ def _load(table: Mapping[str, str]) -> Load:
     return Load(delayed, timed, float(last_ten_seconds) if last_ten_seconds else None)
 
 
-def _route(told: Mapping[str, Any]) -> route_data_pb2.TopicRouteData:
-    groups = sorted(map(_group, told.get("brokerDatas", [])), key=lambda group: group.broker_name)
-    clusters = {group.broker_name: group.cluster_name for group in groups}
-    queues = [
+def _queues(told: Mapping[str, Any]) -> list[route_data_pb2.QueueData]:
+    clusters = {row["brokerName"]: row["cluster"] for row in told.get("brokerDatas", [])}
+    return [
         route_data_pb2.QueueData(
             broker_name=row["brokerName"],
-            cluster_name=clusters.get(row["brokerName"], ""),
+            cluster_name=clusters.get(row["brokerName"]),
             read_queue_nums=row["readQueueNums"],
             write_queue_nums=row["writeQueueNums"],
             perm=row["perm"],
         )
-        for row in sorted(told.get("queueDatas", []), key=lambda row: str(row["brokerName"]))
+        for row in told.get("queueDatas", [])
     ]
-    return route_data_pb2.TopicRouteData(queue_datas=queues, broker_datas=groups)
 
 
 def _group(row: Mapping[str, Any]) -> route_data_pb2.BrokerData:

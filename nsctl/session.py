@@ -18,16 +18,17 @@ from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentService
 from google.protobuf.message import Message
 from typer.core import TyperCommand
 
-from namesrv_common.client.channels import ClientFiles, ClientSecurity, ConnectionSettings
+from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
 from namesrv_common.client.namesrv_client import Client, NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
-from nsctl.contexts import ContextError, client_files, expanded, name_servers, parsed
+from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers, parsed
+from nsctl.findings import Code
 from nsctl.output import Format, Row, row, show
-from nsctl.probe import Silence, why_silent
-from nsctl.rocketmq import RocketmqError
+from nsctl.probe import check_silence
+from nsctl.rocketmq import RocketmqClient, RocketmqError
 
 # Exit codes of the commands.
 
@@ -145,61 +146,27 @@ class Session(typer.Context):
     """Pause in seconds after which the command runs again, or None if it runs once."""
     exit_code = 0
 
-    def prepare(
-        self,
-        *,
-        namesrv: str | None = None,
-        context: str | None = None,
-        output: Format = Format.TABLE,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        watch: float | None = None,
-        **tls: str | None,
-    ) -> None:
-        """Takes the values of the shared options. Makes clients of name servers, which are closed with this context."""
-        # The options before the command, which set ``obj``. Those after it win.
-        namesrv_before, context_before = self.find_root().obj or (None, None)
-        self.timeout_seconds, self.form, self.watch = timeout, output, watch
-        asks_agents = isinstance(self.command, AgentAct)
-        if asks_agents and namesrv_before is not None:
-            self.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
-            raise typer.Exit(USAGE)
-        namesrv, context = namesrv or namesrv_before, context or context_before
-        with _usage_errors():
-            files = client_files(tls, namesrv, context, os.environ)
-            if asks_agents and files is not None:
-                # These values of a context are for name servers: an agent must not see their token.
-                token = None if tls["token_file"] is None else expanded(tls["token_file"])
-                files = replace(files, token=token, server_name=tls["tls_server_name"])
-            endpoints = () if asks_agents else name_servers(namesrv, context, os.environ)
-            self.security = None if files is None else ClientSecurity(files)
-        self.servers = self.with_resource(name_servers_at(endpoints, timeout, self.security))
-
     def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
         """Makes clients of agents; the caller closes them."""
         with _usage_errors():
             endpoints = parsed("AGENT", named)
         return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in endpoints)
 
-    def rocketmq_tls(self, authorities: Path | None) -> ssl.SSLContext | None:
-        """Returns how to call a program of RocketMQ, which is shown the same certificate as the name servers.
+    def rocketmq(self, endpoint: Endpoint, authorities: Path | None) -> RocketmqClient:
+        """Connects to a program of RocketMQ, which is shown the same certificate as the name servers. Raises CallError.
 
         Args:
             authorities: Certificates that its own is checked with. None if it is called without TLS.
         """
         if authorities is None:
-            return None
+            return RocketmqClient(endpoint, self.timeout_seconds)
         try:
             context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
         except CertificateError as error:
             raise typer.BadParameter(str(error)) from error
-        if self.files is not None and self.files.certificate is not None:
-            context.load_cert_chain(self.files.certificate, self.files.key)
-        return context
-
-    @property
-    def files(self) -> ClientFiles | None:
-        """Certificates and authorities of calls. None means no TLS."""
-        return None if self.security is None else self.security.files
+        if self.security is not None and (own := self.security.files).certificate is not None:
+            context.load_cert_chain(own.certificate, own.key)
+        return RocketmqClient(endpoint, self.timeout_seconds, context)
 
     def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
         """Shows rows as the user wants them."""
@@ -227,12 +194,12 @@ class Session(typer.Context):
         """Reports a name server or agent that refused or failed. One that gave a reason did answer."""
         if not error.unreachable or error.error.reason:
             self.note(str(error), REFUSED)
-            return
-        is_rocketmq = isinstance(error, RocketmqError)
-        why = Silence.GONE if is_rocketmq else why_silent(error, self.files, self.timeout_seconds)
-        said = f"{error.endpoint}: {why.said(error, self.timeout_seconds)}: {why.do}"
-        self.note(str(error) if why in {Silence.GONE, Silence.ERROR} else said)
-        self.found(REFUSED if why is Silence.ERROR else UNREACHABLE)
+        elif isinstance(error, RocketmqError):
+            self.note(str(error), UNREACHABLE)
+        else:
+            found = check_silence(error, self.timeout_seconds)
+            exit_code = REFUSED if found.code is Code.SERVER_ERROR else UNREACHABLE
+            self.note(f"{error.endpoint}: {found.what}: {found.do}", exit_code)
 
     def answered(self, answers: Iterable[tuple[Endpoint, AnswerT | CallError]]) -> dict[str, AnswerT]:
         """The answers by endpoint. Reports the name servers or agents that failed."""
@@ -269,7 +236,8 @@ def _tls(name: str, meaning: str, metavar: str | None = "FILE") -> Any:
     return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar=metavar, help=meaning)
 
 
-def _of_name_servers(
+def _prepare(
+    session: Session,
     *,
     namesrv: Namesrv = None,
     context: Context = None,
@@ -290,7 +258,29 @@ def _of_name_servers(
         float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Period of repetition.")
     ] = None,
 ) -> None:
-    """Declares the options of every command about name servers: ``Session.prepare`` gets their values."""
+    """Takes the values of the options of every command, which are declared here.
+
+    Makes clients of name servers, which are closed with the session.
+    """
+    # The options before the command, which set ``obj``. Those after it win.
+    namesrv_before, context_before = session.find_root().obj or (None, None)
+    session.timeout_seconds, session.form, session.watch = timeout, output, watch
+    asks_agents = isinstance(session.command, AgentAct)
+    if asks_agents and namesrv_before is not None:
+        session.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
+        raise typer.Exit(USAGE)
+    namesrv, context = namesrv or namesrv_before, context or context_before
+    with _usage_errors():
+        flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
+        files = client_files(flags, namesrv, context, os.environ)
+        if asks_agents and files is not None:
+            # These values of a context are for name servers: an agent must not see their token.
+            files = replace(
+                files, token=None if token_file is None else expanded(token_file), server_name=tls_server_name
+            )
+        endpoints = () if asks_agents else name_servers(namesrv, context, os.environ)
+        session.security = None if files is None else ClientSecurity(files)
+    session.servers = session.with_resource(name_servers_at(endpoints, timeout, session.security))
 
 
 def _of_agents(
@@ -316,7 +306,7 @@ class Act(TyperCommand):
     """A command about name servers. The options of every command follow its own."""
 
     context_class = Session
-    shared: ClassVar[Mapping[str, Any]] = _options_of(_of_name_servers)
+    shared: ClassVar[Mapping[str, Any]] = _options_of(_prepare)
     omitted: ClassVar[AbstractSet[str]] = {"watch"}
     """Options that it does not have. ``--watch`` is only for commands that change nothing."""
 
@@ -327,7 +317,7 @@ class Act(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
-        session.prepare(**{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
+        _prepare(session, **{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
         while True:
             try:
                 super().invoke(session)

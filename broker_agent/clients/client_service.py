@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from broker_agent.auth import AgentAdmission
+from broker_agent.auth import Rule
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
@@ -32,8 +31,6 @@ from namesrv_common.server.shares import sharer_at
 from namesrv_common.tls.listener_tls import ListenerTls
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 # The rules on the fields of requests. A check of one field raises INVALID_FIELD.
 
@@ -176,7 +173,7 @@ class ClientServicer:
         self._broker = broker
         queries = ClientQueries(managers)
         for method in methods_of(SERVICE, queries):
-            setattr(self, method.name, _awaitable(getattr(queries, method.name)))
+            setattr(self, method.name, partial(_answer, getattr(queries, method.name)))
 
     async def OpenClientChannel(
         self, request: pb.OpenClientChannelRequest, context: Context
@@ -229,11 +226,8 @@ class ClientServicer:
                     await channel.ending.wait()
 
 
-def _awaitable(call: Callable[[Any, object], Message]) -> Any:
-    async def answer(request: Message, context: object) -> Message:
-        return call(request, context)
-
-    return answer
+async def _answer(call: Callable[[Any, object], Message], request: Message, context: object) -> Message:
+    return call(request, context)
 
 
 def _remote_addr(context: Context) -> str:
@@ -252,7 +246,7 @@ class ClientServer(LoopListener):
         broker: Callable[[], BrokerState],
         tls: ListenerTls | None = None,
         *,
-        admission: AgentAdmission | None = None,
+        rule: Rule | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
@@ -268,21 +262,16 @@ class ClientServer(LoopListener):
             slow_reader_seconds=limits.SLOW_READER_SECONDS,
             most_health_calls=limits.MAX_HEALTH_CALLS,
             tls=tls,
-            admission=admission,
+            rule=rule,
             observers=observers,
         )
+        self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
 
-    async def _start(self) -> None:
-        await super()._start()
-        self._scans = asyncio.create_task(self._managers.scan_periodically())
-        for service in ("", SERVICE.full_name):
-            self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        _log.info("client_listener_started", listening_on=str(self.endpoint))
+    def _works(self) -> Iterable[Coroutine[Any, Any, None]]:
+        return (self._managers.scan_periodically(),)
 
     async def _stop(self) -> None:
         """Closes all channels with reason SHUTDOWN."""
-        if self._runner.has_started:
-            self._scans.cancel()
         self._health.enter_shutdown()
         with self._managers.lock:
             self._managers.channels.close_all(pb.ClientChannelClosing.REASON_SHUTDOWN)

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from broker_agent.errors import Reason, StartError
-from broker_agent.timing import PeriodicThread, Timing
+from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_json import (
     BrokenTopics,
@@ -133,8 +133,6 @@ def replace_keeping_copy(file: Path, content: bytes) -> None:
 # The files of a broker that the agent follows: it reads them whenever they change, and never writes them.
 
 
-LOOK_SECONDS = 0.1
-"""Time between two looks at the files: below the time for which changes are gathered before they are registered."""
 BROKEN_SECONDS = 3.0
 """How long a file may be broken or missing before that is a fault: the broker may be writing it."""
 START_SECONDS = 0.5
@@ -142,17 +140,15 @@ START_SECONDS = 0.5
 _RETRY_SECONDS = 0.05
 
 
-class FollowedTopics(PeriodicThread):
-    """Polls topics.json and the file of static topics' mappings, and forwards each new table of both.
+class FollowedTopics:
+    """Reads topics.json and the file of static topics' mappings, and makes a table of both.
 
     The last good content stays in force while a file is broken.
     """
 
     def __init__(self, path: Path, timing: Timing) -> None:
         """Touches nothing yet."""
-        super().__init__("broker-agent-topics", self._look_and_tell, timing)
-        self.on_table: Callable[[TopicConfigTable], None] = lambda _table: None
-        """Called in the thread with each new table."""
+        self._timing = timing
         self._path = path
         self._generations = (1, 1)
         self._skipped: frozenset[str] = frozenset()
@@ -240,12 +236,6 @@ class FollowedTopics(PeriodicThread):
             self._skipped_mappings = mapped.skipped
             log_skipped_mappings(mappings_path(self._path), mapped)
         return mapped.put_into(table)
-
-    def _look_and_tell(self) -> float:
-        table = self.look()
-        if table is not None:
-            self.on_table(table)
-        return LOOK_SECONDS
 
 
 def _decode_followed(content: bytes) -> TopicConfigTable:

@@ -11,11 +11,14 @@ from typing import Self
 import structlog
 
 from broker_agent.errors import Reason, StartError, topic_not_found, topics_followed
-from broker_agent.timing import Timing
+from broker_agent.timing import PeriodicThread, Timing
 from broker_agent.topics.files import FollowedTopics, TopicsFile
 from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 from broker_agent.topics.topics_json import log_skipped_topics
 from namesrv_common.errors import Refused, limit_exceeded
+
+LOOK_SECONDS = 0.1
+"""Time between two looks at a followed file: below the time for which changes are gathered before registration."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -54,7 +57,10 @@ class TopicConfigManager:
         self._table = table
         self._timing = timing
         self._file = file
+        self.follows = file is None
+        """Whether the file is the broker's, so that nothing can be changed here."""
         self._followed = followed
+        self._watch = PeriodicThread("broker-agent-topics", self._look, timing)
         self._built_in = frozenset(topic.topic_name for topic in built_in)
         self._version_read = table.data_version
         self._state_version = 0
@@ -126,11 +132,6 @@ class TopicConfigManager:
         return self._table
 
     @property
-    def follows(self) -> bool:
-        """Whether the file is the broker's, so that nothing can be changed here."""
-        return self._file is None
-
-    @property
     def problem(self) -> str | None:
         """The problem of a followed file, or of the first topic that is left out; None if there is none."""
         return (self._followed.problem if self._followed else None) or self._table.unknown.problem
@@ -138,14 +139,11 @@ class TopicConfigManager:
     def start(self) -> None:
         """Starts to watch the file, if it is followed."""
         if self._followed:
-            self._followed.on_table = self._follow
-            self._followed.start()
+            self._watch.start()
 
     def stop(self) -> None:
         """Ends watching, and waits for that for a few seconds at most."""
-        if self._followed:
-            self._followed.stop()
-            self._followed.join()
+        self._watch.stop()
 
     def edit(
         self, name: str, make: Callable[[TopicConfig | None], TopicConfig], *, validate_only: bool = False
@@ -228,8 +226,13 @@ class TopicConfigManager:
             if table != self._table:
                 self._save_and_publish(table)
 
+    def _look(self) -> float:
+        """Takes what the broker has written, if that has changed. Returns the seconds to the next look."""
+        if self._followed and (read := self._followed.look()) is not None:
+            self._follow(read)
+        return LOOK_SECONDS
+
     def _follow(self, read: TopicConfigTable) -> None:
-        """Takes the table that the broker has written. Called by the watching thread."""
         with self._changing:
             before = self._table
             version = read.data_version

@@ -93,7 +93,7 @@ class SlaveSynchronize(PeriodicThread):
 
     def stop(self) -> None:
         """Ends copying; a call under way is cut off."""
-        super().stop()
+        self.cancel()
         self._disconnect()
         self.join()
         self._disconnect()  # the thread may just have made a new connection

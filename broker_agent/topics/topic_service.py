@@ -30,6 +30,8 @@ _HIGHEST = {
     "topic_sys_flag": _MAX_SYS_FLAG,
 }
 """The highest value of each numeric field of a topic."""
+_COPIED = (*_HIGHEST, "order")
+"""Fields that a record and a message have alike."""
 
 
 def checked_name(field: str, name: str) -> str:
@@ -55,7 +57,7 @@ def merged_topic(field: str, message: pb.TopicConfig, before: TopicConfig | None
         with problems:
             if not 0 <= (value := getattr(message, part)) <= highest:
                 raise invalid_field(f"{field}.{part}", f"is {value}, must be from 0 to {highest}")
-    given: dict[str, Any] = {part: getattr(message, part) for part in (*_HIGHEST, "order") if message.HasField(part)}
+    given: dict[str, Any] = {part: getattr(message, part) for part in _COPIED if message.HasField(part)}
     with problems:
         if (number := message.topic_filter_type) != pb.TOPIC_FILTER_TYPE_UNSPECIFIED:
             if number not in _FILTER_TYPES:
@@ -76,13 +78,9 @@ def copied_topic(message: pb.TopicConfig) -> TopicConfig:
 def topic_message(topic: TopicConfig) -> pb.TopicConfig:
     return pb.TopicConfig(
         topic=topic.topic_name,
-        read_queue_nums=topic.read_queue_nums,
-        write_queue_nums=topic.write_queue_nums,
-        perm=topic.perm,
-        topic_sys_flag=topic.topic_sys_flag,
-        order=topic.order,
         topic_filter_type=_FILTER_TYPES_BY_NAME.get(topic.topic_filter_type, pb.TOPIC_FILTER_TYPE_UNSPECIFIED),
         attributes=topic.attributes,
+        **{part: getattr(topic, part) for part in _COPIED},
     )
 
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -26,7 +27,6 @@ MAX_FILE_BYTES = 1024**3
 """Largest topics.json that is read: a million topics take some 250 MB, and a wrong path must not fill memory."""
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 ContentT = TypeVar("ContentT")
-_MISSING = object()
 
 
 class BrokenTopics(ValueError):
@@ -100,12 +100,18 @@ def object_of(field: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def integer_of(values: Mapping[str, Any], field: str, highest: int) -> int:
-    """An integer of an object. Raises ValueError."""
-    value = values.get(field, _MISSING)
+def flag_of(field: str, value: object) -> bool:
+    """True or false. Raises ValueError."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{field} is {value!r:.40}, must be true or false")  # noqa: TRY004 - bad input, not a bad call
+    return value
+
+
+def integer_of(field: str, value: object, *, highest: int) -> int:
+    """An integer. Raises ValueError."""
     if type(value) is int and 0 <= value <= highest:  # a JSON true is an int, too, to isinstance
         return value
-    shown = "missing" if value is _MISSING else f"{value!r:.40}"
+    shown = "missing" if value is None else f"{value!r:.40}"
     raise ValueError(f"{field} is {shown}, must be an integer from 0 to {highest}")
 
 
@@ -144,11 +150,12 @@ def _without_bad(
 def version_of(version: Mapping[str, Any]) -> DataVersion:
     """The dataVersion of a file. Raises ValueError."""
     try:
-        return DataVersion(
-            timestamp_millis=integer_of(version, "timestamp", INT64_MAX),
-            counter=integer_of(version, "counter", INT64_MAX - 1),  # there is always a next one
-            state_version=integer_of(version, "stateVersion", MAX_STATE_VERSION) if "stateVersion" in version else None,
-        )
+        timestamp = integer_of("timestamp", version.get("timestamp"), highest=INT64_MAX)
+        counter = integer_of("counter", version.get("counter"), highest=INT64_MAX - 1)  # there is always a next one
+        if "stateVersion" not in version:
+            return DataVersion(timestamp, counter)
+        state_version = integer_of("stateVersion", version["stateVersion"], highest=MAX_STATE_VERSION)
+        return DataVersion(timestamp, counter, state_version)
     except ValueError as error:
         raise ValueError(f"dataVersion: {error}") from error
 
@@ -159,9 +166,6 @@ LOGGED_TOPICS = 20
 """Most skipped topics that are named in the log."""
 _ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
 _VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
-_TOPIC_FIELDS = frozenset(
-    {"attributes", "order", "perm", "readQueueNums", "topicFilterType", "topicName", "topicSysFlag", "writeQueueNums"}
-)
 
 
 def load_topic_config_table(path: Path) -> TopicConfigTable:
@@ -215,29 +219,31 @@ def _checked_topic(name: str, value: object) -> TopicConfig:
     topic = object_of("its value", value)
     if topic.get("topicName", name) != name:
         raise ValueError(f"topicName is {topic['topicName']!r:.40}, must be the topic's key in topicConfigTable")
-    order = topic.get("order", False)
-    if type(order) is not bool:
-        raise ValueError(f"order is {order!r:.40}, must be true or false")
-    return TopicConfig(
-        topic_name=name,
-        read_queue_nums=integer_of(topic, "readQueueNums", MAX_QUEUE_NUMS),
-        write_queue_nums=integer_of(topic, "writeQueueNums", MAX_QUEUE_NUMS),
-        perm=integer_of(topic, "perm", MAX_PERM),
-        topic_sys_flag=integer_of(topic, "topicSysFlag", INT32_MAX) if "topicSysFlag" in topic else 0,
-        order=order,
-        topic_filter_type=text_of("topicFilterType", topic.get("topicFilterType", "SINGLE_TAG")),
-        attributes=_attributes(topic.get("attributes")),
-        unknown=_unknown(topic, _TOPIC_FIELDS),
-    )
+    values = {attribute: read(key, topic.get(key, absent)) for key, (attribute, read, absent) in _TOPIC_FIELDS.items()}
+    return TopicConfig(name, unknown=_unknown(topic, _NAMED_TOPIC_FIELDS), **values)
 
 
-def _attributes(value: object) -> Mapping[str, str] | None:
+def _attributes(field: str, value: object) -> Mapping[str, str] | None:
     if value is None:
         return None
-    attributes = object_of("attributes", value)
+    attributes = object_of(field, value)
     for key, text in attributes.items():
-        text_of(f"attributes[{key[:MAX_NAME_LENGTH]!r}]", text)
+        text_of(f"{field}[{key[:MAX_NAME_LENGTH]!r}]", text)
     return attributes
+
+
+_queues = partial(integer_of, highest=MAX_QUEUE_NUMS)
+_TOPIC_FIELDS: Mapping[str, tuple[str, Callable[[str, object], Any], object]] = {
+    "order": ("order", flag_of, False),
+    "readQueueNums": ("read_queue_nums", _queues, None),
+    "writeQueueNums": ("write_queue_nums", _queues, None),
+    "perm": ("perm", partial(integer_of, highest=MAX_PERM), None),
+    "topicSysFlag": ("topic_sys_flag", partial(integer_of, highest=INT32_MAX), 0),
+    "topicFilterType": ("topic_filter_type", text_of, "SINGLE_TAG"),
+    "attributes": ("attributes", _attributes, None),
+}
+"""By the key in the file: the attribute of ``TopicConfig``, the check of the value, and the value if it is absent."""
+_NAMED_TOPIC_FIELDS = frozenset({"topicName", *_TOPIC_FIELDS})
 
 
 def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any] | None:
@@ -262,18 +268,10 @@ def encode_topics(table: TopicConfigTable) -> bytes:
 
 
 def _encoded_topic(topic: TopicConfig) -> dict[str, Any]:
-    members: dict[str, Any] = {
-        "order": topic.order,
-        "perm": topic.perm,
-        "readQueueNums": topic.read_queue_nums,
-        "topicFilterType": topic.topic_filter_type,
-        "topicName": topic.topic_name,
-        "topicSysFlag": topic.topic_sys_flag,
-        "writeQueueNums": topic.write_queue_nums,
-    }
-    if topic.attributes is not None:
-        members["attributes"] = topic.attributes
-    return _by_name(members, topic.unknown)
+    members = {key: getattr(topic, attribute) for key, (attribute, _, _) in _TOPIC_FIELDS.items()}
+    if topic.attributes is None:
+        del members["attributes"]
+    return _by_name({"topicName": topic.topic_name, **members}, topic.unknown)
 
 
 def _by_name(members: Mapping[str, Any], unknown: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -365,13 +363,13 @@ def _mapping(name: str, value: object) -> StaticTopicMapping:
             check_name(scope)
         except ValueError as error:
             raise ValueError(f"scope {error}") from error
-    total = integer_of(detail, "totalQueues", INT32_MAX)
+    total = integer_of("totalQueues", detail.get("totalQueues"), highest=INT32_MAX)
     hosted = object_of("hostedQueues", detail.get("hostedQueues", {}))
     queue_ids = sorted(_queue_ids(text_of("bname", detail.get("bname", "")), hosted, total))
     return StaticTopicMapping(
         scope=scope,
         total_queue_nums=total,
-        epoch=integer_of(detail, "epoch", INT64_MAX),
+        epoch=integer_of("epoch", detail.get("epoch"), highest=INT64_MAX),
         dirty=detail.get("dirty") is True,
         topic_queue_ids=[topic_queue_id for topic_queue_id, _ in queue_ids],
         broker_queue_ids=[broker_queue_id for _, broker_queue_id in queue_ids],
@@ -388,4 +386,4 @@ def _queue_ids(broker_name: str, hosted: Mapping[str, Any], total: int) -> Itera
         if history:
             last = object_of(f"hostedQueues[{key}]", history[-1])
             if last.get("bname") == broker_name:
-                yield int(key), integer_of(last, "queueId", MAX_QUEUE_NUMS - 1)
+                yield int(key), integer_of("queueId", last.get("queueId"), highest=MAX_QUEUE_NUMS - 1)

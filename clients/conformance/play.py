@@ -32,6 +32,8 @@ from tests.support.patience import FACTOR, TIMEOUT
 
 Case = Mapping[str, Any]
 CASES: list[Case] = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
+END_SECONDS = 10.0
+"""Time for the program of a client to end by itself."""
 _BROKER = re.compile(r"(?:(?P<cluster>\w+)/)?(?P<name>\w+)(?::(?P<id>\d+|\*))?(?P<unconfirmed>\??)")
 
 
@@ -244,7 +246,7 @@ class _Server(ScriptedNamesrv):
 
 
 class _Client:
-    """The program of the client under test."""
+    """The program of the client under test. The end of its input ends it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None, note: Any) -> None:
         pipe = subprocess.PIPE
@@ -262,12 +264,15 @@ class _Client:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError):
+            self._popen.stdin.close()  # type: ignore[union-attr]
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(END_SECONDS)
         self._popen.kill()
         for reader in self._readers:
             reader.join(TIMEOUT)
-        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            with suppress(BrokenPipeError):
-                pipe.close()  # type: ignore[union-attr]
+        for pipe in (self._popen.stdout, self._popen.stderr):
+            pipe.close()  # type: ignore[union-attr]
         self._popen.wait(TIMEOUT)
 
     def _read(self) -> None:

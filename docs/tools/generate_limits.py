@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from broker_agent import broker_outer_api, listener, namesrv_list, registration
+from broker_agent import listener, namesrv_list, registration
 from broker_agent.clients import limits as client_limits
 from broker_agent.topics import table as topic_table
 from broker_agent.topics import topic_service, topics_json
@@ -48,7 +48,7 @@ SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
     "## The broker agent's clients": (r"[A-Z]\w*", (client_limits,)),
     "## The broker agent's operators": (
         r"MAX_\w*|KEEPALIVE_SECONDS|CONNECTION_AGE_GRACE_SECONDS",
-        (listener, topic_table, topics_json, topic_service, registration, broker_outer_api, namesrv_list),
+        (listener, topic_table, topics_json, topic_service, registration, namesrv_list),
     ),
     "## Answers of servers": (r"MAX_\w*", (channels, namesrv_client, cache)),
 }

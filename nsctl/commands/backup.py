@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +20,9 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.files import disk
 from namesrv_common.files.regular_files import read_at_most
-from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.version import __version__
-from nsctl.commands.change import DryRun, Force, awaited, made, note_in_use, result_of
+from nsctl.commands.change import DryRun, Force, awaited, call_of, made, note_in_use, result_of
 from nsctl.held import all_intents, kv_config
 from nsctl.output import Row, iso, row
 from nsctl.session import WARNED, Session
@@ -43,9 +42,6 @@ REQUESTS = (
 """Requests that a file may have."""
 SUBJECTS = ("namespace", "key", "topic", "cluster_name", "broker_name")
 """Fields that say for people what a call is about."""
-
-AWAITS_REGISTRATION = ", awaits registration"
-"""Of the result of a call that takes effect only with a later registration."""
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON, readable by its owner only.")]
 
@@ -74,13 +70,15 @@ def bring_back(session: Session, file: File, force: Force = False, dry_run: DryR
     now = _now()
     in_force = [request for request in requests if not 0 < getattr(request, "ends_at_millis", 0) <= now]
     rows: list[Row] = []
-    for endpoint, answer in session.servers.each(lambda server: list(_made_so(server, in_force))):
+    for endpoint, done in session.each(partial(made, requests=in_force)).items():
         awaiting = 0
-        for what, result, failure in [] if isinstance(answer, CallError) else answer:
-            if failure is not None:
-                session.failed(failure)
-            awaiting += result.endswith(AWAITS_REGISTRATION)
-            rows.append({"endpoint": str(endpoint), "what": what, "result": result})
+        for request, answer in done:
+            names = [value for field, value in request.ListFields() if field.name in SUBJECTS]
+            result = result_of(session, request, answer)
+            if awaited(request, answer):
+                awaiting += 1
+                result += ", awaits registration"
+            rows.append({"endpoint": endpoint, "what": " ".join([call_of(request), *names]), "result": result})
         if awaiting:
             text = "about what nobody has registered yet; each takes effect when somebody does"
             session.note(f"{endpoint}: warning: {counted(awaiting, 'intent')} {text}")
@@ -142,17 +140,12 @@ def _calls(server: NamesrvClient) -> tuple[list[dict[str, Any]], dict[str, list[
     requests.append(pb.UpdateNamesrvConfigRequest(values=values))
     unknown: list[Any] = []
     for intent in all_intents(server):
-        made = _of_intent(intent)
-        if made is None:
+        if (request := _of_intent(intent)) is None:
             unknown.append(row(intent))
         else:
-            requests.append(made)
+            requests.append(request)
     calls = [
-        {
-            "call": request.DESCRIPTOR.name.removesuffix("Request"),
-            "request": MessageToDict(request, preserving_proto_field_name=True),
-        }
-        for request in requests
+        {"call": call_of(one), "request": MessageToDict(one, preserving_proto_field_name=True)} for one in requests
     ]
     settings = [entry.key for entry in config.entries if not entry.updatable]
     return calls, {"settings": settings, "intents": unknown}
@@ -179,22 +172,6 @@ def _request(one: dict[str, Any], *, force: bool, dry_run: bool) -> Any:
     if isinstance(request, pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest):
         request.force = force
     return request
-
-
-def _made_so(server: NamesrvClient, requests: list[Any]) -> Iterator[tuple[str, str, CallError | None]]:
-    """What became of each call: one that is refused does not keep the others from being made."""
-    for request in requests:
-        names = [value for field, value in request.ListFields() if field.name in SUBJECTS]
-        what = " ".join([request.DESCRIPTOR.name.removesuffix("Request"), *names])
-        try:
-            answer = made(server, request)
-        except CallError as error:
-            yield what, f"failed: {error.reason}", error
-            if error.unreachable and not error.error.reason:
-                return  # it does not answer: to ask on would take a time-out each
-        else:
-            awaits = AWAITS_REGISTRATION if awaited(request, answer) else ""
-            yield what, f"{result_of(request, answer)}{awaits}", None
 
 
 def _now() -> int:

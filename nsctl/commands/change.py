@@ -336,8 +336,13 @@ def note_in_use(session: Session, results: Sequence[str]) -> None:
         session.note("nothing has changed where it was refused; repeat with --force if that is meant")
 
 
-def result_of(request: Any, answer: Any) -> str:
-    """What became of a change, or would become of it."""
+def result_of(session: Session, request: Any, answer: Any) -> str:
+    """What became of a change, or would become of it. Reports a name server that did not make it."""
+    if isinstance(answer, CallError):
+        if answer.reason == TOPIC_NOT_FOUND:
+            return "not there"  # the wanted state, as RocketMQ's answer says
+        session.failed(answer)
+        return f"failed: {answer.reason}"
     if not request.validate_only:
         return "done"
     if "in_use" in answer.DESCRIPTOR.fields_by_name and answer.HasField("in_use") and not request.force:
@@ -348,41 +353,49 @@ def result_of(request: Any, answer: Any) -> str:
 def awaited(request: Any, answer: Any) -> str:
     """Names the subject of an intent that takes effect only with a later registration; otherwise empty."""
     # A name server that does not say it refuses what is not registered.
-    told = {field.name: value for field, value in answer.ListFields()}
+    told = {} if isinstance(answer, CallError) else {field.name: value for field, value in answer.ListFields()}
+    where = f" of cluster {request.cluster_name}" if getattr(request, "cluster_name", "") else ""
     if told.get("group_registered") is False:
-        where = f" of cluster {request.cluster_name}" if request.HasField("cluster_name") else ""
         return f"broker group {request.broker_name}{where}"
-    if told.get("topic_reported") is False:
-        where = f" in cluster {request.cluster_name}" if request.HasField("cluster_name") else ""
-        return f"topic {request.topic}{where}"
-    return ""
+    return f"topic {request.topic}{where}" if told.get("topic_reported") is False else ""
 
 
-def made(server: NamesrvClient, request: Any) -> Any:
-    """Makes the call of operators that a request is for. Raises CallError."""
-    return getattr(server.admin, request.DESCRIPTOR.name.removesuffix("Request"))(request)
+def made(server: NamesrvClient, requests: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Makes the calls of operators that requests are for. Returns each with its answer, or with its CallError.
+
+    One that is refused does not keep the others from being made. A name server that does not answer is not asked on,
+    which would take a time-out each.
+    """
+    done: list[tuple[Any, Any]] = []
+    for request in requests:
+        try:
+            done.append((request, getattr(server.admin, call_of(request))(request)))
+        except CallError as error:
+            done.append((request, error))
+            if error.unreachable and not error.error.reason:
+                break
+    return done
+
+
+def call_of(request: Any) -> str:
+    """The name of the call that a request is for."""
+    return str(request.DESCRIPTOR.name.removesuffix("Request"))
 
 
 def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
     """Makes changes at all name servers, each about one group or one thing, and shows the result at each."""
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
-    for request in requests:
-        for endpoint, answer in session.servers.each(partial(made, request=request)):
-            shown: dict[str, Any] = {"endpoint": str(endpoint)}
+    for endpoint, done in session.each(partial(made, requests=requests)).items():
+        for request, answer in done:
+            shown: dict[str, Any] = {"endpoint": endpoint}
             if len(requests) > 1:
                 shown |= {"cluster": request.cluster_name, "broker": request.broker_name}
-            rows.append(shown)
-            if not isinstance(answer, CallError):
-                shown |= {"result": result_of(request, answer), **row(answer)}
-                if subject := awaited(request, answer):
-                    text = f"nobody has registered {subject} here; the change takes effect when somebody does"
-                    notes.append(f"{endpoint}: warning: {text}")
-            elif answer.reason == TOPIC_NOT_FOUND:
-                shown["result"] = "not there"  # the wanted state, as RocketMQ's answer says
-            else:
-                shown["result"] = f"failed: {answer.reason}"
-                session.failed(answer)
+            shown["result"] = result_of(session, request, answer)
+            rows.append(shown | ({} if isinstance(answer, CallError) else row(answer)))
+            if subject := awaited(request, answer):
+                text = f"nobody has registered {subject} here; the change takes effect when somebody does"
+                notes.append(f"{endpoint}: warning: {text}")
     columns = ("endpoint", *(("cluster", "broker") if len(requests) > 1 else ()), "result", *counts)
     if any("blast_radius" in one for one in rows):
         columns = (*columns, "losing_last_writable_queue=blast_radius.topics_losing_last_writable_queue", "such_as")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -13,8 +13,8 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
-from nsctl.commands.findings import named
 from nsctl.commands.history import last_change
+from nsctl.findings import named
 from nsctl.held import (
     ABSENT,
     LIVES,
@@ -37,7 +37,7 @@ from nsctl.held import (
     tables,
 )
 from nsctl.output import Format, Row, iso
-from nsctl.rocketmq import RocketmqNamesrv
+from nsctl.rocketmq import RocketmqClient
 from nsctl.session import FOUND, REFUSED, RocketmqTlsCa, Session
 
 MOST_DIFFERENCES = 200
@@ -83,28 +83,22 @@ def _rows(found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row],
 
 Part = tuple[str, Sequence[Row], Sequence[str]]
 """Kind, rows and columns."""
+PLANNED = "planned"
+"""The kind of what differs because of intents in force."""
 
 
-def _show(session: Session, parts: Sequence[Part], between: str, planned: Part | None = None) -> None:
-    """Shows what differs, and says whether anything does.
-
-    Args:
-        session: The command.
-        parts: What differs; any row makes the exit code 1.
-        between: What was compared.
-        planned: What differs because of intents in force.
-    """
-    titles = {"kv": "keys of the KV configuration that differ", "planned": "differences that are planned"}
-    every = [*parts, planned] if planned else parts
+def _show(session: Session, parts: Sequence[Part], between: str) -> None:
+    """Shows what differs ``between`` two or more, and says whether anything does; exit code 1 if it is not planned."""
+    counts = {kind: len(rows) for kind, rows, _ in parts}
+    planned = counts.pop(PLANNED, 0)
+    most = max(counts.values(), default=0)
+    titles = {"kv": "keys of the KV configuration that differ", PLANNED: "differences that are planned"}
     if session.form is Format.TABLE:
-        every = [(titles.get(kind, f"{kind}s that differ"), rows, columns) for kind, rows, columns in every]
-    session.show_parts(every)
-    most = max((len(rows) for _, rows, _ in parts), default=0)
-    if most:
-        session.found(FOUND)
+        parts = [(titles.get(kind, f"{kind}s that differ"), rows, columns) for kind, rows, columns in parts]
+    session.show_parts(parts)
     some = f" (of each kind {most:,} at most)" if most == MOST_DIFFERENCES else ""
-    what = "differences" if most else "only planned differences" if planned and planned[1] else "no difference"
-    session.note(f"{what} {between}{some}")
+    what = "differences" if most else "only planned differences" if planned else "no difference"
+    session.note(f"{what} {between}{some}", FOUND if most else 0)
 
 
 # The command that compares with a name server of RocketMQ, for fleets that run both side by side. It has no digests.
@@ -145,40 +139,34 @@ def compare_rocketmq(
         endpoint = Endpoint.parse(rocketmq)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    tls = session.rocketmq_tls(rocketmq_tls_ca)
     held = session.servers.first(read)
     addresses, kv = _addresses(held.tables.groups.values()), held.compared()["kv"]
     here = Shown(addresses, rows_of(held.tables), kv, held.settings or {})
-    with RocketmqNamesrv(endpoint, session.timeout_seconds, tls) as theirs:
+    with session.rocketmq(endpoint, rocketmq_tls_ca) as theirs:
         names = {*held.tables.routes, *theirs.topics()}
         there = _there(session, theirs, sorted(names), here)
     both = here.groups.keys() & there.groups.keys()
     differing = [row for row in differences([here.rows, there.rows]) if row.subject[:2] in both]
     planned, topics = _explained(differing, held)
-    parts: list[Part] = []
-    brokers = differences([here.groups, there.groups])
-    parts.append(
-        ("broker", [_broker_row(one, here, there) for one in brokers], (*GroupKey._fields, *ROCKETMQ, CLIENTS))
-    )
+    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])]
     shared = {key: here.settings[key] for key in there.settings}
-    parts += [
+    parts: list[Part] = [
+        ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
         ("topic", *_rows(_applications_first(topics), ROCKETMQ)),
         ("kv", *_rows(differences([here.kv, there.kv]), ROCKETMQ)),
         ("setting", *_rows(differences([shared, there.settings]), ROCKETMQ)),
+        (PLANNED, [_planned_row(*one, here) for one in planned], (*IntentKey._fields, "until", "why", CLIENTS)),
     ]
-    columns = (*IntentKey._fields, "until", "why", CLIENTS)
-    between = f"between here and {endpoint} in {counted(len(names), 'topic')}"
-    _show(session, parts, between, planned=("planned", [_planned_row(*one, here) for one in planned], columns))
+    _show(session, parts, f"between here and {endpoint} in {counted(len(names), 'topic')}")
     if held.refusal:
         session.note(
             "you may not read what operators changed: KV and settings are not compared, intents not known", REFUSED
         )
 
 
-def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Shown) -> Shown:
+def _there(session: Session, server: RocketmqClient, names: Iterable[str], here: Shown) -> Shown:
     """What it shows of some topics, and of what is here. It has no list of its namespaces."""
-    routes = ((topic, server.route(topic)) for topic in names)
-    rows = {key: said for topic, route in routes if route for key, said in queues(topic, route).items()}
+    rows = {key: said for topic in names for key, said in queues(topic, server.queues(topic)).items()}
     spaces = {ORDER, *(key.namespace for key in here.kv or ())}
     kv = None
     if here.kv is not None:
@@ -203,36 +191,29 @@ def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, st
     }
 
 
-Key = tuple[int, str, str, str]
-"""Kind, cluster, broker and topic of an intent."""
-
-
 def _explained(found: Sequence[Difference], held: Held) -> tuple[list[tuple[Intent, list[str]]], list[Difference]]:
     """The intents in force that explain rows, each with the topics of its rows; and the rows that none explains."""
     intents = held.intents or ()
-    by_key: dict[Key, Intent] = {(one.kind, one.cluster_name, one.broker_name, one.topic): one for one in intents}
-    topics: dict[Key, list[str]] = {}
+    topics: dict[int, list[str]] = {}
     others: list[Difference] = []
     for row in found:
-        key = next((key for key in _intents_for(row, held) if key in by_key), None)
-        if key is None:
+        index = next((index for index, one in enumerate(intents) if _explains(one, row, held)), None)
+        if index is None:
             others.append(row)
         else:
-            topics.setdefault(key, []).append(row.subject.topic)
-    return [(by_key[key], names) for key, names in topics.items()], others
+            topics.setdefault(index, []).append(row.subject.topic)
+    return [(intents[index], names) for index, names in topics.items()], others
 
 
-def _intents_for(row: Difference, held: Held) -> Iterator[Key]:
-    """The intents that would explain a row: without one, both would show the same."""
+def _explains(intent: Intent, row: Difference, held: Held) -> bool:
+    """Whether both would show the same without an intent."""
     cluster, broker, topic = row.subject
     ours, theirs = row.said
-    route = held.tables.routes.get(topic, route_data_pb2.TopicRouteData())
     if ours == ABSENT:
-        yield Intent.KIND_TOPIC_HOLD, cluster, "", topic
-        yield Intent.KIND_TOPIC_HOLD, "", "", topic
-    elif theirs == queues(topic, route, as_reported=True).get(row.subject):
-        yield Intent.KIND_WIPE_WRITE_PERM, cluster, broker, ""
-        yield Intent.KIND_ADD_WRITE_PERM, cluster, broker, ""
+        return intent.kind == Intent.KIND_TOPIC_HOLD and intent.topic == topic and intent.cluster_name in ("", cluster)
+    route = held.tables.routes.get(topic, route_data_pb2.TopicRouteData())
+    reported = queues(topic, route.queue_datas, as_reported=True).get(row.subject)
+    return theirs == reported and group_of(intent) == (cluster, broker)
 
 
 def _broker_row(found: Difference, here: Shown, there: Shown) -> Row:

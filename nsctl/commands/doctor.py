@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
@@ -14,12 +13,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from namesrv_common.client.channels import ClientFiles
-from namesrv_common.endpoints import Endpoint, unreachable_addresses
+from namesrv_common.endpoints import unreachable_addresses
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
-from nsctl.commands.findings import Code, Finding, Severity, merged, named
+from nsctl.findings import Code, Finding, Severity, merged, named
 from nsctl.held import (
     BrokerKey,
     Clock,
@@ -35,39 +33,8 @@ from nsctl.held import (
     reason_of,
 )
 from nsctl.output import Format, iso
-from nsctl.probe import Silence, served_until, why_silent
+from nsctl.probe import check_certificate, check_silence
 from nsctl.session import FOUND, WARNED, Session
-
-# Whether a name server can be talked to: that it answers, that client and server agree on TLS, when that will end.
-
-ENDS_SOON_DAYS = 14
-"""A certificate that ends within this time is told."""
-_OF_SILENCE = {
-    Silence.HANGS: Code.UNREACHABLE,
-    Silence.GONE: Code.UNREACHABLE,
-    Silence.ERROR: Code.SERVER_ERROR,
-    Silence.ROCKETMQ_PORT: Code.WRONG_PORT,
-    Silence.ENDED: Code.CERTIFICATE_ENDED,
-}
-
-
-def check_silence(error: CallError, files: ClientFiles | None, timeout_seconds: float) -> Finding:
-    """Why a name server did not answer, and what to do about that."""
-    why = why_silent(error, files, timeout_seconds)
-    return Finding(_OF_SILENCE.get(why, Code.TLS_REFUSED), why.said(error, timeout_seconds), why.do)
-
-
-def check_certificate(endpoint: Endpoint, files: ClientFiles, timeout_seconds: float) -> Iterator[Finding]:
-    """When the certificate ends that a name server shows."""
-    try:
-        ends = served_until(endpoint, files, timeout_seconds)
-    except OSError:
-        return
-    days = (ends - time.time()) / 86_400
-    if days < ENDS_SOON_DAYS:
-        what = f"its certificate ends in {days:,.1f} days"
-        yield Finding(Code.CERTIFICATE_ENDS_SOON, what, "renew it; the name server reads it again by itself")
-
 
 # What one name server says of itself: its status, its process, its clock, the intents of operators in force.
 
@@ -379,7 +346,6 @@ def together(helds: Sequence[Held], differing: Iterable[str]) -> Iterator[Findin
 
 def doctor(session: Session) -> None:
     """Looks for what is wrong with the fleet and says what to do; exit code 1 for a problem, 5 for a warning."""
-    files = session.files
     found: list[tuple[str, Finding]] = []
     helds: list[Held] = []
     for endpoint, answer in session.servers.each(
@@ -387,12 +353,12 @@ def doctor(session: Session) -> None:
     ):
         said: list[Finding] = []
         if isinstance(answer, CallError):
-            said.append(check_silence(answer, files, session.timeout_seconds))
+            said.append(check_silence(answer, session.timeout_seconds))
         else:
             said += examined(answer)
             helds.append(answer)
-        if files is not None:
-            said += check_certificate(endpoint, files, session.timeout_seconds)
+        if session.security is not None:
+            said += check_certificate(endpoint, session.security.files, session.timeout_seconds)
         found += [(str(endpoint), one) for one in said]
     findings = merged([*found, *(("", one) for one in together(helds, disagreements(helds)))])
     rows = [finding.row() for finding in findings]

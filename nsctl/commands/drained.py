@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ssl
 import sys
 import time
-from typing import Annotated, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from namesrv_common.topic_names import listing_order
 from nsctl.commands.change import Named, groups_named
 from nsctl.held import all_intents, drains, live_brokers
 from nsctl.output import Row, duration
-from nsctl.rocketmq import Load, RocketmqBroker, Waiting
+from nsctl.rocketmq import Load
 from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session
 
 PAUSE_SECONDS = 5.0
@@ -24,18 +24,6 @@ PAUSE_SECONDS = 5.0
 MASTER_ID = 0
 
 Wait = Annotated[int | None, duration("--wait", "Longest time to wait until it is empty, such as 30m, 2h or 7d.")]
-
-
-class Held(NamedTuple):
-    """The messages on a broker that somebody waits for."""
-
-    waiting: list[Waiting]
-    load: Load
-
-    @property
-    def messages(self) -> int:
-        """How many there are."""
-        return sum(one.messages for one in self.waiting) + self.load.delayed + self.load.timed
 
 
 def drained(
@@ -61,43 +49,40 @@ def drained(
     address = _address(session, named, broker_addr, yes=yes)
     if address is None:
         return
-    ignored, tls = frozenset(ignore or ()), session.rocketmq_tls(rocketmq_tls_ca)
     deadline = time.monotonic() + (wait or 0)
-    while (held := _ask(session, address, tls, named.broker, ignored)).messages:
+    while True:
+        with session.rocketmq(address, rocketmq_tls_ca) as master:
+            lags, load = master.lags(named.broker), master.load()
+        rows = _rows(lags, load, named, ignore or ())
         left = deadline - time.monotonic()
-        if left <= 0:
+        if not rows or left <= 0:
             break
         pause(min(PAUSE_SECONDS, left))
-    _show(session, held, named, address)
-
-
-def _ask(session: Session, address: Endpoint, tls: ssl.SSLContext | None, broker: str, ignored: frozenset[str]) -> Held:
-    with RocketmqBroker(address, session.timeout_seconds, tls) as master:
-        waiting = [one for one in master.waiting(broker) if one.messages and one.group not in ignored]
-        return Held(waiting, master.load())
-
-
-def _show(session: Session, held: Held, named: Named, address: Endpoint) -> None:
-    owners = {named.broker, named.cluster or ""}
-    in_order = sorted(held.waiting, key=lambda one: (*listing_order(one.topic, owners), one.group))
-    rows: list[Row] = [{"what": "consumer", **one._asdict()} for one in in_order]
-    for what, count in (("delay", held.load.delayed), ("timer", held.load.timed)):
-        if count:
-            rows.append({"what": what, "messages": count})
     session.show(rows, ("what", "consumer_group=group", "topic", "messages"))
-    who = f"{named.broker} at {address}"
-    session.note(f"{who}: {counted(held.messages, 'message')} left" if held.messages else f"{who} is empty")
-    if held.load.written_per_second is None:
+    who, messages = f"{named.broker} at {address}", sum(row["messages"] for row in rows)
+    session.note(f"{who}: {counted(messages, 'message')} left" if messages else f"{who} is empty", FOUND if rows else 0)
+    if load.written_per_second is None:
         session.note(f"{who} has just started and does not know yet whether it is written to; ask again in 10 s")
-    elif held.load.written_per_second:
-        rate = f"{held.load.written_per_second:,.1f} messages per second"
+    elif load.written_per_second:
+        rate = f"{load.written_per_second:,.1f} messages per second"
         session.note(f"{who} was written to during the last 10 s: {rate}")
     # Producers get it as writable there. Name servers that hide their intents are left out.
     for endpoint, groups in session.servers.each(lambda server: drains(all_intents(server))):
         if not isinstance(groups, CallError) and not any(_is_of(named, *group) for group in groups):
             session.note(f"{endpoint}: {named.broker} is not drained there")
-    if held.messages:
-        session.found(FOUND)
+
+
+def _rows(lags: Mapping[tuple[str, str], int], load: Load, named: Named, ignored: Collection[str]) -> list[Row]:
+    """The messages on a broker that somebody waits for, topics of applications first."""
+    rows: list[Row] = [
+        {"what": "consumer", "group": group, "topic": topic, "messages": lag}
+        for (group, topic), lag in lags.items()
+        if group not in ignored
+    ]
+    owners = {named.broker, named.cluster or ""}
+    rows.sort(key=lambda row: (*listing_order(row["topic"], owners), row["group"]))
+    rows += [{"what": "delay", "messages": load.delayed}, {"what": "timer", "messages": load.timed}]
+    return [row for row in rows if row["messages"]]
 
 
 def _is_of(named: Named, cluster: str, broker: str) -> bool:

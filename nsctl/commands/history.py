@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.change import PATTERN, Named, groups_named
-from nsctl.held import clock_of, entries, point, reason_of
+from nsctl.held import entries, point, reason_of, tables
 from nsctl.output import Format, Row, Since, row
 from nsctl.session import REFUSED, Session
 
@@ -113,9 +114,11 @@ class Wanted(NamedTuple):
 
 def newest_rows(server: NamesrvClient, wanted: Wanted) -> list[Row]:
     """The newest entries of one name server, oldest first."""
-    # The journal's times are by the clock of its name server.
-    since = None if wanted.since is None else int((clock_of(server).theirs - wanted.since) * 1000)
-    return _rows(server, wanted, wanted.limit, from_millis=since)
+    if wanted.since is None:
+        return _rows(server, wanted, wanted.limit)
+    # The journal's times are by the clock of its name server, which comes with each table: this one is small.
+    now = tables(server, pb.ROUTE_TABLE_CLUSTERS).clock.theirs
+    return _rows(server, wanted, wanted.limit, from_millis=int((now - wanted.since) * 1000))
 
 
 def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> list[Row]:
@@ -156,7 +159,7 @@ def follow_journals(
     """
     seen: dict[Endpoint, tuple[str, int]] = {}
     away: set[Endpoint] = set()
-    try:
+    with suppress(KeyboardInterrupt):
         while True:
             answers = session.servers.each(lambda server: _new_rows(session, server, wanted, seen))
             for endpoint, answer in answers:
@@ -171,8 +174,6 @@ def follow_journals(
             if not seen:
                 return
             sleep(FOLLOW_SECONDS)
-    except KeyboardInterrupt:
-        return
 
 
 def _new_rows(

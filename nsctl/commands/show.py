@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.topic_names import application_first, kind_of, listing_order
 from nsctl.commands.change import INTENT, in_words
-from nsctl.held import GROUPS, TOPICS, all_intents, clock_of, live_brokers, tables
+from nsctl.held import GROUPS, LIVES, TOPICS, all_intents, live_brokers, tables
 from nsctl.output import PERMISSIONS, Format, Row, Silent, iso, queues_row, route_rows, row
 from nsctl.session import REFUSED, Session
 
@@ -108,10 +108,8 @@ def watch(
         topics=[topic for topic in topics if not topic.endswith("*")],
         topic_prefixes=[topic[:-1] for topic in topics if topic.endswith("*")],
     )
-    try:
+    with suppress(KeyboardInterrupt):
         session.servers.first(lambda server: _show_changes(session, server, request, limit))
-    except KeyboardInterrupt:
-        return
 
 
 def _show_changes(
@@ -172,17 +170,17 @@ def brokers(
     """Live brokers with the version of their topics and when each was last seen (mqadmin brokerStatus)."""
 
     def ask(server: NamesrvClient) -> list[Row]:
-        before = inf if silent is None else (clock_of(server).theirs - silent) * 1000
-        return [row(live) for live in live_brokers(server) if wanted(live, before)]
-
-    def wanted(live: route_data_pb2.BrokerLiveInfo, before: float) -> bool:
-        return (
-            contains in live.broker_name
+        held = tables(server, LIVES)
+        before = inf if silent is None else (held.clock.theirs - silent) * 1000
+        return [
+            row(live)
+            for live in held.lives.values()
+            if contains in live.broker_name
             and cluster in (None, live.cluster_name)
             and (live.unconfirmed or not unconfirmed)
             and not (live.has_channel and no_channel)
             and live.last_update_timestamp_millis < before
-        )
+        ]
 
     rows = session.servers.first(ask)
     session.show(rows, (*LIVE, "timeout_millis=heartbeat_timeout_millis", "unconfirmed"))
@@ -213,34 +211,29 @@ def broker(
 
 def _page(
     server: NamesrvClient, name: str, cluster: str | None
-) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row], Sequence[Row], str]:
+) -> tuple[list[Row], list[Row], list[Row], list[Row], str]:
     """What one name server knows of a group: brokers, topics, intents, history, and why it hides the last two."""
-    lives = [
-        row(one) for one in live_brokers(server) if one.broker_name == name and cluster in (None, one.cluster_name)
+
+    def is_meant(one: Any) -> bool:
+        return one.broker_name == name and cluster in (None, one.cluster_name)
+
+    lives: list[Row] = [row(one) for one in live_brokers(server) if is_meant(one)]
+    topics: list[Row] = [
+        {
+            "topic": topic,
+            **queues_row(queues),
+            "reported": PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None,
+        }
+        for topic, route in (tables(server, TOPICS).routes if lives else {}).items()
+        for queues in filter(is_meant, route.queue_datas)
     ]
-    topics = _topics_of(server, name, cluster) if lives else []
+    topics.sort(key=lambda row: (*listing_order(row["topic"], (name, row["cluster_name"])), row["cluster_name"]))
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=HISTORY)
     try:
-        entries = [row(entry) for entry in server.admin.ListAuditEntries(request).entries]
-        intents = [
-            row(intent)
-            for intent in all_intents(server)
-            if intent.broker_name == name and cluster in (None, intent.cluster_name)
-        ]
+        entries: list[Row] = [row(entry) for entry in server.admin.ListAuditEntries(request).entries]
+        intents: list[Row] = [row(intent) for intent in filter(is_meant, all_intents(server))]
     except CallError as error:
         if error.unreachable:
             raise
         return lives, topics, [], [], error.reason
     return lives, topics, intents, entries, ""
-
-
-def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Row]:
-    rows: list[Row] = []
-    for topic, route in tables(server, TOPICS).routes.items():
-        for queues in route.queue_datas:
-            if queues.broker_name == name and cluster in (None, queues.cluster_name):
-                reported = PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None
-                rows.append({"topic": topic, **queues_row(queues), "reported": reported})
-    return sorted(
-        rows, key=lambda row: (*listing_order(row["topic"], (name, row["cluster_name"])), row["cluster_name"])
-    )

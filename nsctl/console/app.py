@@ -68,7 +68,7 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         configure_logs("text", "info")
         reload_on_hangup()
         stop, log, at = stop_event(), structlog.get_logger("nsctl.console"), Endpoint(*listener.getsockname()[:2])
-        observers = [Observer(server, session.files) for server in servers.all]
+        observers = [Observer(server) for server in servers.all]
         pages = Pages(observers)
         # Another site's name must not be pointed at loopback (DNS rebinding). A proxy has a name of its own.
         hosts = ["*"] if behind_proxy else ["localhost", "127.0.0.1", "::1", "[::1]", listen.host]

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv_common.client.channels import ClientFiles
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
-from nsctl.commands.doctor import check_silence, examined
-from nsctl.commands.findings import Code, Finding
+from nsctl.commands.doctor import examined
+from nsctl.findings import Code, Finding
 from nsctl.held import BrokerKey, Held, lacks_writable_queue, point, read
+from nsctl.probe import check_silence
 
 POLL_SECONDS, CALL_SECONDS = 1.0, 3.0
 """Pause between two questions how a name server is, and time for an answer; then it is unreachable."""
@@ -59,9 +59,8 @@ class Observation:
 class Observer:
     """One name server, polled by one task: heartbeats and the guard change no revision that could be watched."""
 
-    def __init__(self, server: NamesrvClient, files: ClientFiles | None = None) -> None:
+    def __init__(self, server: NamesrvClient) -> None:
         self.server, self.seen = server, Observation(server.endpoint)
-        self._files = files
         self._thread = ThreadPoolExecutor(1)  # of its own: one that hangs delays no other
         self._next_read = self._next_change = 0.0
 
@@ -75,7 +74,7 @@ class Observer:
         try:
             return self._asked()
         except CallError as error:
-            return replace(self.seen, silence=self.seen.silence or check_silence(error, self._files, CALL_SECONDS))
+            return replace(self.seen, silence=self.seen.silence or check_silence(error, CALL_SECONDS))
         except (ValueError, OverflowError) as error:  # it may say any number, and that of another one stays shown
             what = f"its answer makes no sense: {error}"
             return replace(self.seen, silence=Finding(Code.SERVER_ERROR, what, "see which program listens there"))

@@ -13,8 +13,8 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import kind_of, listing_order
 from nsctl.commands.doctor import LATE_SHARE, together
-from nsctl.commands.findings import Code, Finding, Severity, merged
 from nsctl.console.observer import Observation
+from nsctl.findings import Code, Finding, Severity, merged
 from nsctl.held import BrokerKey, Difference, GroupKey, caller_of, disagreements, drains, intent_key
 
 SETTLED_SECONDS = 5.0

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import datetime as dt
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +13,8 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import Message
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.admin_service_pb2 import DeleteTopicRequest, WipeWritePermOfBrokerRequest
 
-from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable
-from namesrv.storage.database import Database
-from namesrv.storage.tables import INTENTS
 from namesrv_common.grpc_errors import RichError
 from tests.support import failpoints
 from tests.support.fakes.odd_program import VERSION, OddClock, odd_environment
@@ -30,7 +25,7 @@ from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields
 from tests.support.programs.rocketmq import register as register_as_rocketmq
 from tests.support.registrations import identity, register, registration
-from tests.support.secured.certificates import DAY
+from tests.support.secured.certificates import DAY, Authority
 from tests.support.secured.fleet import Place
 
 BROKER, TOPIC = "broker-a", "TopicTest"
@@ -59,29 +54,22 @@ class Scene:
 
 @contextmanager
 def two_name_servers(
-    folder: Path, second: tuple[str, ...] = (), second_is: Mapping[str, str] | None = None
+    folder: Path, second: tuple[str, ...] = (), second_is: dict[str, str] | None = None
 ) -> Iterator[list[NamesrvProcess]]:
     """Two of them: ``second`` are flags of the second, ``second_is`` are variables of it."""
-    environment = None if second_is is None else dict(second_is)
     with (
         NamesrvProcess("--name", "ns-a", "--data-dir", str(folder / "a")) as one,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b"), *second, environment=environment) as two,
+        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b"), *second, environment=second_is) as two,
     ):
         yield [one, two]
 
 
-def scene_of(
-    servers: list[NamesrvProcess],
-    agent: Agent | None = None,
-    flags: tuple[str, ...] = (),
-    words: Mapping[str, str] | None = None,
-) -> Scene:
+def scene_of(servers: list[NamesrvProcess], agent: Agent | None = None) -> Scene:
     """The scene of name servers that have the addresses ns-a, ns-b and so on for the public."""
     public = {str(server.endpoint): f"ns-{letter}:9876" for server, letter in zip(servers, "abc", strict=False)}
-    if agent is not None:
-        public[str(agent.endpoint)] = "agent-a2:10918"
-    address = NOWHERE if agent is None else str(agent.endpoint)
-    return Scene(joined(*servers), public, address, flags, words or {})
+    if agent is None:
+        return Scene(joined(*servers), public)
+    return Scene(joined(*servers), {**public, str(agent.endpoint): "agent-a2:10918"}, str(agent.endpoint))
 
 
 @contextmanager
@@ -100,45 +88,24 @@ def status_of(server: NamesrvProcess) -> pb.GetNamesrvStatusResponse:
 
 @dataclass(frozen=True)
 class State:
-    """A state, what the doctor calls it, and which alerts are about it."""
+    """A state, and the runbook's paragraphs about it: findings of the doctor, in capitals, and alerts."""
 
     title: str
-    codes: tuple[str, ...]
-    """Of the doctor's findings, those that this state is about."""
+    paragraphs: tuple[str, ...]
     enter: Callable[[Path], AbstractContextManager[Scene]]
-    alerts: tuple[str, ...] = ()
 
     @property
-    def paragraphs(self) -> tuple[str, ...]:
-        """The runbook's paragraphs about it."""
-        return self.codes + self.alerts
+    def codes(self) -> set[str]:
+        """Of the doctor's findings, those that this state is about."""
+        return set(filter(str.isupper, self.paragraphs))
 
 
 STATES: list[State] = []
 
 
-def state(title: str, *codes: str, alerts: tuple[str, ...] = ()) -> Callable[[Callable[[Path], Iterator[Scene]]], None]:
+def state(title: str, *paragraphs: str) -> Callable[[Callable[[Path], Iterator[Scene]]], None]:
     """Makes a state of a function that enters it, yields its scene, and leaves it."""
-
-    def added(enter: Callable[[Path], Iterator[Scene]]) -> None:
-        STATES.append(State(title, codes, contextmanager(enter), alerts))
-
-    return added
-
-
-async def _keep(data_dir: Path, intents: Iterable[Intent]) -> None:
-    """Makes a database that holds intents."""
-    database = Database(data_dir)
-    await database.replace(INTENTS, IntentTable.of(intents))
-    await database.close(deadline_seconds=10.0)
-
-
-def with_certificate(folder: Path, *, ends: dt.timedelta) -> Iterator[Scene]:
-    """The scene of a name server whose certificate was made for thirty days."""
-    place = Place.make(folder)
-    place.server = place.authority.sign("ns-a", ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
-    with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
-        yield scene_of([server], flags=("--tls-ca", str(place.authority.path)))
+    return lambda enter: STATES.append(State(title, paragraphs, contextmanager(enter)))
 
 
 @state("Healthy")
@@ -153,7 +120,10 @@ def healthy(folder: Path) -> Iterator[Scene]:
     "BROKER_LOST",
     "GROUP_WITHOUT_MASTER",
     "TOPICS_NOT_WRITABLE",
-    alerts=("NamesrvBrokersLost", "NamesrvGroupsWithoutMaster", "NamesrvTopicsNotWritable", "BrokerAgentDown"),
+    "NamesrvBrokersLost",
+    "NamesrvGroupsWithoutMaster",
+    "NamesrvTopicsNotWritable",
+    "BrokerAgentDown",
 )
 def master_killed(folder: Path) -> Iterator[Scene]:
     """The master's agent is killed, and its slave is left."""
@@ -182,36 +152,36 @@ def master_back(folder: Path) -> Iterator[Scene]:
             yield scene_of(servers)
 
 
-@state("A broker is silent", "BROKER_SILENT")
+@state("A broker is silent, and at loopback", "BROKER_SILENT", "BROKER_ADDRESS_LOCAL", "NamesrvLocalBrokers")
 def broker_silent(folder: Path) -> Iterator[Scene]:
-    """One of two brokers was last seen 70 s ago, by a clock that was behind and is right now; its channel is open."""
+    """One of two brokers is at loopback, and was last seen 70 s ago by a clock that was behind and is right now."""
     clock = OddClock(folder / "clock", -70.0)
     flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
     with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
         channel = client.open_channel()
         register(client, TOPIC, channel_id=channel.id)
         clock.set(0)
-        register(client, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
+        request = registration((TOPIC,), identity("10.0.0.2:10911", name="broker-b"), channel_id=channel.id)
+        client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
         yield scene_of([server])
 
 
 @state("Drained and forgotten", "INTENT_FORGOTTEN", "INTENT_IN_FORCE", "TOPICS_DRAINED")
 def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
     """A broker was drained two days ago, and a topic is held back since a moment ago."""
-    now_millis = time.time_ns() // 1_000_000
-    group, since = BrokerKey("DefaultCluster", BROKER), now_millis - 2 * 86_400_000
-    intents = (
-        Intent(IntentKind.WIPE_WRITE_PERM, group, "alice", since, "new disks"),
-        Intent(IntentKind.TOPIC_HOLD, HoldKey("Old", None), "bob", now_millis, "legal hold"),
-    )
-    for place in ("a", "b"):
-        (folder / place).mkdir()
-        asyncio.run(_keep(folder / place, intents))
-    with two_name_servers(folder) as servers, registered_agent(servers):
-        yield scene_of(servers, words={"TOPIC": "Old"})
+    clock = OddClock(folder / "clock", -2 * 86_400.0)
+    flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
+    with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
+        drain = WipeWritePermOfBrokerRequest(broker_name=BROKER, cluster_name="DefaultCluster", comment="new disks")
+        client.admin.WipeWritePermOfBroker(drain, timeout=Client.TIMEOUT)
+        clock.set(0)
+        hold = DeleteTopicRequest(topic="Old", hold=True, comment="legal hold")
+        client.admin.DeleteTopic(hold, timeout=Client.TIMEOUT)
+        with registered_agent([server]):
+            yield replace(scene_of([server]), words={"TOPIC": "Old"})
 
 
-@state("A disk is full", "DATA_DIR_NOT_WRITTEN", alerts=("NamesrvDurableWritesRefused", "NamesrvSnapshotOld"))
+@state("A disk is full", "DATA_DIR_NOT_WRITTEN", "NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
 def disk_full(folder: Path) -> Iterator[Scene]:
     """The disk of one of two name servers takes nothing more."""
     (faults := folder / "faults").touch()
@@ -226,16 +196,16 @@ def disk_full(folder: Path) -> Iterator[Scene]:
             yield scene_of([full, sound])
 
 
-@state("A certificate has ended", "CERTIFICATE_ENDED", alerts=("NamesrvCertificateEnded",))
-def certificate_ended(folder: Path) -> Iterator[Scene]:
-    """A name server with TLS: its certificate was made for thirty days."""
-    yield from with_certificate(folder, ends=-DAY)
-
-
-@state("A certificate ends soon", "CERTIFICATE_ENDS_SOON")
-def certificate_ends_soon(folder: Path) -> Iterator[Scene]:
-    """A name server with TLS: its certificate was made for thirty days."""
-    yield from with_certificate(folder, ends=5 * DAY)
+@state("A certificate has ended or ends soon", "CERTIFICATE_ENDED", "CERTIFICATE_ENDS_SOON", "NamesrvCertificateEnded")
+def certificates_end(folder: Path) -> Iterator[Scene]:
+    """Two name servers with TLS, whose certificates were made for thirty days."""
+    authority, servers = Authority(folder), []
+    with ExitStack() as running:
+        for name, ends in (("ns-a", -DAY), ("ns-b", 5 * DAY)):
+            shown = authority.sign(name, ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
+            flags = ("--name", name, "--tls-cert", str(shown.certificate), "--tls-key", str(shown.key))
+            servers.append(running.enter_context(NamesrvProcess(*flags)))
+        yield replace(scene_of(servers), flags=("--tls-ca", str(authority.path)))
 
 
 @state("Plain text to a TLS port", "TLS_REFUSED")
@@ -252,17 +222,17 @@ def few_permits(folder: Path) -> Iterator[Scene]:
     place = Place.make(folder)
     flags = ("--tls-ca", str(place.authority.path), "--token-file", str(place.tokens["client"]))
     with NamesrvProcess("--name", "ns-a", *place.flags("TLS")) as server:
-        yield scene_of([server], flags=flags)
+        yield replace(scene_of([server]), flags=flags)
 
 
-@state("Name servers disagree", "NAME_SERVERS_DISAGREE", alerts=("NamesrvDisagree",))
+@state("Name servers disagree", "NAME_SERVERS_DISAGREE", "NamesrvDisagree")
 def disagreeing(folder: Path) -> Iterator[Scene]:
     """One name server is missing in an agent's list."""
     with two_name_servers(folder) as servers, registered_agent(servers[:1]):
         yield scene_of(servers)
 
 
-@state("A name server is down", "UNREACHABLE", alerts=("NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld"))
+@state("A name server is down", "UNREACHABLE", "NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld")
 def one_down(folder: Path) -> Iterator[Scene]:
     """One of two name servers was killed."""
     with two_name_servers(folder) as servers, registered_agent(servers) as agent, agent.connect() as client:
@@ -274,7 +244,7 @@ def one_down(folder: Path) -> Iterator[Scene]:
         yield scene_of(servers, agent)
 
 
-@state("Many brokers were lost at once", "GUARD_HOLDS_BROKERS", alerts=("NamesrvMassLossHeld",))
+@state("Many brokers were lost at once", "GUARD_HOLDS_BROKERS", "NamesrvMassLossHeld")
 def mass_loss(folder: Path) -> Iterator[Scene]:
     """One name server lost the channels of five of five brokers at once."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as left:
@@ -294,7 +264,7 @@ def warming(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@state("Restarted, and brokers have not come back", "BROKERS_UNCONFIRMED", alerts=("NamesrvNotWarm",))
+@state("Restarted, and brokers have not come back", "BROKERS_UNCONFIRMED", "NamesrvNotWarm")
 def restarted(folder: Path) -> Iterator[Scene]:
     """A name server was restarted, and is not in the list of the agent whose broker its snapshot file has."""
     flags = ("--name", "ns-a", "--data-dir", str(folder))
@@ -307,9 +277,9 @@ def restarted(folder: Path) -> Iterator[Scene]:
         yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
 
 
-@state("A name server was held up", "EVENT_LOOP_HELD_UP", alerts=("NamesrvEventLoopHeldUp",))
+@state("Held up, without a broker", "EVENT_LOOP_HELD_UP", "NO_BROKERS", "NamesrvEventLoopHeldUp", "NamesrvFleetEmpty")
 def held_up(folder: Path) -> Iterator[Scene]:
-    """A name server that was stopped for a second and a half, and continues."""
+    """A name server that no broker knows was stopped for a second and a half, and continues."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
         server.signal(signal.SIGSTOP)
         threading.Event().wait(1.5)  # how long it is stopped
@@ -319,30 +289,12 @@ def held_up(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@state("No broker is registered", "NO_BROKERS", alerts=("NamesrvFleetEmpty",))
-def empty(folder: Path) -> Iterator[Scene]:
-    """A name server that no broker knows."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "0") as server:
-        yield scene_of([server])
-
-
-@state("A broker has an address that clients cannot call", "BROKER_ADDRESS_LOCAL", alerts=("NamesrvLocalBrokers",))
-def address_local(folder: Path) -> Iterator[Scene]:
-    """Of two brokers, one registered loopback."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as client:
-        channel = client.open_channel()
-        for number, addr in enumerate(("127.0.0.1:10911", "10.0.0.2:10911")):
-            broker = identity(addr, name=f"broker-{'ab'[number]}")
-            request = registration((TOPIC,), broker, channel_id=channel.id)
-            client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
-        yield scene_of([server])
-
-
 @state(
     "Registrations are refused",
     "REGISTRATIONS_REFUSED",
     "TOPICS_SKIPPED",
-    alerts=("NamesrvRegistrationsRefused", "NamesrvTopicsSkipped"),
+    "NamesrvRegistrationsRefused",
+    "NamesrvTopicsSkipped",
 )
 def registrations_refused(folder: Path) -> Iterator[Scene]:
     """Brokers of RocketMQ register: one without a name, one with a topic whose name has a tab."""
@@ -356,29 +308,22 @@ def registrations_refused(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@state("A name server answers with an error", "SERVER_ERROR")
-def server_error(_folder: Path) -> Iterator[Scene]:
-    """A name server with a defect: each call ends with an error."""
+@state("A name server answers with an error, and RocketMQ's port is asked", "SERVER_ERROR", "WRONG_PORT")
+def wrong_answers(folder: Path) -> Iterator[Scene]:
+    """Each call of one name server ends with an error. Of the other, nsctl is given the port of brokers and clients."""
 
     def fail(_method: object, context: grpc.ServicerContext) -> Message:
         text = "error 7c1d of this name server; its log has the same id"
         error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
         refuse(context, error)
 
-    with hostile_server(fail) as endpoint:
-        yield Scene(str(endpoint), {str(endpoint): "ns-a:9876"})
-
-
-@state("RocketMQ's port is asked", "WRONG_PORT")
-def wrong_port(folder: Path) -> Iterator[Scene]:
-    """An operator gives nsctl the port of brokers and clients."""
-    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
-    with NamesrvProcess(*flags) as server:
+    flags = ("--name", "ns-b", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with hostile_server(fail) as broken, NamesrvProcess(*flags) as server:
         remoting = str(server.wait_for("namesrv_started")["remoting"])
-        yield Scene(remoting, {remoting: "ns-a:9876"})
+        yield Scene(f"{broken};{remoting}", {str(broken): "ns-a:9876", remoting: "ns-b:9876"})
 
 
-@state("Two brokers have one id", "BROKER_ID_CONTESTED", alerts=("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"))
+@state("Two brokers have one id", "BROKER_ID_CONTESTED", "NamesrvRoutesFlap", "NamesrvBrokerIdsContested")
 def flapping(folder: Path) -> Iterator[Scene]:
     """Two agents have one name and one id, and each replaces the broker of the other."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
@@ -392,18 +337,11 @@ def flapping(folder: Path) -> Iterator[Scene]:
         yield scene_of([server])
 
 
-@state("A clock is wrong", "CLOCK_SKEW")
-def clock_wrong(folder: Path) -> Iterator[Scene]:
-    """The clock of one of two name servers is five seconds behind."""
-    clock = OddClock(folder / "clock", -5.0)
-    with two_name_servers(folder, second_is=clock.environment) as servers, registered_agent(servers):
-        yield scene_of(servers)
-
-
-@state("An upgrade is under way", "VERSIONS_DIFFER")
+@state("An upgrade is under way, and a clock is wrong", "VERSIONS_DIFFER", "CLOCK_SKEW")
 def half_upgraded(folder: Path) -> Iterator[Scene]:
-    """One of two name servers is of the version before."""
-    with two_name_servers(folder, ("--engine", "development"), odd_environment(VERSION, "0.1.0")) as servers:
+    """One of two name servers is of the version before, and its clock is five seconds behind."""
+    odd = OddClock(folder / "clock", -5.0).environment | odd_environment(VERSION, "0.1.0")
+    with two_name_servers(folder, ("--engine", "development"), odd) as servers, registered_agent(servers):
         yield scene_of(servers)
 
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, address_server
+from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, namesrv_list_of
 from broker_agent.timing import JITTER
 from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.name_system import endpoints
@@ -66,9 +66,9 @@ class Asking:
     def __init__(self, url: str) -> None:
         self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
-        self.source = address_server(url, endpoints("10.0.9.9:9876"), agent_timing(self.time))
-        self.source.on_names = self.told.append
-        self.source.start()
+        self.list = namesrv_list_of(["10.0.9.9:9876", url], timing=agent_timing(self.time))
+        self.list.start()
+        self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
 
 @pytest.fixture
@@ -83,8 +83,7 @@ def asking(server: HttpServer) -> Iterator[Asking]:
     started = Asking(server.url)
     server.time = started.time
     yield started
-    started.source.stop()
-    started.source.join(10)
+    started.list.stop()
 
 
 def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: HttpServer, asking: Asking) -> None:
@@ -101,9 +100,12 @@ def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: Htt
 def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, asking: Asking) -> None:
     asking.time.run(3 * A_PERIOD)
     assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
-    server.body = b"ns:9876;\n"
+    server.body = b"10.0.0.3:9876;\n"
     asking.time.run(3 * A_PERIOD)
-    assert asking.told[1:] == [endpoints("ns:9876")]
+    assert asking.told[1:] == [endpoints("10.0.0.3:9876")]
+    server.body = b"10.0.9.9:9876"  # the list before the first answer
+    asking.time.run(A_PERIOD)
+    assert asking.told[2:] == [endpoints("10.0.9.9:9876")]
 
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"

@@ -11,9 +11,10 @@ import grpc
 import pytest
 from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from broker_agent.clients import limits
-from broker_agent.clients.client_service import ClientServer
+from broker_agent.clients.client_service import SERVICE, ClientServer
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
@@ -34,15 +35,15 @@ class Listener:
         self.managers = ClientManagers()
         self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER)
         self.server.start()
-        self._connection = grpc.insecure_channel(str(self.server.endpoint))
-        self.stub = ClientServiceStub(self._connection)
+        self.connection = grpc.insecure_channel(str(self.server.endpoint))
+        self.stub = ClientServiceStub(self.connection)
 
     def ids(self) -> list[str]:
         with self.managers.lock:
             return self.managers.consumers.client_ids(GROUP)
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
         self.server.stop()
 
 
@@ -92,12 +93,27 @@ def test_members_are_told_when_one_joins_or_leaves(listener: Listener) -> None:
     assert listener.ids() == ["first"]
 
 
+def test_the_service_of_clients_is_serving(listener: Listener) -> None:
+    health = health_pb2_grpc.HealthStub(listener.connection)
+    answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE.full_name), timeout=TIMEOUT)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
 def test_a_client_that_answers_no_ping_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
     with closing(Listener()) as listener, socket.create_connection(listener.server.endpoint) as peer:
         peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
         eventually(lambda: len(listener.managers.channels) == 1)
         eventually(lambda: len(listener.managers.channels) == 0)
+
+
+def test_a_silent_client_leaves_by_a_scan_of_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCAN_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "CLIENT_SILENCE_SECONDS", 0.1)
+    with closing(Listener()) as listener:
+        heartbeat = pb.HeartbeatRequest(client_id="plain", consumer_groups=[consumer(GROUP)])
+        assert listener.stub.Heartbeat(heartbeat, timeout=TIMEOUT).changed_consumer_groups == [GROUP]
+        eventually(lambda: listener.ids() == [])
 
 
 def test_every_channel_is_told_of_the_shutdown(listener: Listener) -> None:

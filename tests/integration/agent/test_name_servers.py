@@ -63,7 +63,7 @@ def test_a_channel_that_stays_silent_is_opened_again(
     server = name_server()
     server.silent_channels = 1
     with FanOut(server) as fan_out:
-        assert fan_out.targets[0].status().channel_open
+        assert fan_out.targets[0].state.report().channel_open
     assert server.channels_opened == 2
 
 
@@ -75,7 +75,7 @@ def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
         server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
         server.end_channels()
         fan_out.wait_until_wanted(2)
-        opened, changed, ended, opened_again = fan_out.targets[0].status().events
+        opened, changed, ended, opened_again = fan_out.targets[0].state.report().events
     kinds = [Event.KIND_CHANNEL_OPENED, Event.KIND_MIN_BROKER_ID_CHANGED, Event.KIND_CHANNEL_ENDED]
     assert [opened.kind, changed.kind, ended.kind] == kinds
     assert (opened_again.kind, changed.detail) == (Event.KIND_CHANNEL_OPENED, f"{'b' * 255}: 0 at {'a' * 260}")
@@ -98,7 +98,7 @@ def test_without_a_channel_a_registration_waits_the_connect_timeout(monkeypatch:
             nobody.register(registration(), Timing().clock() + 60)
     finally:
         nobody.close()
-    assert not nobody.status().channel_open
+    assert not nobody.state.report().channel_open
 
 
 def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(
@@ -136,7 +136,7 @@ def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(name_server: Sta
     server = name_server()
     with FanOut(server) as fan_out:
         assert fan_out.register(*topics, counter=1) == ()
-        error = fan_out.targets[0].status().last_error
+        error = fan_out.targets[0].state.report().last_error
         assert fan_out.register(*topics, counter=1) == ()
     assert server.registrations == []
     assert "registration of 150000 topics has" in error
@@ -199,7 +199,7 @@ def test_an_unregistration_that_fails_ends_the_channel(name_server: StartNameSer
         fan_out.api.register_seconds = 1.0
         fan_out.api.unregister_broker_all()
         server.wait_until(lambda: server.channels_opened == 2)
-        assert not fan_out.targets[0].status().registered
+        assert not fan_out.targets[0].state.report().registered
         server.answer_again()
         server.wait_until(lambda: list(server.open_channels) == ["ns-2"])
     assert len(server.registrations) == 1

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.broker_probe import BrokerProbe, connects_to
+from broker_agent.broker_probe import BrokerProbe, connect_to
 from namesrv_common.endpoints import Endpoint
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
@@ -109,9 +109,9 @@ def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualClock
 def test_a_tcp_probe_finds_who_listens_and_no_longer_who_has_stopped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Endpoint("127.0.0.1", listener.getsockname()[1])
-        connects_to(address)()
+        connect_to(address)
     with pytest.raises(ConnectionRefusedError):
-        connects_to(address)()
+        connect_to(address)
 
 
 def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,4 +121,4 @@ def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("broker_agent.broker_probe.socket.create_connection", lambda *_: ours)
         with pytest.raises(ConnectionRefusedError, match="nobody listens"):
-            connects_to(Endpoint("127.0.0.1", 1))()
+            connect_to(Endpoint("127.0.0.1", 1))

@@ -14,7 +14,7 @@ import pytest
 from broker_agent_api.v1 import client_service_pb2 as clients
 from broker_agent_api.v1 import topic_config_service_pb2 as topics
 
-from broker_agent.auth import AgentAdmission, by_permits
+from broker_agent.auth import Rule, by_permits
 from broker_agent.clients import channels, limits
 from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
@@ -77,7 +77,7 @@ def of_topics(
     *calls: Call,
     manager: Callable[[Path], TopicConfigManager] = _own,
     slave: bool = False,
-    admission: AgentAdmission | None = None,
+    rule: Rule | None = None,
     patch: Patch | tuple[()] = (),
 ) -> Case:
     """Calls that an agent's listener for operators refuses."""
@@ -85,17 +85,17 @@ def of_topics(
     def case(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
         if patch:
             monkeypatch.setattr(*patch)
-        with topic_agent(TopicConfigServicer(manager(path), lambda: slave), admission=admission) as endpoint:
+        with topic_agent(TopicConfigServicer(manager(path), lambda: slave), rule=rule) as endpoint:
             return asyncio.run(_refused(endpoint, *calls))
 
     return case
 
 
 @contextmanager
-def with_clients(admission: AgentAdmission | None = None) -> Iterator[tuple[Endpoint, ClientManagers]]:
+def with_clients(rule: Rule | None = None) -> Iterator[tuple[Endpoint, ClientManagers]]:
     """An agent's listener for clients."""
     managers = ClientManagers()
-    server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, admission=admission)
+    server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, rule=rule)
     server.start()
     try:
         yield server.endpoint, managers
@@ -103,13 +103,13 @@ def with_clients(admission: AgentAdmission | None = None) -> Iterator[tuple[Endp
         server.stop()
 
 
-def of_clients(*calls: Call, admission: AgentAdmission | None = None, patch: Patch | tuple[()] = ()) -> Case:
+def of_clients(*calls: Call, rule: Rule | None = None, patch: Patch | tuple[()] = ()) -> Case:
     """Calls that the listener for clients refuses."""
 
     def case(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
         if patch:
             monkeypatch.setattr(*patch)
-        with with_clients(admission) as (endpoint, _):
+        with with_clients(rule) as (endpoint, _):
             return asyncio.run(_refused(endpoint, *calls))
 
     return case
@@ -117,10 +117,10 @@ def of_clients(*calls: Call, admission: AgentAdmission | None = None, patch: Pat
 
 def _not_let_in(permits: Permits, token: str | None = None) -> tuple[Case, Case]:
     """The same on both listeners."""
-    admission = AgentAdmission(by_permits(lambda: permits, ("DefaultCluster", "broker-a")))
+    rule = by_permits(lambda: permits, ("DefaultCluster", "broker-a"))
     return (
-        of_topics(("GetTopic", b"\xff", token), admission=admission),
-        of_clients(("Heartbeat", b"\xff", token), admission=admission),
+        of_topics(("GetTopic", b"\xff", token), rule=rule),
+        of_clients(("Heartbeat", b"\xff", token), rule=rule),
     )
 
 

@@ -65,13 +65,11 @@ def test_a_backup_is_made_so_at_another_name_server_and_at_an_empty_one(tmp_path
         assert client.route("Other") is None
 
 
-def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(tmp_path: Path) -> None:
-    first, file = tmp_path / "a" / "kvConfig.json", tmp_path / "b" / "kvConfig.json"
+def test_kv_configuration_of_rocketmqs_file_and_of_calls_goes_into_such_a_file(tmp_path: Path) -> None:
+    first, file = tmp_path / "a" / "kvConfig.json", tmp_path / "kvConfig.json"
     imported_first = {"Grüße": {f"key-{number:03}": f'"{number}" \\ 名\n' for number in range(1_200)}}  # over a page
     put = {"ORDER_TOPIC_CONFIG": {"TopicTest": "broker-a:4;broker-b:4", "%RETRY%x": ""}}
-    table = imported_first | put
-    for parent in (first.parent, file.parent):
-        parent.mkdir()
+    first.parent.mkdir()
     first.write_text(json.dumps({"configTable": imported_first}), encoding="utf-8")
     with NamesrvProcess("--data-dir", str(first.parent)) as namesrv, namesrv.connect() as client:
         for key, value in put["ORDER_TOPIC_CONFIG"].items():
@@ -82,18 +80,8 @@ def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(
         assert (full.returncode, "File too large" in full.stderr, file.exists()) == (USAGE, True, False), full.stderr
         assert "wrote 1,202 keys" in run(*export).output
         assert "File exists" in run(*export, exit_code=USAGE).output
-    text = file.read_bytes()
-    assert json.loads(text) == {"configTable": table}, "as RocketMQ's KVConfigSerializeWrapper has it"
-    with NamesrvProcess("--data-dir", str(file.parent)) as imported:
-        here = ("--namesrv", str(imported.endpoint))
-        for namespace, entries in table.items():
-            found = {row["key"]: row["value"] for row in rows("kv", "list", namespace, *here)}
-            assert found == entries
-        run("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest", *here)
-    assert file.read_bytes() == text, "the file stays as it is, and is imported only once"
-    with NamesrvProcess("--data-dir", str(file.parent)) as again:
-        kept = rows("kv", "list", "ORDER_TOPIC_CONFIG", "--namesrv", str(again.endpoint))
-        assert [row["key"] for row in kept] == ["%RETRY%x"]
+    table = imported_first | put
+    assert json.loads(file.read_bytes()) == {"configTable": table}, "as RocketMQ's KVConfigSerializeWrapper has it"
 
 
 def test_an_intent_of_an_unknown_kind_is_named_and_the_rest_is_saved(
@@ -118,7 +106,7 @@ def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Pa
     drain = {"call": "WipeWritePermOfBroker", "request": {"broker_name": "nobody"}}
     over = {**drain, "request": {"broker_name": "over", "ends_at_millis": 1}}
     kv = {"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}
-    file.write_text(json.dumps({"format": 1, "calls": [kv, drain, over]}))
+    file.write_text(json.dumps({"format": 1, "calls": [drain, kv, over]}))
     with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
         output = run("backup", "restore", str(file), "--namesrv", str(namesrv.endpoint), exit_code=REFUSED).output
         assert output.count("BROKER_NOT_REGISTERED") == 2, "in the table, and in the error: once each"

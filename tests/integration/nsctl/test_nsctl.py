@@ -63,6 +63,9 @@ def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(f
     assert fleet.rows("watchers") == []
     assert [row["name_server"] for row in fleet.rows("explain", "TopicTest")] == ["ns-a", "ns-b"]
     assert {row["cause"] for row in fleet.rows("history", "--topic", "TopicTest")} == {"RegisterBroker"}
+    output = fleet.run("watch", "TopicTest", "Nothing*", "--limit", "1")
+    assert "TopicTest at revision" in output
+    assert "127.0.0.1:10911" in output
 
 
 def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet: OperatedFleet) -> None:
@@ -72,40 +75,29 @@ def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet:
     ] == ["ns-a"]
     assert fleet.rows("route", "TopicTest", namesrv=namesrv)
     assert "unreachable" in fleet.run("status", exit_code=UNREACHABLE, namesrv=namesrv)
-    assert f"{NOBODY}: UNAVAILABLE" in fleet.run("route", "TopicTest", exit_code=UNREACHABLE, namesrv=NOBODY)
+    assert f"{NOBODY}: cannot be reached" in fleet.run("route", "TopicTest", exit_code=UNREACHABLE, namesrv=NOBODY)
 
 
-def test_a_topic_that_is_absent_is_deleted_and_explained_in_one_line(fleet: OperatedFleet) -> None:
+def test_what_is_not_there_is_said_and_a_topic_is_deleted_where_it_is(fleet: OperatedFleet) -> None:
     fleet.register(0, "TopicTest", "A", counter=2)
     assert [row["result"] for row in fleet.rows("delete-topic", "A", "--force")] == ["done", "not there"]
     assert fleet.run("explain", "nope", exit_code=REFUSED) == "nsctl: no broker ever reported nope\n"
-
-
-def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: OperatedFleet) -> None:
     assert "TOPIC_NOT_FOUND" in fleet.run("route", "Nothing", exit_code=REFUSED)
     assert "BROKER_NOT_REGISTERED" in fleet.run("drain", "nobody", exit_code=REFUSED)
 
 
-def test_a_decision_about_a_name_that_nobody_has_registered_is_done_with_a_warning(fleet: OperatedFleet) -> None:
-    cluster = ("--cluster", "DefaultCluster")
+def test_a_decision_about_what_nobody_has_registered_is_done_with_a_warning(fleet: OperatedFleet) -> None:
+    drain, cluster = ("drain", "soon"), ("--cluster", "DefaultCluster")
     said = "nobody has registered broker group soon of cluster DefaultCluster here"
-    for command in (
-        ("drain", "soon", "--dry-run", *cluster),
-        ("drain", "soon", *cluster),
-        ("restore", "soon", *cluster),
-    ):
-        assert fleet.run(*command).count(said) == 2, "at each name server"
-    assert "warning" not in fleet.run("drain", "broker-a", "--dry-run", *cluster)
-    fleet.run("drain", "soon", *cluster)
-    assert [row["awaits_registration"] for row in fleet.rows("intents")] == [True, True]
+    for dry_run in (("--dry-run",), ()):
+        assert fleet.run(*drain, *cluster, *dry_run).count(said) == 2, "at each name server"
+    assert "warning" not in fleet.run("drain", "broker-a", *cluster, "--dry-run")
+    assert fleet.column("awaits_registration", "intents") == [True, True]
     said = "nobody has registered broker group soon here; the change takes effect when somebody does"
     assert fleet.run("restore", "soon").count(said) == 2
-    assert "nobody has registered topic Soon here" in fleet.run("delete-topic", "Soon", "--hold")
-    assert "nobody has registered topic Soon in cluster c here" in fleet.run(
-        "delete-topic", "Soon", "--hold", "--cluster", "c"
-    )
-    fleet.run("release-topic", "Soon")
-    fleet.run("release-topic", "Soon", "--cluster", "c")
+    held = ("Soon", "--cluster", "c")
+    assert "nobody has registered topic Soon of cluster c here" in fleet.run("delete-topic", *held, "--hold")
+    fleet.run("release-topic", *held)
     assert fleet.rows("intents") == []
 
 
@@ -118,11 +110,16 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: OperatedFleet
     assert refused.count("TOPICS_IN_USE: 1 application topic would lose queues that producers need: TopicTest") == 2
     assert refused.count("repeat with --force") == 1
     assert fleet.rows("intents") == []
-    done = fleet.rows("drain", "broker-a", "--why", "new disks", "--force")
+    done = fleet.rows("drain", "broker-a", "--why", "new disks", "--for", "2h", "--force")
     assert [row["result"] for row in done] == ["done", "done"]
     assert [(row["kind"], row["comment"]) for row in fleet.rows("intents")] == [("WIPE_WRITE_PERM", "new disks")] * 2
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "R--"
     assert "TOPICS_DRAINED" in fleet.run("doctor", exit_code=WARNED)
+    history = ("history", "broker-a", "--since", "2h")
+    assert set(fleet.column("cause", *history)) == {"RegisterBroker", "WipeWritePermOfBroker"}
+    assert fleet.column("cause", *history, "--cause", "register_broker") == ["RegisterBroker"] * 2
+    assert "is no duration such as" in fleet.run("history", "--since", "soon", exit_code=USAGE)
+    assert "leave --watch away" in fleet.run("history", "--follow", "--watch", "2", exit_code=USAGE)
     fleet.run("restore", "broker-a")
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
 
@@ -152,21 +149,9 @@ def test_a_broker_has_a_page_and_a_list_has_filters(fleet: OperatedFleet) -> Non
     assert next(row["part"] for row in parts) == "broker"
     assert {row["topic"] for row in parts if row["part"] == "topic"} == {"TopicTest"}
     assert "no live broker is called nobody" in fleet.run("broker", "nobody", exit_code=REFUSED)
-    for filters, count in (((), 1), (("oker-a",), 1), (("b-b",), 0), (("--no-channel",), 1), (("--unconfirmed",), 0)):
+    for filters, count in (((), 1), (("oker-a",), 1), (("b-b",), 0), (("--no-channel",), 1), (("--cluster", "x"), 0)):
         assert len(fleet.rows("brokers", *filters)) == count, filters
-    assert fleet.rows("brokers", "--silent", "2h", "--cluster", "DefaultCluster") == []
-
-
-def test_history_takes_a_broker_a_time_and_causes(fleet: OperatedFleet) -> None:
-    fleet.run("drain", "broker-a", "--why", "new disks", "--for", "2h", "--force")
-    assert {row["cause"] for row in fleet.rows("history", "broker-a", "--since", "2h")} == {
-        "RegisterBroker",
-        "WipeWritePermOfBroker",
-    }
-    found = fleet.rows("history", "broker-a", "--cause", "register_broker")
-    assert [row["cause"] for row in found] == ["RegisterBroker"] * 2
-    assert fleet.rows("history", "--cause", "CHANNEL_CLOSED") == []
-    assert "is no duration such as" in fleet.run("history", "--since", "soon", exit_code=USAGE)
+    assert fleet.rows("brokers", "--silent", "2h") == fleet.rows("brokers", "--unconfirmed") == []
 
 
 def test_kv_and_settings_are_read_and_changed_at_all(fleet: OperatedFleet) -> None:
@@ -193,20 +178,14 @@ def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: OperatedFleet)
     fleet.run("kv", "put", "n", "k", "1", "--if-value", "1", "--if-absent", exit_code=USAGE)
 
 
-def test_a_watch_shows_the_route_and_its_changes(fleet: OperatedFleet) -> None:
-    output = fleet.run("watch", "TopicTest", "Nothing*", "--limit", "1")
-    assert "TopicTest at revision" in output
-    assert "127.0.0.1:10911" in output
-
-
 OTHER = "127.0.0.1:2"
 
 
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [
-        (("--namesrv", NOBODY, "route", "T"), UNREACHABLE, f"nsctl: {NOBODY}: UNAVAILABLE"),
-        (("-n", NOBODY, "kv", "list"), UNREACHABLE, f"nsctl: {NOBODY}: UNAVAILABLE"),
+        (("--namesrv", NOBODY, "route", "T"), UNREACHABLE, f"nsctl: {NOBODY}: cannot be reached: UNAVAILABLE"),
+        (("-n", NOBODY, "kv", "list"), UNREACHABLE, f"nsctl: {NOBODY}: cannot be reached: UNAVAILABLE"),
         (("--namesrv", NOBODY, "route", "T", "--namesrv", OTHER), UNREACHABLE, f"nsctl: {OTHER}: "),
         (("--context", "none", "status"), USAGE, "contexts.toml"),
         (
@@ -267,7 +246,8 @@ def test_a_pattern_drains_all_or_none_and_restores_what_is_drained(grouped: Oper
     assert grouped.column("broker_name", "intents") == ["broker-a1", "broker-a2"]
     restore = ("restore", "*/broker-*")
     assert grouped.column("broker", *restore, "--dry-run") == ["broker-a1", "broker-a2"], "broker-b1 is not drained"
-    assert grouped.column("broker", *restore) == ["broker-a1", "broker-a2"]
+    done = grouped.rows(*restore, exit_code=UNREACHABLE, namesrv=f"{grouped.first};{NOBODY}")
+    assert [row["broker"] for row in done] == ["broker-a1", "broker-a2", "broker-a1"], "one that is away is asked once"
     assert grouped.rows("intents") == []
     assert "no drained broker group matches */broker-*" in grouped.run(*restore, exit_code=REFUSED)
 
@@ -284,3 +264,4 @@ def test_a_cluster_can_stand_before_a_name_or_in_the_option(grouped: OperatedFle
     for wrong in (("east/*", "--cluster", "east"), ("east//*",), ("east/b\tr*",)):
         grouped.run("drain", *wrong, exit_code=USAGE)
     assert "no broker group matches north/*" in grouped.run("drain", "north/*", exit_code=REFUSED)
+    assert "no live broker" in grouped.run("broker", "broker-b1", "--cluster", "east", exit_code=REFUSED)

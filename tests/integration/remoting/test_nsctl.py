@@ -1,4 +1,4 @@
-"""nsctl on RocketMQ's protocol: ``compare-rocketmq``, ``doctor``, and what a drained broker still holds."""
+"""nsctl on RocketMQ's protocol: ``compare-rocketmq``, and what a drained broker still holds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from namesrv_common.grpc_errors import CallError
 from nsctl import rocketmq
 from nsctl.cli import app
 from nsctl.commands import drained
-from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
+from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqClient
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
-from tests.support.programs.nsctl_runs import examined
+from tests.support.programs import nsctl_runs
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, server_tls, stand_in, topic_config
 from tests.support.secured.certificates import Authority
@@ -33,11 +33,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 def compared(namesrv: NamesrvProcess, rocketmq: str, exit_code: int, *flags: str) -> list[dict[str, Any]]:
-    arguments = ["compare-rocketmq", rocketmq, "-o", "json", "--namesrv", str(namesrv.endpoint), *flags]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == exit_code, result.output
-    rows: list[dict[str, Any]] = json.loads(result.stdout) if result.stdout else []
-    return rows
+    return nsctl_runs.rows("compare-rocketmq", rocketmq, "--namesrv", namesrv.endpoint, *flags, exit_code=exit_code)
 
 
 def test_what_differs_is_shown_and_nothing_once_it_is_the_same(namesrv: NamesrvProcess) -> None:
@@ -137,20 +133,17 @@ def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_na
     with RemotingClient(address_of(own_namesrv)) as client, there as rocketmq:
         register_groups(client, TWO_CLUSTERS, ["held", "orders", "payments", *OWN])
 
-        def decide(*command: str) -> None:
-            result = CliRunner().invoke(app, [*command, "--namesrv", str(own_namesrv.endpoint)])
-            assert result.exit_code == 0, result.output
-
-        decide("drain", "broker-a", "--for", "1h")
-        decide("delete-topic", "held", "--hold", "--force")
+        whom = ("--namesrv", own_namesrv.endpoint)
+        nsctl_runs.run("delete-topic", "held", "--hold", "--force", *whom)
+        nsctl_runs.run("drain", "broker-a", "--for", "1h", *whom)
         drained, held = sorted(compared(own_namesrv, rocketmq, 0), key=lambda row: str(row["topic"]))
         assert {row["part"] for row in (held, drained)} == {"planned"}
         assert held["clients_of_rocketmq"] == "still find held"
         assert (drained["cluster"], drained["broker"]) == ("B", "broker-a")
         assert drained["until"].startswith("2")
         assert drained["clients_of_rocketmq"] == "keep writing to broker-a: 2 topics (orders, payments)"
-        table = CliRunner().invoke(app, ["compare-rocketmq", rocketmq, "--namesrv", str(own_namesrv.endpoint)])
-        assert "only planned differences between here and" in table.stderr
+        note = nsctl_runs.run("compare-rocketmq", rocketmq, *whom).stderr
+        assert "only planned differences between here and" in note
         register(
             client,
             ["held", topic_config("orders", queues=8), "payments", *OWN],
@@ -161,10 +154,6 @@ def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_na
         assert [row["topic"] for row in rows if row["part"] == "topic"] == ["orders"], "the drain does not explain it"
         [still] = [row["clients_of_rocketmq"] for row in rows if row.get("intent") and row["broker"]]
         assert still == "keep writing to broker-a: 1 topic (payments)"
-
-
-def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:
-    assert compared(namesrv, "127.0.0.1:1", UNREACHABLE) == []
 
 
 @pytest.mark.parametrize(
@@ -181,35 +170,32 @@ def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:
 )
 def test_a_body_that_is_none_of_rocketmq_is_one_line(namesrv: NamesrvProcess, body: bytes) -> None:
     with stand_in(lambda _code: (0, "", body)) as address:
-        arguments = ["compare-rocketmq", address, "--namesrv", str(namesrv.endpoint)]
-        result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == UNREACHABLE, result.output
-    assert len(result.stderr.splitlines()) == 1
-    assert "something else than RocketMQ's protocol" in result.stderr
+        command = ("compare-rocketmq", address, "--namesrv", namesrv.endpoint)
+        [line] = nsctl_runs.run(*command, exit_code=UNREACHABLE).stderr.splitlines()
+    assert "something else than RocketMQ's protocol" in line
 
 
 def failure_of(address: str, clock: VirtualClock | None = None) -> str:
     """Why the topics of a name server of RocketMQ cannot be read."""
     monotonic = (clock or VirtualClock()).monotonic
     with (
-        RocketmqNamesrv(Endpoint.parse(address), 20.0, monotonic=monotonic) as server,
+        RocketmqClient(Endpoint.parse(address), 20.0, monotonic=monotonic) as server,
         pytest.raises(CallError) as caught,
     ):
         server.topics()
     return str(caught.value)
 
 
-def test_an_answer_of_too_many_values_is_refused_before_it_is_parsed() -> None:
-    with (
-        mock.patch.object(rocketmq, "MAX_ANSWER_VALUES", 10),
-        stand_in(lambda _code: (0, "", b'{"topicList": [' + b"0," * 20 + b"0]}")) as address,
-    ):
-        assert "22 values, over the limit of 10" in failure_of(address)
-
-
-def test_an_answer_that_is_too_large_is_refused_before_it_is_read() -> None:
-    with mock.patch.object(rocketmq, "MAX_ANSWER_BYTES", 100), stand_in(lambda _code: (0, "", bytes(200))) as address:
-        assert "ValueError('a frame of " in failure_of(address)
+@pytest.mark.parametrize(
+    ("limit", "value", "body", "said"),
+    [
+        ("MAX_ANSWER_VALUES", 10, b'{"topicList": [' + b"0," * 20 + b"0]}", "22 values, over the limit of 10"),
+        ("MAX_ANSWER_BYTES", 100, bytes(200), "ValueError('a frame of "),
+    ],
+)
+def test_an_answer_over_a_limit_is_refused_before_it_is_parsed(limit: str, value: int, body: bytes, said: str) -> None:
+    with mock.patch.object(rocketmq, limit, value), stand_in(lambda _code: (0, "", body)) as address:
+        assert said in failure_of(address)
 
 
 def test_an_answer_that_comes_byte_by_byte_is_given_up_after_a_minute() -> None:
@@ -235,21 +221,6 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up_after_a_minute() -> None:
 def test_a_long_remark_is_cut() -> None:
     with stand_in(lambda _code: (1, "x" * 100_000, b"")) as address:
         assert len(failure_of(address)) < 1_100
-
-
-def found(namesrv: NamesrvProcess, exit_code: int) -> list[str]:
-    code, rows = examined(namesrv.endpoint)
-    assert code == exit_code, rows
-    return [row["what"] for row in rows]
-
-
-def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_queue(own_namesrv: NamesrvProcess) -> None:
-    of_the_group = topic_config("rmq_sys_SYNC_BROKER_MEMBER_broker-a", 1, perm=1)
-    with RemotingClient(address_of(own_namesrv)) as broker:
-        register(broker, ["TopicTest", of_the_group])
-        assert found(own_namesrv, 0) == []
-        register(broker, [topic_config("TopicTest", perm=4), of_the_group])
-        assert found(own_namesrv, FOUND) == ["1 topic has no writable queue with a master: TopicTest"]
 
 
 CALM = {"putTps": "0.0 0.0 0.0", "scheduleMessageOffset_1": "7,7", "timerCongestNum": "0", "timerOffsetBehind": "0"}

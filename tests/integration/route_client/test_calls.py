@@ -7,16 +7,20 @@ import contextlib
 import threading
 from unittest import mock
 
+import grpc
 import pytest
 from google.protobuf.message import Message
+from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client.channels import ResponseLimits
+from namesrv_common.grpc_errors import RichError
 from route_client import (
     AioRouteClient,
     BadTopicNameError,
     ClientClosedError,
     ClientSettings,
     NoNamesrvAnsweredError,
+    RequestRefusedError,
     RouteChange,
     RouteClient,
     RouteClientError,
@@ -27,7 +31,7 @@ from route_client import (
 )
 from tests.integration.route_client.conftest import NOBODY, QUICK, TOPIC, InOrder, shows, watching
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
-from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.fakes.watched_name_server import FakeNameServer, abort
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import joined
 from tests.support.programs.processes import eventually
@@ -43,6 +47,31 @@ def test_a_topic_without_a_route_goes_to_the_default_topics_brokers(fake: FakeNa
         fake.put("NewTopic", wire_route("broker-e", queues=2))
         eventually(lambda: client.publish_info("NewTopic").by_default, lambda by_default: not by_default)
         assert client.select_one_queue("NewTopic").broker_name == "broker-e"
+
+
+def test_a_topic_that_is_known_not_to_be_there_has_default_queues(fake: FakeNameServer) -> None:
+    fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+
+        def asks() -> bool:
+            asked = len(fake.lookups)
+            assert client.publish_info("NewTopic").by_default
+            return len(fake.lookups) > asked
+
+        assert asks()
+        eventually(asks, lambda does: not does)
+
+
+async def test_the_asyncio_client_has_the_answers_of_the_blocking_one(fake: FakeNameServer) -> None:
+    fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
+    async with AioRouteClient(str(fake.endpoint), QUICK) as client:
+        assert {(await client.select_one_queue(TOPIC)).broker_name for _ in range(4)} == {"broker-a"}
+        assert (await client.publish_info("NewTopic")).by_default
+        with await asyncio.to_thread(RouteClient, str(fake.endpoint), QUICK) as blocking:
+            assert await client.subscribe_info(TOPIC) == await asyncio.to_thread(blocking.subscribe_info, TOPIC)
+            assert await client.any_broker_of(TOPIC) == await asyncio.to_thread(blocking.any_broker_of, TOPIC)
+        client.forget(TOPIC)
+        assert client.cached(TOPIC) is None
 
 
 def test_without_a_default_topic_an_unknown_topic_is_an_error(fake: FakeNameServer) -> None:
@@ -154,6 +183,47 @@ def test_bytes_that_are_no_messages_are_an_error_of_their_name_server(
             watching(client, fake)
             assert client.route(TOPIC).route == route()
     assert "a defect of the client" not in caplog.text
+
+
+def test_a_client_whose_first_topics_are_refused_does_not_start(fake: FakeNameServer) -> None:
+    fake.refusal = RichError(grpc.StatusCode.PERMISSION_DENIED, "you may not look up", "NOT_PERMITTED", "namesrv")
+    with pytest.raises(RequestRefusedError, match="you may not look up"):
+        RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC])
+
+    async def enter() -> None:
+        async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]):
+            pass
+
+    with pytest.raises(RequestRefusedError, match="you may not look up"):
+        asyncio.run(enter())
+
+
+class Sparing(FakeNameServer):
+    """Answers the first topic of a lookup and leaves the others out; `Large` is too large for any answer."""
+
+    def BatchGetTopicRoutes(  # noqa: N802
+        self, request: pb.BatchGetTopicRoutesRequest, context: grpc.ServicerContext
+    ) -> pb.BatchGetTopicRoutesResponse:
+        first, *others = request.topics
+        if first == "Large":
+            abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        answer = super().BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=[first]), context)
+        answer.topics_left_out.extend(["Never"] if first == "Never" else others)
+        return answer
+
+
+def test_topics_left_out_of_an_answer_are_asked_for_again_unless_too_large() -> None:
+    with Sparing() as sparing:
+        sparing.put(TOPIC, wire_route())
+        with RouteClient(str(sparing.endpoint), QUICK, topics=[TOPIC, "Other", "Large"]) as client:
+            assert client.route(TOPIC).route == route()
+            assert client.status().counters.refused == 1
+        assert sparing.lookups[:2] == [[TOPIC], ["Other"]]
+        with (
+            RouteClient(str(sparing.endpoint), QUICK) as client,
+            pytest.raises(NoNamesrvAnsweredError, match="leaves all topics of a batch out"),
+        ):
+            client.route("Never")
 
 
 def test_a_name_that_breaks_the_rules_is_refused_without_asking(fake: FakeNameServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import RegistrationSchedule, Timing
+from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import built_in_topics
 from tests.support.agents.fixtures import MakeSettings
@@ -26,11 +27,13 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 
-class RoundsOnDemand(RegistrationSchedule):
+class RoundsOnDemand:
     """Lets the test say when a periodic round is due; the rounds follow at once."""
 
-    def __init__(self) -> None:
-        super().__init__(30.0, Timing())
+    def __init__(self, timing: Timing) -> None:
+        self.timing = replace(timing, wait=self._wait)
+        """Of an agent whose rounds these are."""
+        self._wait_of_others = timing.wait
         self._rounds = threading.Semaphore(0)
         self._asked_for = self._begun = self._over = 0
 
@@ -42,12 +45,14 @@ class RoundsOnDemand(RegistrationSchedule):
         """A round that has begun has a registration of its time, however late it sends it."""
         eventually(lambda: self._over == self._asked_for)
 
-    def next_delay(self) -> float:
+    def _wait(self, woken: threading.Event, seconds: float) -> bool:
+        if threading.current_thread().name != "broker-agent-periodic":
+            return self._wait_of_others(woken, seconds)
         self._over = self._begun
-        if not self._rounds.acquire(timeout=TIMEOUT):
-            return TIMEOUT
+        while not (woken.is_set() or self._rounds.acquire(timeout=0.01)):
+            pass
         self._begun += 1
-        return 0.0
+        return woken.is_set()
 
 
 class ToldProbe(BrokerProbe):
@@ -72,23 +77,21 @@ class ToldList(NamesrvList):
         super().__init__(tuple(server.endpoint for server in servers), None, Timing())
 
     def change(self, *servers: FakeNameServer) -> None:
-        self._take_names(tuple(server.endpoint for server in servers))
+        self.take_names(tuple(server.endpoint for server in servers))
 
 
 class Agent:
     """A controller, and the parts of it that a test drives."""
 
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
-        self.rounds = RoundsOnDemand()
+        self.rounds = RoundsOnDemand(timing or Timing())
         self.probe, self.list = ToldProbe(), ToldList(*servers)
         if settings.topics_mode == "own":
             built_in = built_in_topics(settings.cluster, settings.broker_name)
             self.topics = TopicConfigManager.own(settings.topics, built_in)
         else:
             self.topics = TopicConfigManager.follow(settings.topics)
-        self.controller = BrokerController(
-            settings, self.topics, self.list, self.probe, timing=timing, schedule=self.rounds
-        )
+        self.controller = BrokerController(settings, self.topics, self.list, self.probe, timing=self.rounds.timing)
 
     def wait_until_idle(self) -> None:
         """A periodic round leaves out name servers that are busy, also if they find nothing to do."""
@@ -105,7 +108,6 @@ class Agent:
         self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
 
     def stop(self) -> None:
-        self.rounds.due()  # or its thread would wait for a round that never comes
         self.controller.stop()
         self._connection.close()
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
-from broker_agent.auth import AgentAdmission
+from broker_agent.auth import Rule
 from broker_agent.listener import AgentServer
 from broker_agent.topics.topic_service import SERVICE
 from namesrv_common.endpoints import Endpoint
@@ -18,9 +18,9 @@ from namesrv_common.grpc_errors import RichError
 
 
 @contextmanager
-def topic_agent(servicer: object, admission: AgentAdmission | None = None) -> Iterator[Endpoint]:
+def topic_agent(servicer: object, rule: Rule | None = None) -> Iterator[Endpoint]:
     """Runs a server for the time of the block."""
-    server = AgentServer(Endpoint("127.0.0.1", 0), [(SERVICE, servicer)], admission=admission)
+    server = AgentServer(Endpoint("127.0.0.1", 0), [(SERVICE, servicer)], rule=rule)
     server.start()
     try:
         yield server.endpoint

@@ -131,7 +131,7 @@ def test_a_late_answer_is_logged_and_not_applied(lane: Lane, target: NamesrvTarg
         lane.submit(over.set)
         assert over.wait(TIMEOUT)
     assert [(entry["event"], entry["endpoint"]) for entry in logs] == [("late_answer_not_applied", "127.0.0.1:1")]
-    assert target.status().late_answer_count == 1
+    assert target.state.report().late_answer_count == 1
 
 
 def ordered(topic: str) -> tuple[RegisterBrokerResult, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker_agent.auth import ACTIONS, COMMANDS, AgentAdmission, by_permits, own_group_commands
+from broker_agent.auth import ACTIONS, COMMANDS, by_permits, own_group_commands
 from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
 from broker_agent.listener import SERVICE as AGENT_SERVICE
 from broker_agent.listener import CallThreads
@@ -22,10 +22,10 @@ from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 
 GROUP = ("DefaultCluster", "broker-a")
-ROLE = "broker_agent_api.v1.BrokerAgentService.ChangeBrokerRole"
-STATUS = "broker_agent_api.v1.BrokerAgentService.GetAgentStatus"
-HEARTBEAT = "broker_agent_api.v1.ClientService.Heartbeat"
-FILTER_SERVER = "broker_agent_api.v1.ClientService.RegisterFilterServer"
+ROLE = "ChangeBrokerRole"
+STATUS = "GetAgentStatus"
+HEARTBEAT = "Heartbeat"
+FILTER_SERVER = "RegisterFilterServer"
 
 
 class Caller:
@@ -48,7 +48,7 @@ class Caller:
 
 def may(rule: Any, call: str, caller: Caller) -> bool:
     try:
-        AgentAdmission(rule).check(call, caller)
+        rule(call, caller)
     except Refused:
         return False
     return True
@@ -93,7 +93,7 @@ def test_a_permit_for_an_action_is_for_the_groups_it_names_only() -> None:
     assert not may(by_permits(lambda: permits, ("Other", "broker-a")), ROLE, Caller("ops"))
     assert not may(by_permits(lambda: permits, GROUP), ROLE, Caller("unknown"))
     with refuses(CommonReason.NOT_AUTHENTICATED):
-        AgentAdmission(by_permits(lambda: permits, GROUP)).check(ROLE, Caller())
+        by_permits(lambda: permits, GROUP)(ROLE, Caller())
 
 
 class Blocked:

@@ -65,7 +65,9 @@ def status(clock: VirtualClock) -> NameServerStatus:
 
 
 def accept(status: NameServerStatus, kind: pb.RegistrationKind, *, channel_is_open: bool = True) -> None:
-    status.accepted(OLD, kind, namesrv_name="ns", topics=1, generation=1, channel_is_open=channel_is_open)
+    request = channel_pb.RegisterBrokerRequest(channel_id="1")
+    status.channel_id = "1" if channel_is_open else None
+    status.accepted(OLD, kind, request, channel_pb.RegisterBrokerResponse(generation=1))
 
 
 def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualClock, status: NameServerStatus) -> None:
@@ -84,6 +86,7 @@ def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualC
 def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     accept(status, pb.REGISTRATION_KIND_FULL)
     accept(status, pb.REGISTRATION_KIND_FULL, channel_is_open=False)
+    assert status.known.held is None
     error = NameServerError(RichError(grpc.StatusCode.UNAVAILABLE, "away"))
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
@@ -215,15 +218,14 @@ class Status(NameServerStatus):
 
 def open_again(stub: Stub, status: type[NameServerStatus]) -> None:
     """Holds a channel open until a second one has been opened."""
-    reopening = Reopening(30.0, Timing())
     known = status(ENDPOINT, Timing())
-    channel = NamesrvChannel(ENDPOINT, cast(Any, stub), "test", known, lambda: None, reopening=reopening)
+    channel = NamesrvChannel(ENDPOINT, cast(Any, stub), "test", known, lambda: None, timing=Timing())
     channel.open()
     try:
         assert stub.again.wait(20)
     finally:
         channel.close()
-    assert channel.id is None
+    assert known.channel_id is None
 
 
 @pytest.mark.parametrize("refuses_first", [False, True])

@@ -19,16 +19,14 @@ from broker_agent.namesrv_list import (
     MAX_NAME_SERVERS,
     RESOLVE_JITTER,
     RESOLVE_PERIOD_SECONDS,
-    ListSource,
     NamesrvList,
     addresses_of,
     check_namesrv,
-    list_file,
+    namesrv_list_of,
     parse_list,
     read_list_file,
     split_address_server,
 )
-from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
 from tests.support.fakes.name_system import NameSystem, endpoints
@@ -121,17 +119,16 @@ def test_another_url_is_refused_and_a_password_is_not_repeated(url: str, problem
 def watched_list(path: Path) -> Iterator[tuple[list[tuple[Endpoint, ...]], Callable[[], None]]]:
     """A list file that is watched on virtual time: the lists that were told, and a look at the file."""
     time, told = VirtualClock(), list[tuple[Endpoint, ...]]()
-    source = list_file(path, agent_timing(time))
-    source.on_names = told.append
-    source.start()
+    namesrv = namesrv_list_of([f"file:{path}"], timing=agent_timing(time))
+    namesrv.start()
+    namesrv.on_change = lambda: told.append(namesrv.endpoints)
     time.settle(1)
     yield told, lambda: time.run(2 * CHECK_SECONDS)  # a changed file has to look the same twice
-    source.stop()
-    source.join(TIMEOUT)
+    namesrv.stop()
 
 
 def test_a_link_that_is_turned_as_a_config_map_does_is_followed(tmp_path: Path) -> None:
-    for version, content in (("..1", "a:1"), ("..2", "b:1")):
+    for version, content in (("..1", "10.0.0.1:1"), ("..2", "10.0.0.2:1")):
         (tmp_path / version).mkdir()
         (tmp_path / version / "list").write_text(content)
     (tmp_path / "..data").symlink_to("..1")
@@ -140,23 +137,24 @@ def test_a_link_that_is_turned_as_a_config_map_does_is_followed(tmp_path: Path) 
         (tmp_path / "..new").symlink_to("..2")
         (tmp_path / "..new").rename(tmp_path / "..data")
         look()
-        assert told == [endpoints("b:1")]
+        assert told == [endpoints("10.0.0.2:1")]
 
 
 @pytest.mark.parametrize("broken", [b"b:1;;c:2\n", b"x" * 100_000, None])
 def test_a_broken_or_missing_file_keeps_the_list_and_is_logged_once(tmp_path: Path, broken: bytes | None) -> None:
     file = tmp_path / "list"
-    file.write_text("a:1\n")
+    file.write_text("10.0.0.1:1\n")
     with capture_logs() as logs, watched_list(file) as (told, look):
         file.unlink()
         if broken is not None:
             file.write_bytes(broken)
         look()
         look()
-        file.write_text("a:1\n")
+        file.write_text("10.0.0.1:1\n")
         look()
-    assert [(entry["event"], entry["source"], entry.get("kept")) for entry in logs] == [
-        ("namesrv_list_bad", str(file), ["a:1"]),
+    said = [(entry["event"], entry["source"], entry.get("kept")) for entry in logs if entry["event"] != "namesrv_list"]
+    assert said == [
+        ("namesrv_list_bad", str(file), ["10.0.0.1:1"]),
         ("namesrv_list_good_again", str(file), None),
     ]
     assert told == []
@@ -179,18 +177,17 @@ def test_a_name_without_an_address_is_an_os_error(host: str) -> None:
 
 
 class Following:
-    """A list on virtual time, what its listener was told, and its source, which has what the test says."""
+    """A list on virtual time that has what the test says, and what its listener was told."""
 
     def __init__(self, system: NameSystem) -> None:
         self.time = VirtualClock()
-        self.source = ListSource("told", lambda: (), (), lambda: 3_600.0, Timing())
         self.told: list[tuple[Endpoint, ...]] = []
-        self.list = NamesrvList(endpoints("ns:1"), self.source, agent_timing(self.time), system.resolve)
+        self.list = NamesrvList(endpoints("ns:1"), None, agent_timing(self.time), system.resolve)
         self.list.start()
         self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
     def say(self, text: str) -> None:
-        self.source.on_names(endpoints(text))
+        self.list.take_names(endpoints(text))
 
 
 @pytest.fixture

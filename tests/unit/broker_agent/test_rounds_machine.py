@@ -103,10 +103,6 @@ class Target(NamesrvTarget):
     def open(self) -> None:
         """Nothing: the channel is the machine's."""
 
-    def has_channel(self, channel_id: str | None) -> None:
-        with self.state.changed:
-            self._channel.id = channel_id
-
     def _call(self, method: Any, request: Any, deadline: float, compression: Any = None) -> Any:
         assert compression == (grpc.Compression.Gzip if type(request) in self._compressed else None)
         if isinstance(request, pb.RegisterBrokerRequest):
@@ -163,14 +159,13 @@ class RoundsAgainstANameServer(Machine):
     def start(self, holder: str | None, *, compressed: bool) -> None:
         self.server.holder = holder
         self.target = Target(self.server, self.timing, compressed=compressed)
-        self.target.has_channel("1")
-        self.target.state.channel_opened()
+        self.target.state.channel_opened("1")
         self.round(force=False)
         assert self.kinds() == ([] if holder is None else [Event.KIND_BROKER_ID_REPLACED])
 
     def kinds(self) -> list[Event.Kind]:
         news = Event.KIND_ORDER_TOPIC_CONFIG_CHANGED
-        return [event.kind for event in self.target.status().events if event.kind != news]
+        return [event.kind for event in self.target.state.report().events if event.kind != news]
 
     def now(self) -> Registration:
         return registration(self.counter, *(topic(name, queues) for name, queues in sorted(self.topics.items())))
@@ -198,14 +193,12 @@ class RoundsAgainstANameServer(Machine):
 
     @rule()
     def the_channel_ends_and_another_one_opens(self) -> None:
-        self.target.has_channel(None)
         self.target.state.channel_ended("it ended", was_open=True)
         self.channels += 1
         self.server.channel_id = str(self.channels)
         if self.server.holder != OTHER:
             self.server.forget()
-        self.target.has_channel(self.server.channel_id)
-        self.target.state.channel_opened()
+        self.target.state.channel_opened(self.server.channel_id)
         self.is_claiming, self.refused = True, None
 
     @rule()
@@ -281,7 +274,7 @@ class RoundsAgainstANameServer(Machine):
             self.it_is_registered()
             assert not asks or self.kinds()[-1] == Event.KIND_REGISTRATION_LOST
             if refreshes and sent == 1:
-                status = self.target.status()
+                status = self.target.state.report()
                 assert (status.last_kind, status.last_topic_count) == (agent_pb.REGISTRATION_KIND_REFRESH, 0)
                 self.reaches("refreshed")
 
@@ -295,7 +288,7 @@ class RoundsAgainstANameServer(Machine):
 
     def it_is_left_to_the_other(self) -> None:
         assert self.server.holder == OTHER
-        status = self.target.status()
+        status = self.target.state.report()
         assert (status.broker_id_held_by, status.registered) == (OTHER, False)
         assert self.knows_of_other or self.kinds()[-1] == Event.KIND_BROKER_ID_TAKEN
         assert self.said == ([] if self.knows_of_other else ["broker_id_taken"])

@@ -122,6 +122,8 @@ HINTS = {
     "CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK": "of an authority that tls_ca does not",
     "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:1000007d:SSL routines:OPENSSL_internal:"
     "CERTIFICATE_VERIFY_FAILED: certificate has expired: OK": "has ended",
+    "CERTIFICATE_VERIFY_FAILED: certificate is not yet valid: OK": "compare the clocks",
+    "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: odd": "see the server's log",
     "Custom verification check failed with error: UNAUTHENTICATED: Hostname Verification Check failed.": "other names",
     "Failed parsing HTTP/2: Expected SETTINGS frame": "look at the port",
 }

@@ -11,9 +11,9 @@ import typer
 from namesrv_api.v1 import route_data_pb2
 
 from nsctl.cli import app
-from nsctl.commands.findings import Code, Finding
 from nsctl.console import observer, rows
 from nsctl.console.observer import Observation, Observer
+from nsctl.findings import Code, Finding
 from nsctl.held import BrokerKey
 from tests.support.fakes.observed_name_server import BROKER, NOW, FakeNameServer, drain, entry, live, seen
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from unittest import mock
 
 import pytest
-from namesrv_api.v1 import admin_service_pb2 as admin
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
@@ -46,11 +45,6 @@ def told(**fields: object) -> Held:
     return Held(found.status, found.tables, digests=found.digests, intents=(), **(given | fields))  # type: ignore[arg-type]
 
 
-ENDING = admin.Intent()
-ENDING.CopyFrom(drain())
-ENDING.ends_at_millis = 1_000
-
-
 @pytest.mark.parametrize(
     ("other", "kinds"),
     [
@@ -65,7 +59,9 @@ def test_kv_configuration_and_settings_are_compared_where_they_may_be_read(other
 
 
 def test_drains_that_end_at_another_time_differ() -> None:
-    one, other = (seen(live(), intents=(intent,)).held for intent in (drain(), ENDING))
+    ending = drain()
+    ending.ends_at_millis = 1_000
+    one, other = (seen(live(), intents=(intent,)).held for intent in (drain(), ending))
     [difference] = disagreements([one, other])["intent"]
     assert difference.said == ("in force", "until 1970-01-01T00:00:01.000Z")
 
