@@ -1,4 +1,4 @@
-"""What channels are told of their group and of the order configuration; stalls are nobody's silence."""
+"""What channels are notified of: their group, and the order configuration. Stalls are nobody's silence."""
 
 from __future__ import annotations
 

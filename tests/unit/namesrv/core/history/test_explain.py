@@ -464,7 +464,7 @@ def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> 
     assert explain(fleet) != before
 
 
-# The call, which adds what the journal tells of groups that memory knows nothing of.
+# The call, which adds what the journal has of groups that memory does not know.
 
 
 def call(
