@@ -257,11 +257,21 @@ async def test_a_watch_names_as_much_as_it_may_and_no_more() -> None:
                 assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
         async with server.watch("T", topic_prefixes=["T", "a\tb"]) as stream:
             assert (await failure_of(stream)).violations[0].field == "topic_prefixes[1]"
-        update = pb.WatchTopicRoutesRequest(topics=["one-more"])
-        async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics), update)) as stream:
-            while not (await next_of(stream)).bookmark:
-                pass
-            assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
+        first = pb.WatchTopicRoutesRequest(topics=topics)
+        for fields in ({"topics": ["one-more"]}, {"removed_topics": [*topics, "one-more"]}):
+            async with server.watch_of(Requests(first, pb.WatchTopicRoutesRequest(**fields))) as stream:
+                while not (await next_of(stream)).bookmark:
+                    pass
+                assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [({}, "topics"), *(({name: ["T1"]}, name) for name in ("removed_topics", "removed_topic_prefixes"))],
+)
+async def test_a_watch_begins_with_names_and_removes_none(fields: dict[str, list[str]], field: str) -> None:
+    async with serving() as server, server.watch(**fields) as stream:
+        assert (await failure_of(stream)).violations[0].field == field
 
 
 async def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:

@@ -19,6 +19,7 @@ from namesrv.app.access import FairShares
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
+from namesrv.core.snapshot import MAX_PINNED_REVISIONS
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import AsksForPage, Name, paged, token_after
 from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
@@ -256,6 +257,18 @@ async def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: StreamCall
     assert (answer.header, answer.lease_millis) == (fleet.state.header(), 600_000)
     for millis in (limits.MIN_PIN_LEASE_MILLIS, 7_001, limits.MAX_PIN_LEASE_MILLIS):
         assert (await pin(calls, lease_millis=millis)).lease_millis == millis
+
+
+async def test_a_pin_of_a_follower_has_a_share_that_other_readers_leave(fleet: Fleet, calls: StreamCalls) -> None:
+    for _ in range(MAX_PINNED_REVISIONS * 3 // 4):
+        make_changes(fleet, 1)
+        await pin(calls)
+    make_changes(fleet, 1)
+    with refuses(Reason.LIMIT_EXCEEDED):
+        await pin(calls)
+    assert (
+        await calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(follow=True), CONTEXT)
+    ).header == fleet.state.header()
 
 
 async def release(calls: StreamCalls, pin_id: str) -> pb.ReleaseRouteSnapshotResponse:
