@@ -1,6 +1,6 @@
 """Costs of the route tables without gRPC: ``python -m bench.core``.
 
-Each round of each workload runs in a fresh process, so that memory and garbage collection start alike. ``--walk``
+Each round of each table runs in a fresh process, so that memory and garbage collection start alike. ``--walk``
 prints the modules that a registration and a lookup enter in a real server.
 """
 
@@ -11,7 +11,6 @@ import gc
 import itertools
 import multiprocessing
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
@@ -27,22 +26,16 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from bench.figures import Sample, parser, report, summarise
-from bench.workload import SEED, Profile, registration, topic_name
+from bench.workload import Profile, registration, topic_name
 from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, tune_garbage_collection
-from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
-from namesrv.core.pace import run_steps
 from namesrv.core.registrations import BrokerRegistration, UnreadTopics
-from namesrv.core.removals import scan_not_active_broker
-from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState, StateChange
+from namesrv.core.state import NamesrvIdentity, RouteState, StateChange
 from namesrv.core.tables import tag, varint
-from namesrv.core.watch.hub import RouteWatch, Subscription, WatchHub
 from namesrv.grpc_api import registration as registration_module
-from namesrv.remoting.bodies import read_registration
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv_common.process.logs import configure_logs
-from tests.support.state_changes import apply_now
 from tests.support.virtual_clock import VirtualClock
 
 ResultT = TypeVar("ResultT")
@@ -50,31 +43,15 @@ Figures = Iterator[tuple[str, str, float]]
 """Name, unit and value of each figure."""
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
+_PROFILES: tuple[Profile, ...] = (Profile(100_000, 1, 1), Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))
+_SMOKE_PROFILES = (Profile(50, 10, 2),)
+_LOOKUPS = 200_000
 _WARM_UP_TOPICS = 100
-_BETWEEN_BROKERS_SECONDS = 0.001
 _MEBIBYTE = 1 << 20
 _WALKS = 3
 """Periodic work enters modules, too, but not in each walk."""
 _WALKED_TOPICS = 300
 _WALK_SECONDS = 30.0
-
-
-class Sizes(NamedTuple):
-    """How much of everything."""
-
-    topics: int = 100_000
-    """Topics of one large registration."""
-    brokers: int = 10_000
-    """Brokers. A tenth of them expires at once."""
-    profiles: tuple[Profile, ...] = (Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))
-    lookups: int = 200_000
-    mapped_queues: int = 50_000
-    watches: int = 100
-    watched_topics: int = 10_000
-    """Of each watch."""
-
-
-SMOKE = Sizes(50, 20, (Profile(50, 10, 2),), 50, 50, 3, 50)
 
 
 class ChangeTimes:
@@ -102,85 +79,35 @@ class ChangeTimes:
         self.thread_millis += _millis_since(began)
         return result
 
-    def make(self, change: StateChange[ResultT]) -> ResultT:
+    def make(self, change: StateChange[Any]) -> None:
         """Makes a change, a small one on the event loop alone."""
-        if change.topics <= INLINE_TOPICS:
-            return self._on_loop(lambda: apply_now(change))
-        self.on_thread(change.prepare)
-        return self._on_loop(change.commit)
-
-    def _on_loop(self, work: Callable[[], ResultT]) -> ResultT:
+        is_small = change.topics <= INLINE_TOPICS
+        if not is_small:
+            self.on_thread(change.prepare)
         began = time.perf_counter()
-        result = work()
+        if is_small:
+            change.prepare()
+        change.commit()
         self.loop_millis.append(_millis_since(began))
-        return result
 
 
-def large_registrations(sizes: Sizes) -> Iterator[Sample]:
-    """A large registration: how long it takes, and how long it blocks the event loop."""
-    topics, state = range(sizes.topics), _new_state()
-    for name, counter in (("first", 1), ("changed", 2)):
-        workload = f"one registration of {sizes.topics:,} topics, {name}"
-        data, times = registration(0, topics, counter, topics if name == "changed" else range(0)), ChangeTimes()
-        _register(state, data, times)
-        yield Sample(workload, "longest commit", "ms", max(times.loop_millis))
-        yield Sample(workload, "all together", "ms", times.all_millis)
+def tables(profile: Profile, lookups: int) -> list[Sample]:
+    """A table of one profile: filled, looked up in, streamed out, replaced, collected.
 
-
-def static_topic(sizes: Sizes) -> Iterator[Sample]:
-    """The mapping of one static topic, as RocketMQ writes and registers it."""
-    state = _new_state()
-    for name, shift in (("first", 0), ("moved", 1)):
-        workload = f"one static topic of {sizes.mapped_queues:,} queues, {name}"
-        data, times = _static_topic_body(sizes.mapped_queues, shift), ChangeTimes()
-        known = state.tables.topic_queue_table
-        body = times.on_thread(lambda data=data, known=known: read_registration(data, 0, known))  # type: ignore[misc]
-        broker = BrokerKey("cluster", "broker"), 0, "10.0.0.1:10911", body.data_version, body.topic_configs
-        times.make(BrokerRegistration(state, Registration(*broker, topic_by_topic=True, mappings=body.mappings)))
-        yield Sample(workload, "longest commit", "ms", max(times.loop_millis))
-        yield Sample(workload, "all together", "ms", times.all_millis)
-
-
-def expiry(sizes: Sizes) -> Iterator[Sample]:
-    """A tenth of the brokers fall silent at once. All registered within seconds, so one scan sees all deadlines."""
-    clock = VirtualClock()
-    state, identities, expiring = _new_state(clock), [], sizes.brokers // 10
-    for broker in range(sizes.brokers):
-        clock.seconds += _BETWEEN_BROKERS_SECONDS  # equal deadlines would be sorted by name, which is slow and rare
-        request = registration_service_pb2.RegisterBrokerRequest.FromString(registration(broker, range(0)))
-        request.ClearField("heartbeat_timeout_millis")
-        _read_and_register(state, request, ChangeTimes())
-        identities.append(registration_module.broker_identity(request.broker))
-    all_registered = clock.seconds
-    clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
-    for identity in identities[expiring:]:
-        clock.seconds += _BETWEEN_BROKERS_SECONDS
-        state.broker_heartbeat(*identity)
-    clock.seconds = all_registered + BROKER_CHANNEL_EXPIRED_TIME + 1
-    times = ChangeTimes()
-    changes = scan_not_active_broker(state)
-    while (change := times.on_thread(lambda: next(changes, None))) is not None:
-        times.make(change)
-    left = len(state.tables.broker_live_table)
-    assert left == sizes.brokers - expiring, f"{left} brokers are left"
-    workload = f"expiry of {expiring:,} of {sizes.brokers:,} brokers"
-    yield Sample(workload, "all together", "ms", times.all_millis)
-    yield Sample(workload, "longest commit", "ms", max(times.loop_millis))
-
-
-def tables(sizes: Sizes, profile: Profile) -> Iterator[Sample]:
-    """A table of one profile: filled, looked up in, streamed out, replaced, watched, collected."""
+    Runs in this process, with the garbage collector as in ``namesrv serve``.
+    """
+    _register(_new_state(), registration(0, range(_WARM_UP_TOPICS)), ChangeTimes())
+    tune_garbage_collection()
     state = _new_state()
     figures = itertools.chain(
         _registered("loading it", state, profile.registrations()),
-        _lookups(state, profile, sizes.lookups),
+        _lookups(state, profile, lookups),
         _snapshot(state),
         _registered("replacing all of it", state, profile.registrations(counter=2, changed=True)),
         _snapshot_let_go(state, profile.registrations(counter=3)),
-        _watches_ended(state, profile, sizes),
         _collection(),
     )
-    return (Sample(profile.name, *figure) for figure in figures)
+    return [Sample(profile.name, *figure) for figure in figures]
 
 
 def _registered(what: str, state: RouteState, registrations: Iterable[bytes]) -> Figures:
@@ -223,24 +150,6 @@ def _snapshot_let_go(state: RouteState, registrations: Iterable[bytes]) -> Figur
     yield "letting a replaced snapshot go", "ms", _millis_since(began)
 
 
-def _watches_ended(state: RouteState, profile: Profile, sizes: Sizes) -> Figures:
-    """Watches that have read nothing end together, as those of a process that is killed."""
-    rng, count = random.Random(SEED), min(sizes.watched_topics, profile.topics)
-    hub = WatchHub(state, max_pending=sizes.watches * count)
-    watches: list[RouteWatch] = []
-    for _ in range(sizes.watches):
-        names = frozenset(topic_name(number) for number in rng.sample(range(profile.topics), count))
-        watches.append(RouteWatch(lambda: None, Subscription(names)))
-        run_steps(hub.join(watches[-1]))
-        run_steps(hub.fill(watches[-1]))
-    blocked: list[float] = []
-    for watch in watches:
-        began = time.perf_counter()
-        steps = hub.close(watch)
-        blocked += (_millis_since(began), *_step_millis(steps))
-    yield f"ending {sizes.watches:,} watches of {count:,} topics, longest step", "ms", max(blocked)
-
-
 def _collection() -> Figures:
     gc.collect()  # what loading has left over is not part of the figure
     with _collections() as pauses:
@@ -267,39 +176,22 @@ def _collections() -> Iterator[list[float]]:
         gc.callbacks.remove(on_collection)
 
 
-def _new_state(clock: VirtualClock | None = None) -> RouteState:
+def _new_state() -> RouteState:
     numbers = itertools.count()
     identity = NamesrvIdentity("bench", "000000000000001-00000000")
-    return RouteState(identity, clock or VirtualClock(), lambda: f"channel-{next(numbers)}")
+    return RouteState(identity, VirtualClock(), lambda: f"channel-{next(numbers)}")
 
 
-def _register(state: RouteState, data: bytes, times: ChangeTimes) -> RegisterBrokerResult:
+def _register(state: RouteState, data: bytes, times: ChangeTimes) -> None:
     """Parses, checks and makes a registration from its bytes, as the server does."""
-    parse = registration_service_pb2.RegisterBrokerRequest.FromString
-    return _read_and_register(state, times.on_thread(lambda: parse(data)), times)
-
-
-def _read_and_register(
-    state: RouteState, request: registration_service_pb2.RegisterBrokerRequest, times: ChangeTimes
-) -> RegisterBrokerResult:
+    request = times.on_thread(lambda: registration_service_pb2.RegisterBrokerRequest.FromString(data))
     read = registration_module.read_registration(request)
     known, configs = state.tables.topic_queue_table, request.topic_configs
     unread = UnreadTopics(lambda: len(configs), lambda: registration_module.read_topics(configs, known))
     change = BrokerRegistration(state, read, unread=unread)
     if change.topics_to_read:
         times.on_thread(change.read)
-    return times.make(change)
-
-
-def _static_topic_body(queues: int, shift: int) -> bytes:
-    """The body of REGISTER_BROKER with one static topic. Numbers as keys have no quotes, as fastjson has it."""
-    ids = ",".join(f"{queue}:{queue + shift}" for queue in range(queues))
-    mapping = f'{{"bname":"broker","currIdMap":{{{ids}}},"dirty":false,"epoch":1,"scope":"__global__","topic":"static"'
-    topic = '"perm":6,"readQueueNums":8,"topicName":"static","topicSysFlag":0,"writeQueueNums":8'
-    return (
-        f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{"static":{{{topic}}}}},'
-        f'"topicQueueMappingInfoMap":{{"static":{mapping},"totalQueues":{queues}}}}}}}}}'
-    ).encode()
+    times.make(change)
 
 
 def _step_millis(steps: Iterable[object]) -> Iterator[float]:
@@ -319,20 +211,11 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def run(workload: Callable[..., Iterator[Sample]], *arguments: Any) -> list[Sample]:
-    """Runs a workload in this process, with the garbage collector as in ``namesrv serve``."""
-    _register(_new_state(), registration(0, range(_WARM_UP_TOPICS)), ChangeTimes())
-    tune_garbage_collection()
-    return list(workload(*arguments))
-
-
-def measure(sizes: Sizes, rounds: int) -> Iterator[Sample]:
-    """Runs the workloads in rounds, so that a slow minute of the machine touches all of them alike."""
-    workloads: list[tuple[Any, ...]] = [(one, sizes) for one in (large_registrations, static_topic, expiry)]
-    workloads += [(tables, sizes, profile) for profile in sizes.profiles]
-    for _, workload in itertools.product(range(rounds), workloads):
+def measure(profiles: Sequence[Profile], lookups: int, rounds: int) -> Iterator[Sample]:
+    """Runs the tables in rounds, so that a slow minute of the machine touches all of them alike."""
+    for _, profile in itertools.product(range(rounds), profiles):
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            yield from process.submit(run, *workload).result()
+            yield from process.submit(tables, profile, lookups).result()
 
 
 async def walk() -> dict[str, set[str]]:
@@ -400,10 +283,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for call, modules in asyncio.run(walk()).items():
             print(f"{call}: {len(modules)} modules", *sorted(modules), sep="\n  ")
         return
-    sizes = SMOKE if given.smoke else Sizes()
-    if given.tables:
-        sizes = sizes._replace(profiles=(given.tables,))
-    report(given, summarise(measure(sizes, 1 if given.smoke else given.rounds)))
+    profiles, lookups, rounds = _PROFILES, _LOOKUPS, given.rounds
+    if given.smoke:
+        profiles, lookups, rounds = _SMOKE_PROFILES, 50, 1
+    report(given, summarise(measure([given.tables] if given.tables else profiles, lookups, rounds)))
 
 
 if __name__ == "__main__":

@@ -62,8 +62,9 @@ def table(figures: Iterable[Figure]) -> str:
 
 
 def shown(value: float) -> str:
-    """A number with three significant digits; a large one in full."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    """A number with three significant digits, without an exponent."""
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if abs(value) >= 100 else f"{float(digits):.12g}"
 
 
 def parser(name: str, doc: str | None) -> argparse.ArgumentParser:

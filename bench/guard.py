@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 from namesrv_api.v1 import route_service_pb2
@@ -31,7 +31,7 @@ from bench.peers.generator import NotMeasured
 from bench.peers.servers import NAIVE, NATIVE, NULL, Server, server_cores, turned
 from bench.workload import Profile
 from namesrv.engines.api import native_problem
-from tests.support.resources import cpu_seconds
+from tests.support.programs.processes import cpu_seconds
 
 REGISTRATION, HIT, MISS = "unchanged registration", "hit", "miss"
 _PEERS = {REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}
@@ -50,27 +50,6 @@ _CALL_SECONDS, _CONNECTIONS, _IN_FLIGHT = 30.0, 8, 32
 
 Costs = Mapping[str, float]
 """Server CPU of each call, divided by that of the server that it is compared with."""
-
-
-class Ratio(NamedTuple):
-    """The cost of a call compared with another server's."""
-
-    call: str
-    own: tuple[float, ...]
-    """One figure of each round."""
-    peers: tuple[float, ...]
-    """The times of the other server, in the same rounds."""
-
-    @property
-    def value(self) -> float:
-        """The cheapest round divided by the other server's cheapest."""
-        return min(self.own) / min(self.peers)
-
-    def judged(self, costs: Costs) -> tuple[bool, str]:
-        """Whether the call costs too much, and a line that says so."""
-        bound = costs[self.call] * _MAY_RISE
-        line = f"{self.call}: {shown(self.value)} times the {_PEERS[self.call]} server's, may be {shown(bound)}"
-        return self.value > bound, line
 
 
 def measure(rounds: int) -> list[Sample]:
@@ -141,31 +120,29 @@ def _send(target: str, path: str, requests: Sequence[bytes]) -> None:
     asyncio.run(send())
 
 
-def ratios_of(samples: Iterable[Sample]) -> list[Ratio]:
-    """The costs of native's calls compared with the other server's."""
-    values = {(figure.workload, figure.name): figure.values for figure in summarise(samples)}
-    return [
-        Ratio(call, costs, values[_PEERS[call], call])
-        for (server, call), costs in sorted(values.items())
-        if server == NATIVE
-    ]
+def costs_of(samples: Iterable[Sample]) -> Costs:
+    """What each call of native costs: its cheapest round, divided by the other server's cheapest."""
+    cheapest = {(figure.workload, figure.name): min(figure.values) for figure in summarise(samples)}
+    calls = sorted(call for server, call in cheapest if server == NATIVE)
+    return {call: cheapest[NATIVE, call] / cheapest[_PEERS[call], call] for call in calls}
 
 
 def guard(options: argparse.Namespace) -> int:
     """Measures and judges; a call that is too dear is measured once more. Returns the exit code."""
-    costs: dict[str, float] = json.loads(COSTS_FILE.read_text(encoding="utf-8"))["costs"]
+    calibrated: dict[str, float] = json.loads(COSTS_FILE.read_text(encoding="utf-8"))["costs"]
     for _ in range(2):
         samples = measure(1 if options.smoke else options.rounds)
         report(options, summarise(sorted(samples, key=lambda sample: sample.workload)))
-        judged = [(ratio, *ratio.judged(costs)) for ratio in ratios_of(samples)]
-        print(*(line for _, _, line in judged), sep="\n", flush=True)
+        costs, bounds = costs_of(samples), {call: cost * _MAY_RISE for call, cost in calibrated.items()}
+        for call, cost in costs.items():
+            print(f"{call}: {shown(cost)} times the {_PEERS[call]} server's, may be {shown(bounds[call])}", flush=True)
         if options.calibrate:
-            costs |= {ratio.call: round(ratio.value, 3) for ratio, _, _ in judged}
+            calibrated |= {call: round(cost, 3) for call, cost in costs.items()}
             COSTS_FILE.write_text(
-                json.dumps({"machine": machine(), "rounds": options.rounds, "costs": costs}, indent=2) + "\n"
+                json.dumps({"machine": machine(), "rounds": options.rounds, "costs": calibrated}, indent=2) + "\n"
             )
             return 0
-        if options.smoke or not any(too_dear for _, too_dear, _ in judged):
+        if options.smoke or all(cost <= bounds[call] for call, cost in costs.items()):
             return 0
         progress("guard: a call costs too much")
     return 1

@@ -15,9 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from bench.figures import Sample, parser, progress, report, summarise
 from bench.workload import Profile
@@ -25,16 +23,13 @@ from namesrv_common.endpoints import Endpoint
 from route_pipeline.ingest import Ingester, ingest_options
 from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
-from route_pipeline.questions import Questions, questions
-from route_pipeline.report_data import collect_report
+from route_pipeline.questions import questions
 from route_pipeline.session import spark_session
-from tests.support.programs.processes import NamesrvProcess, PipelineProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, eventually
 from tests.support.programs.s3_server import make_bucket, running_s3_server
 from tests.support.registrations import identity, registration
 from tests.support.routes.log_rows import read, staged
 from tests.support.spark_session import QUICK_START
-
-ResultT = TypeVar("ResultT")
 
 PROFILE = Profile(100_000, 1_000, 16)
 SMOKE_PROFILE = Profile(100, 10, 2)
@@ -52,21 +47,35 @@ _REGISTER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 def bulk_posix(rounds: int, *, smoke: bool) -> Iterator[Sample]:
     """A snapshot of 1,600,000 queue rows into a log on a disk."""
     with tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
-        yield from _bulk(BULK, folder, rounds, smoke=smoke)
+        yield from _ingested(BULK, SMOKE_PROFILE if smoke else PROFILE, folder, rounds)
 
 
 def bulk_s3(rounds: int, *, smoke: bool) -> Iterator[Sample]:
     """The same into a log on an S3 server."""
     with tempfile.TemporaryDirectory(prefix="bench-s3-") as folder, running_s3_server(Path(folder)) as endpoint:
-        yield from _bulk(f"{BULK}, on S3", f"s3://{make_bucket(endpoint)}", rounds, smoke=smoke)
+        store = f"s3://{make_bucket(endpoint)}"
+        yield from _ingested(f"{BULK}, on S3", SMOKE_PROFILE if smoke else PROFILE, store, rounds)
 
 
-def _bulk(workload: str, store: str, rounds: int, *, smoke: bool) -> Iterator[Sample]:
-    profile = SMOKE_PROFILE if smoke else PROFILE
+def memory(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """The memory of an ingest of 1,000,000 and of 10,000,000 queue rows into a log on a disk."""
+    for topics in (60, 600) if smoke else (62_500, 625_000):
+        profile = (SMOKE_PROFILE if smoke else PROFILE)._replace(topics=topics)
+        with tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
+            yield from _ingested(f"{topics * profile.width:,} queue rows", profile, folder, rounds, again=0)
+
+
+def _ingested(
+    workload: str, profile: Profile, store: str, rounds: int, *, again: int = _ATTEMPTS - 1
+) -> Iterator[Sample]:
+    """Ingests of a profile's tables into new logs, each round in a process of its own."""
     with _filled(profile) as namesrv:
         for _ in range(rounds):
-            for name, unit, value in _in_a_process(_ingests, namesrv.endpoint, store, profile.topics * profile.width):
-                yield Sample(workload, name, unit, value)
+            *seconds, peak = _in_a_process(_ingests, namesrv.endpoint, store, 1 + again)
+            for attempt, one in enumerate(seconds):
+                name = f"ingest, {'again' if attempt else 'first time'}"
+                yield Sample(workload, name, "rows/s", profile.topics * profile.width / one)
+            yield Sample(workload, "ingest: most memory", "MiB", peak)
 
 
 @contextmanager
@@ -80,42 +89,11 @@ def _filled(profile: Profile) -> Iterator[NamesrvProcess]:
         yield namesrv
 
 
-def _ingests(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, float]]:
-    """Rates of the first ingest of a log by a fresh process and of more ingests, its memory, and two queries."""
-    found = []
-    for attempt in range(_ATTEMPTS):
-        place = Place(f"{store}/{secrets.token_hex(4)}")
-        log = RouteLog(place)
-        seconds = _timed(Ingester(ingest_options([endpoint]), log).once)
-        found.append((f"ingest, {'again' if attempt else 'first time'}", "rows/s", rows / seconds))
-    found.append(("ingest: most memory", "MiB", _peak_mebibytes()))
-    with questions(place) as asked:
-        (topic,) = asked.ask("select max(topic) as topic from log")
-        now = datetime.now(UTC)
-        known = asked.ask("select max(known_to) as at from known")[0]["at"]
-    for name, query in (
-        ("as-of", lambda one: one.route_at(topic["topic"], min(known, now))),
-        ("report", collect_report),
-    ):
-        found.append((f"{name} of one log", "s", _timed(lambda query=query: _asked(place, query))))  # type: ignore[misc]
-    return found
-
-
-def memory(rounds: int, *, smoke: bool) -> Iterator[Sample]:
-    """The memory of an ingest of 1,000,000 and of 10,000,000 queue rows into a log on a disk."""
-    for topics in (60, 600) if smoke else (62_500, 625_000):
-        profile = (SMOKE_PROFILE if smoke else PROFILE)._replace(topics=topics)
-        with _filled(profile) as namesrv, tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
-            for _ in range(rounds):
-                rows = profile.topics * profile.width
-                for name, unit, value in _in_a_process(_ingest_once, namesrv.endpoint, folder, rows):
-                    yield Sample(f"{rows:,} queue rows", name, unit, value)
-
-
-def _ingest_once(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, float]]:
-    ingester = Ingester(ingest_options([endpoint]), RouteLog(Place(f"{store}/{secrets.token_hex(4)}")))
-    seconds = _timed(ingester.once)
-    return [("ingest", "rows/s", rows / seconds), ("ingest: most memory", "MiB", _peak_mebibytes())]
+def _ingests(endpoint: Endpoint, store: str, times: int) -> list[float]:
+    """Seconds of ingests into new logs, and the most memory of this process in MiB."""
+    logs = (RouteLog(Place(f"{store}/{secrets.token_hex(4)}")) for _ in range(times))
+    seconds = [_timed(Ingester(ingest_options([endpoint]), log).once) for log in logs]
+    return [*seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]
 
 
 def start(rounds: int, *, smoke: bool) -> Iterator[Sample]:
@@ -138,7 +116,7 @@ def _opens(url: str) -> list[float]:
 
 
 def followed(rounds: int, *, smoke: bool) -> Iterator[Sample]:
-    """Questions about 1,600,000 queue rows and 1,000 batches of changes, which ``follow`` compacts."""
+    """A question about 1,600,000 queue rows and 1,000 batches of changes, which ``follow`` compacts."""
     profile, batches = (SMOKE_PROFILE, 120) if smoke else (PROFILE, 1_000)
     with _filled(profile) as namesrv, tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
         place = Place(f"{folder}/log")
@@ -150,33 +128,20 @@ def followed(rounds: int, *, smoke: bool) -> Iterator[Sample]:
                 client.registration.RegisterBroker(request, timeout=20)
                 ingester.once()
         for _ in range(rounds):
-            for name, unit, value in _in_a_process(_questions, place.url):
-                yield Sample(f"{BULK}, {batches:,} batches", name, unit, value)
+            (seconds,) = _in_a_process(_asks, place.url)
+            yield Sample(f"{BULK}, {batches:,} batches", "as-of of one topic", "s", seconds)
 
 
-def _questions(url: str) -> list[tuple[str, str, float]]:
-    """Seconds of questions, each with the opening of the log."""
-    place = Place(url)
-    with questions(place) as asked:
+def _asks(url: str) -> list[float]:
+    """Seconds of a question about one topic, with the opening of the log."""
+    with questions(Place(url)) as asked:
         (found,) = asked.ask("select min(topic) as topic, (select max(known_to) from known) as until from log")
-    topic, until = found["topic"], found["until"]
-    asks: dict[str, Callable[[Questions], object]] = {
-        "as-of of one topic": lambda asked: asked.route_at(topic, until),
-        "who-changed of one topic": lambda asked: asked.who_changed(topic),
-        "divergence": lambda asked: asked.divergence("ingest"),
-        "report": collect_report,
-    }
-    return [(name, "s", _timed(lambda ask=ask: _asked(place, ask))) for name, ask in asks.items()]  # type: ignore[misc]
 
+    def ask() -> None:
+        with questions(Place(url)) as asked:
+            asked.route_at(found["topic"], found["until"])
 
-def _asked(place: Place, query: Callable[[Questions], object]) -> None:
-    with questions(place) as asked:
-        query(asked)
-
-
-def _peak_mebibytes() -> float:
-    """The most resident memory that this process had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [_timed(ask)]
 
 
 def small_read(rounds: int, *, smoke: bool) -> Iterator[Sample]:
@@ -208,7 +173,7 @@ def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
     ):
         log = Path(folder) / "followed"
         arguments = ("follow", "--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1")
-        with PipelineProcess(Path(os.devnull), *arguments):
+        with Process([str(BIN / "route-pipeline"), *arguments]):
             # The table is the first commit, and the first batch the second one.
             eventually(lambda: len(list(log.glob("changes/_delta_log/*.json"))) > 1, within_seconds=180)
             for number in range(3 if smoke else rounds * _CHANGES):
@@ -231,7 +196,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _in_a_process(work: Callable[..., list[ResultT]], *arguments: object) -> list[ResultT]:
+def _in_a_process(work: Callable[..., list[float]], *arguments: object) -> list[float]:
     """Runs work in a process of its own, without Java or memory of the last. Its output goes to standard error."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), os.dup2, (2, 1)) as process:
         return process.submit(work, *arguments).result(_SECONDS)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import pipeline
-from bench.figures import Figure, Sample, machine, parser, progress, report, summarise
+from bench.figures import Figure, Sample, machine, parser, progress, report, shown, summarise
 from bench.peers import generator
 from bench.peers.measure import CPU, P99, PEAK, RATE, Effort, measure, ratio_of
 from bench.peers.servers import (
@@ -129,7 +129,7 @@ class Figures:
         values = self._values.get((workload, name), ())
         if not values:
             return "not measured"
-        median, least, most = (_rounded(one) for one in (statistics.median(values), min(values), max(values)))
+        median, least, most = (shown(one) for one in (statistics.median(values), min(values), max(values)))
         return f"{median}{unit}" if least == most else f"{median}{unit} ({least} to {most})"
 
     def median(self, workload: str, name: str, unit: str) -> str:
@@ -152,12 +152,6 @@ class Figures:
         median, least, most = (f"{one:.2f}" for one in (statistics.median(values), min(values), max(values)))
         times = median if least == most else f"{median} ({least} to {most})"
         return f"{times} times ({since})"
-
-
-def _rounded(value: float) -> str:
-    """A number with three significant digits, without an exponent."""
-    digits = f"{value:.3g}"
-    return f"{float(digits):,.0f}" if abs(value) >= 100 else f"{float(digits):.12g}"
 
 
 _WIDE = "lookups with 5 % registrations, 100,000 topics on 16 groups each, 1,024 connections"

@@ -69,7 +69,7 @@ class Profile(NamedTuple):
             changed: Whether all topics have other queue counts than usual.
         """
         for broker, topics in enumerate(self.topics_of_brokers()):
-            yield registration(broker, topics, counter, range(self.topics) if changed else range(0))
+            yield registration(broker, topics, counter, changed=changed)
 
     def topics_of_brokers(self) -> list[array[int]]:
         """Numbers of the topics of each broker; the same ones at each call."""
@@ -91,24 +91,22 @@ def topic_name(number: int) -> str:
     return f"topic-{number:06}"
 
 
-def registration(
-    broker: int, topics: Sequence[int], counter: int = 1, changed: frozenset[int] | range = frozenset()
-) -> bytes:
+def registration(broker: int, topics: Sequence[int], counter: int = 1, *, changed: bool = False) -> bytes:
     """A master's full registration.
 
     Args:
         broker: Number of the broker.
         topics: Numbers of its topics.
         counter: Counter of its data version.
-        changed: Topics that have other queue counts than usual.
+        changed: Whether all topics have other queue counts than usual.
     """
+    queue_nums = QUEUE_NUMS * 2 if changed else QUEUE_NUMS
     request = registration_service_pb2.RegisterBrokerRequest(
         broker=Broker(broker).identity,
         data_version=route_data_pb2.DataVersion(timestamp_millis=TIMESTAMP_MILLIS, counter=counter),
         heartbeat_timeout_millis=HEARTBEAT_TIMEOUT_MILLIS,
     )
     for topic in topics:
-        queue_nums = QUEUE_NUMS * 2 if topic in changed else QUEUE_NUMS
         request.topic_configs.add(
             topic=topic_name(topic), read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=PERM_READ_WRITE
         )

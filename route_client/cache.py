@@ -90,18 +90,18 @@ class BrokerAddrTable:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[GroupKey, BrokerData]] = {}
+        self._groups: dict[GroupKey, BrokerData] = {}
         self._routes_of: Counter[GroupKey] = Counter()
 
     def replace(self, old: TopicRoute | None, new: TopicRoute | None) -> None:
         """A topic's route changed. Drops groups that are in no route now (RocketMQ: cleanOfflineBroker)."""
         for group in new.broker_datas if new is not None else ():
             self._routes_of[group.key] += 1
-            self._groups[group.broker_name] = {**self._groups.get(group.broker_name, {}), group.key: group}
+            self._groups[group.key] = group
         for group in old.broker_datas if old is not None else ():
             self._routes_of[group.key] -= 1
             if not self._routes_of[group.key]:
-                self._drop(group.key)
+                del self._routes_of[group.key], self._groups[group.key]
 
     def find_in_publish(self, broker_name: str, cluster_name: str | None = None) -> str | None:
         """Address of a group's master; None if no kept route has one."""
@@ -126,16 +126,11 @@ class BrokerAddrTable:
         return None
 
     def _named(self, broker_name: str, cluster_name: str | None) -> list[BrokerData]:
-        groups = self._groups.get(broker_name, {})
-        return [group for key, group in groups.items() if cluster_name in {None, key.cluster_name}]
-
-    def _drop(self, key: GroupKey) -> None:
-        del self._routes_of[key]
-        left = {other: group for other, group in self._groups[key.broker_name].items() if other != key}
-        if left:
-            self._groups[key.broker_name] = left
-        else:
-            del self._groups[key.broker_name]
+        """The groups of a name, in one cluster or, as queues of an ordered configuration name none, in all."""
+        if cluster_name:
+            group = self._groups.get(GroupKey(cluster_name, broker_name))
+            return [] if group is None else [group]
+        return [group for group in list(self._groups.values()) if group.broker_name == broker_name]
 
 
 def any_broker_of(route: TopicRoute, rng: random.Random) -> str | None:
@@ -263,7 +258,7 @@ class RoutesTooLarge(ValueError):
     """An answer is not taken because all routes together would be over their limit. The text names who sent it."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Entry:
     known: KnownRoute
     origin: Origin | None
@@ -301,20 +296,16 @@ class RouteCache:
     def get(self, topic: str) -> KnownRoute | None:
         """The route or absence that is known of a topic; None if no answer has arrived yet."""
         entry = self._entries.get(topic)
-        if entry is None:
-            return None
-        return self._shown(entry.known)
+        return None if entry is None else self._shown(entry.known)
 
     def set_cut_off(self, cut_off: bool) -> list[RouteChange]:
         """Notes that no name server keeps the routes up to date, or that one does again. Returns what has changed."""
         if cut_off == self.cut_off:
             return []
-        routes = [entry.known for entry in self._entries.values() if entry.known.route is not None]
-        before = [self._shown(known) for known in routes]
         self.cut_off = cut_off
-        after = [self._shown(known) for known in routes]
-        pairs = zip(before, after, strict=True)
-        return [RouteChange(now.topic, old, now) for old, now in pairs if old.stale is not now.stale]
+        routes = [entry.known for entry in self._entries.values() if entry.known.route is not None]
+        pairs = [(known, replace(known, stale=Stale.DISCONNECTED)) for known in routes if known.stale is None]
+        return [RouteChange(on.topic, on, off) if cut_off else RouteChange(on.topic, off, on) for on, off in pairs]
 
     def held_topics(self) -> tuple[str, ...]:
         """Topics whose loss is held back."""
@@ -352,10 +343,7 @@ class RouteCache:
         """Takes a route from disk in, unless a name server has said something since."""
         if topic in self._entries:
             return None
-        known = KnownRoute(topic, route, Stale.FROM_DISK)
-        self._entries[topic] = _Entry(known, None, 0)
-        self.brokers.replace(None, route)
-        return RouteChange(topic, None, known)
+        return self._put(_Entry(KnownRoute(topic, route, Stale.FROM_DISK), None, 0))
 
     def next_hold_ends(self) -> float | None:
         """When the next hold runs out, by the clock; None if nothing is held."""
@@ -383,32 +371,25 @@ class RouteCache:
         return known if known.route is None else self._shown(known)
 
     def _hold(self, entry: _Entry, answer: Answer) -> RouteChange | None:
-        entry.origin, entry.revision = answer.origin, answer.revision
-        if entry.held is None:
-            self.counters.held += 1
-            entry.held_until = self._clock() + self._hold_seconds
-        self._encoded_bytes -= entry.weight
-        entry.held = answer
-        self._encoded_bytes += entry.weight
-        return self._show(entry, replace(entry.known, stale=Stale.HELD), answer.removals)
+        self.counters.held += entry.held is None
+        held_until = self._clock() + self._hold_seconds if entry.held is None else entry.held_until
+        known = replace(entry.known, stale=Stale.HELD)
+        held = _Entry(known, answer.origin, answer.revision, entry.encoded_bytes, answer, held_until)
+        return self._put(held, answer.removals)
 
     def _take(self, answer: Answer) -> RouteChange | None:
         known = KnownRoute(answer.topic, answer.route, None, answer.origin, answer.revision)
-        entry = self._entries.get(answer.topic)
-        if entry is None:
-            self._entries[answer.topic] = _Entry(known, answer.origin, answer.revision, answer.encoded_bytes)
-            self._encoded_bytes += answer.encoded_bytes
-            self.brokers.replace(None, known.route)
-            return RouteChange(answer.topic, None, self._told(known), answer.removals) if answer.route else None
-        self._encoded_bytes += answer.encoded_bytes - entry.weight
-        entry.encoded_bytes = answer.encoded_bytes
-        entry.origin, entry.revision, entry.held = answer.origin, answer.revision, None
-        return self._show(entry, known, answer.removals)
+        return self._put(_Entry(known, answer.origin, answer.revision, answer.encoded_bytes), answer.removals)
 
-    def _show(self, entry: _Entry, known: KnownRoute, removals: tuple[Removal, ...]) -> RouteChange | None:
-        before, entry.known = entry.known, known
-        if before.route != known.route:
-            self.brokers.replace(before.route, known.route)
-        if before.route == known.route and before.stale == known.stale:
+    def _put(self, entry: _Entry, removals: tuple[Removal, ...] = ()) -> RouteChange | None:
+        """Replaces a topic's entry. Returns what has changed for users of its route; None if nothing."""
+        known, earlier = entry.known, self._entries.get(entry.known.topic)
+        before = None if earlier is None else earlier.known
+        old_route, old_stale = (None, None) if before is None else (before.route, before.stale)
+        self._entries[known.topic] = entry
+        self._encoded_bytes += entry.weight - (0 if earlier is None else earlier.weight)
+        if old_route != known.route:
+            self.brokers.replace(old_route, known.route)
+        if (old_route, old_stale) == (known.route, known.stale):
             return None
-        return RouteChange(known.topic, self._told(before), self._told(known), removals)
+        return RouteChange(known.topic, None if before is None else self._told(before), self._told(known), removals)

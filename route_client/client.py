@@ -26,7 +26,7 @@ from route_client.errors import (
 )
 from route_client.keeper import RouteKeeper, SessionStatus
 from route_client.kept_routes import Callback, Changes, KeptRoutes
-from route_client.namesrv import Lookups, Namesrvs
+from route_client.namesrv import Lookups, Namesrvs, cancelled
 from route_client.queues import LatencyFaults, PublishInfo, QueueSelector, subscribe_info
 from route_client.route import MessageQueue, TopicRoute
 from route_client.settings import ClientSettings
@@ -139,58 +139,46 @@ class BaseRouteClient:
         )
 
     async def _start(self) -> None:
-        dns = (self._listed, self._chooser, self.settings.timeout_seconds)
-        if self._listed.dns_names:
-            await resolve(*dns)
         works = [self._keeper.run()]
-        works += [keep_resolved(*dns)] if self._listed.dns_names else []
+        if self._listed.dns_names:
+            dns = (self._listed, self._chooser, self.settings.timeout_seconds)
+            await resolve(*dns)
+            works.append(keep_resolved(*dns))
         self._tasks = [asyncio.create_task(work, name="route-client") for work in works]
         for task in self._tasks:
             task.add_done_callback(_log_defect)
         topics = list(self._routes.topics.additions)
-        if topics and await self._lookup(topics) is not None:
-            for topic in topics:
-                await self._routes.restore(topic)
+        if topics:
+            await self._lookup(topics)
 
     async def _end(self, caller: threading.Thread) -> None:
         """Ends all calls, tasks and threads but the caller, which waits for this."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(self._tasks)
         await self._lookups.close()
         await self._namesrvs.close()
         await self._routes.close(caller)
 
     def _known(self, topic: str) -> KnownRoute | None:
-        """A topic's route if it can be told without asking anybody.
-
-        Raises:
-            TopicNotFoundError: A name server that tells every change says that there is none.
-            ClientClosedError: The client is closed.
-        """
+        """A topic's route, if there is one in the cache. Raises ClientClosedError if the client is closed."""
         self._check_open()
-        known = self._routes.cache.get(topic)
-        if known is None or known.route is not None:
-            return known
-        if self._routes.topics.is_current(topic):
-            raise _not_found(known)
-        return None
+        known = self.cached(topic)
+        return known if known is not None and known.route is not None else None
 
     async def _route(self, topic: str) -> KnownRoute:
         known = self._known(topic)
         if known is not None:
             return known
-        if self._routes.topics.add(_checked(topic)):
-            self._keeper.topics_changed.set()
-        error = await self._lookup([topic])
-        if error is not None:
-            await self._routes.restore(topic)
-        known = self._routes.cache.get(topic)
-        if known is not None and known.route is not None:
-            return known
-        if error is not None:
-            raise error
-        raise _not_found(known or KnownRoute(topic, None))
+        if not self._routes.topics.is_current(topic):
+            if self._routes.topics.add(_checked(topic)):
+                self._keeper.topics_changed.set()
+            error = await self._lookup([topic])
+            known = self._known(topic)
+            if known is not None:
+                return known
+            if error is not None:
+                raise error
+        known = self.cached(topic)
+        raise TopicNotFoundError(topic, known.origin.namesrv_name if known and known.origin else "nobody")
 
     async def _route_to_send(self, topic: str) -> KnownRoute:
         """The route of a topic or, if it does not exist, of the default topic. Errors as in ``route``."""
@@ -213,10 +201,15 @@ class BaseRouteClient:
         return self._routes.infos.of(topic, _route_of(known), by_default=known.topic != topic)
 
     async def _lookup(self, topics: list[str]) -> NoNamesrvAnsweredError | None:
-        """Asks for topics; returns why nobody answered. A topic that a name server refuses is not kept."""
+        """Asks for topics, or if nobody answers takes them from disk; returns why nobody answered.
+
+        A topic that a name server refuses is not kept.
+        """
         try:
             await self._lookups.lookup(topics)
         except NoNamesrvAnsweredError as error:
+            for topic in topics:
+                await self._routes.restore(topic)
             return error
         except RequestRefusedError:
             for topic in topics:
@@ -335,7 +328,7 @@ class RouteClient(BaseRouteClient):
         self._thread = threading.Thread(target=self._run_loop, name="route-client-loop", daemon=True)
         self._thread.start()
         try:
-            self._result_of(self._start())
+            self._result_of(self._start)
         except BaseException:
             self.close()
             raise
@@ -363,7 +356,7 @@ class RouteClient(BaseRouteClient):
 
     def route(self, topic: str) -> KnownRoute:
         """A topic's route: from the cache, or from the first name server that answers, or from disk."""
-        return self._known(topic) or self._result_of(self._route(topic))
+        return self._known(topic) or self._result_of(lambda: self._route(topic))
 
     def forget(self, topic: str) -> None:
         """Keeps a topic no longer, until it is asked for again. Its file on disk stays."""
@@ -371,15 +364,12 @@ class RouteClient(BaseRouteClient):
         async def forget() -> None:
             self._forget(topic)
 
-        self._result_of(forget())
+        self._result_of(forget)
 
     def publish_info(self, topic: str) -> PublishInfo:
         """The queues to send to. A topic that does not exist has those of the default topic's brokers."""
-        try:
-            known = self._known(topic)
-        except TopicNotFoundError:
-            known = None
-        return self._publish_info(topic, known or self._result_of(self._route_to_send(topic)))
+        known = self._known(topic) or self._result_of(lambda: self._route_to_send(topic))
+        return self._publish_info(topic, known)
 
     def select_one_queue(self, topic: str, last_broker_name: str | None = None) -> MessageQueue:
         """The queue for the next message; on another try, one of another broker than the last try's."""
@@ -393,15 +383,11 @@ class RouteClient(BaseRouteClient):
         """A random broker of a topic, a master if there is one, to ask for a group's consumers."""
         return any_broker_of(_route_of(self.route(topic)), self._rng)
 
-    def _result_of(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        if self._is_inherited:
-            work.close()
-            self._check_open()
+    def _result_of(self, work: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        self._check_open()  # first, as the parent may have held the lock when this process was forked
         with self._closing:
-            if self._closed:
-                work.close()
-                self._check_open()
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._check_open()
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -413,10 +399,7 @@ class RouteClient(BaseRouteClient):
             self._loop.run_forever()
         finally:
             # Callers that still wait for an answer get an error.
-            waiting = asyncio.all_tasks(self._loop)
-            for task in waiting:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
+            self._loop.run_until_complete(cancelled(asyncio.all_tasks(self._loop)))
             self._loop.close()
 
 
@@ -430,10 +413,6 @@ def _checked(topic: str) -> str:
         return check_topic(topic)
     except ValueError as error:
         raise BadTopicNameError(f"the topic's name {error}") from error
-
-
-def _not_found(known: KnownRoute) -> TopicNotFoundError:
-    return TopicNotFoundError(known.topic, known.origin.namesrv_name if known.origin else "nobody")
 
 
 def _route_of(known: KnownRoute) -> TopicRoute:

@@ -13,7 +13,7 @@ class RouteClientError(Exception):
 
 
 class EndpointListError(RouteClientError, ValueError):
-    """The list of name servers is empty, an element is no address, or a DNS name has no address at the start."""
+    """The list of name servers is empty, or an element is no address."""
 
 
 class BadTopicNameError(RouteClientError, ValueError):

@@ -17,9 +17,9 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from route_client.endpoints import EndpointChooser
 from route_client.kept_routes import KeptRoutes
-from route_client.namesrv import BATCH_TOPICS, Lookups, Namesrv, Namesrvs
+from route_client.namesrv import BATCH_TOPICS, Lookups, Namesrv, Namesrvs, cancelled
 from route_client.settings import ClientSettings
-from route_client.watch_stream import WatchBroken, WatchedUpTo, WatchStream
+from route_client.watch_stream import WatchBroken, WatchStream
 
 STEADY_SECONDS = 5.0
 """A session that lasts so long counts as an answer. One that ends earlier, again and again, must lead to backoff."""
@@ -134,9 +134,8 @@ class RouteKeeper:
 
     async def _watch_once(self, namesrv: Namesrv) -> None:
         topics = self.routes.topics
-        if not topics.additions:
-            self._connected("watch", namesrv)
         while not topics.additions:
+            self._connected("watch", namesrv)
             self.topics_changed.clear()
             await self.topics_changed.wait()
         await self.lookups.wait()  # the watch resumes after them
@@ -154,13 +153,11 @@ class RouteKeeper:
     async def _poll(self, namesrv: Namesrv, *, ready: bool) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + (RESYNC_SECONDS if ready else UNREADY_SECONDS)
-        while True:
+        while loop.time() < until:
             await self._poll_once(namesrv, while_ready=ready)
             self._connected("poll", namesrv)
             pause = self.settings.poll_seconds * self.rng.uniform(0.9, 1.1)
             await asyncio.sleep(min(pause, until - loop.time()))
-            if loop.time() >= until:
-                return
 
     async def _poll_once(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         if while_ready and not await namesrv.is_serving():
@@ -185,13 +182,10 @@ class WatchSession:
         """
         self._namesrv = namesrv
         self._routes = routes
-        self._topics = routes.topics
         self._wake = wake
         self._timeout_seconds = timeout_seconds
         self._clock = asyncio.get_running_loop().time
-        resume = self._topics.resume_at(namesrv.endpoint)
-        self._stream = WatchStream(resume.topics, resume.point) if resume else WatchStream(self._topics.additions)
-        self._topics.stream = self._stream
+        self._stream = WatchStream(routes.topics, namesrv.endpoint)
         self._requests: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue()
         self._requests.put_nowait(self._stream.opening())
         self._asked_at = self._heard_at = self._clock()
@@ -208,12 +202,7 @@ class WatchSession:
                 async for response in messages:
                     self._heard_at = self._clock()
                     was_waiting = stream.is_waiting
-                    try:
-                        answers = stream.take(response)
-                    finally:
-                        point, here = stream.resume_point, self._namesrv.endpoint
-                        self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
-                    for answer in answers:
+                    for answer in stream.take(response):
                         self._routes.take(answer)
                     if stream.stands:
                         on_message()
@@ -247,7 +236,7 @@ class WatchSession:
             return self._heard_at + self._timeout_seconds - now
         if now < self._asked_at + UPDATE_SECONDS:
             return self._asked_at + UPDATE_SECONDS - now
-        request = self._stream.update(self._topics.additions)
+        request = self._stream.update()
         if request is None:
             return None
         self._requests.put_nowait(request)
@@ -263,9 +252,7 @@ async def _first_end(*parts: Coroutine[Any, Any, None]) -> None:
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(tasks)
 
 
 def _text(failed: CallError | WatchBroken) -> str:

@@ -37,16 +37,17 @@ class Changes:
     Close it, or use it in a ``with`` statement.
     """
 
-    def __init__(self, topics: Collection[str] | None, on_close: Callable[[Changes], object]) -> None:
-        """Takes the topics that the reader wants (None means all), and a function to call when it wants no more."""
+    def __init__(self, topics: Collection[str] | None, readers: dict[Changes, threading.Thread | None]) -> None:
+        """Takes the topics that the reader wants (None means all), and adds it to the readers until it is closed."""
         self._topics = None if topics is None else frozenset(topics)
-        self._on_close = on_close
+        self._readers = readers
         self._waiting: dict[str, RouteChange] = {}
         self._condition = threading.Condition()
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of a reader that iterates by ``async for``."""
         self._closed = False
+        readers[self] = None
 
     def put(self, change: RouteChange) -> None:
         """Adds a change and wakes the reader. Belongs to the client's event loop."""
@@ -71,7 +72,7 @@ class Changes:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and its reader with it
                 self._loop.call_soon_threadsafe(self._wake.set)
-        self._on_close(self)
+        self._readers.pop(self, None)
 
     def take(self, timeout_seconds: float | None = None) -> RouteChange | None:
         """The next change; waits for it. None after the time, or once closed."""
@@ -119,16 +120,14 @@ class Listeners:
 
     def changes(self, topics: Collection[str] | None = None) -> Changes:
         """Adds a reader that iterates."""
-        reader = Changes(topics, self._drop)
-        self._all[reader] = None
-        return reader
+        return Changes(topics, self._all)
 
     def call(self, callback: Callback, topics: Collection[str] | None = None) -> Changes:
         """Adds a callback, on a thread of its own: one that raises or blocks harms nobody else.
 
         The thread ends after the call that runs when the reader is closed.
         """
-        reader = Changes(topics, self._drop)
+        reader = Changes(topics, self._all)
         thread = threading.Thread(
             target=self._call_back, args=(reader, callback), name="route-client-callback", daemon=True
         )
@@ -163,9 +162,6 @@ class Listeners:
                 callback(change)
             except Exception:  # noqa: BLE001 - whatever it raises is its own affair
                 _log.exception("a callback for route changes raised; it goes on with the next change")
-
-    def _drop(self, reader: Changes) -> None:
-        self._all.pop(reader, None)
 
 
 # Only here an answer changes a route, and the disk and the readers hear of it.

@@ -20,7 +20,6 @@ from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
 from route_client.kept_routes import KeptRoutes
 from route_client.settings import ClientSettings
-from route_client.watch_stream import ResumePoint
 
 AnswerT = TypeVar("AnswerT")
 
@@ -148,11 +147,17 @@ class Namesrvs:
 
     async def close(self) -> None:
         """Closes all connections."""
-        closing = list(self._closing)
-        for task in closing:
-            task.cancel()
-        await asyncio.gather(*closing, *(namesrv.close() for namesrv in self._open.values()), return_exceptions=True)
+        await cancelled(self._closing)
+        await asyncio.gather(*(namesrv.close() for namesrv in self._open.values()), return_exceptions=True)
         self._open.clear()
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels tasks, and waits for their ends."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 @contextmanager
@@ -217,10 +222,7 @@ class Lookups:
 
     async def close(self) -> None:
         """Gives up what is under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._tasks)
 
     def _ask_for(self, topic: str) -> asyncio.Future[None]:
         if topic not in self._under_way:
@@ -273,9 +275,7 @@ class Lookups:
                 if not topics:
                     return
         finally:
-            for call in asked:
-                call.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await cancelled(asked)
         for topic in topics:
             self._settle([topic], NoNamesrvAnsweredError(f"topic {topic!r}", errors))
 
@@ -289,8 +289,8 @@ class Lookups:
             elif isinstance(answer, Answer):
                 taken.append(answer)
         if taken:  # the first one has the lowest revision
-            point = ResumePoint(taken[0].origin.epoch, taken[0].revision)
-            self._routes.topics.looked_up(endpoint, point, [answer.topic for answer in taken])
+            names = [answer.topic for answer in taken]
+            self._routes.topics.looked_up(endpoint, taken[0].origin, taken[0].revision, names)
         self._settle(answer.topic for answer in taken)
         if problems:
             return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {problems[0]}")

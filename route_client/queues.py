@@ -7,7 +7,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from namesrv_common.topic_names import MAX_QUEUE_NUMS
@@ -189,8 +189,18 @@ class PublishInfo:
     """Whether labels were asked for and no broker with them has any of the queues, so that they are all used."""
 
 
+DEFAULT_TOPIC_QUEUE_NUMS = 4
+"""Most queues of a group for a topic that does not exist yet (RocketMQ: defaultTopicQueueNums): the broker creates the
+topic with its own number at the first message."""
+
+
 def publish_info(
-    topic: str, route: TopicRoute, zone_name: str | None = None, prefer_labels: Mapping[str, str] = {}
+    topic: str,
+    route: TopicRoute,
+    zone_name: str | None = None,
+    prefer_labels: Mapping[str, str] = {},
+    *,
+    by_default: bool = False,
 ) -> PublishInfo:
     """The queues of a route that a producer may send to.
 
@@ -205,43 +215,28 @@ def publish_info(
             static topic are never narrowed: which queue a message goes to depends on their number.
         prefer_labels: If brokers with all of these labels have such queues, of the zone if one is preferred, only
             theirs.
+        by_default: Whether the topic does not exist yet, and the route is that of the default topic.
 
     Raises:
         MalformedOrderConfError: The ordered configuration cannot be read.
     """
     if route.order_topic_conf:
-        return PublishInfo(topic, ordered_queues(topic, route.order_topic_conf), ordered=True)
+        return PublishInfo(topic, ordered_queues(topic, route.order_topic_conf), ordered=True, by_default=by_default)
     if is_static(route):
-        return PublishInfo(topic, static_queues(topic, route))
+        return PublishInfo(topic, static_queues(topic, route), by_default=by_default)
     with_master = {group.key for group in route.broker_datas if group.master_addr is not None}
     queues = tuple(
         MessageQueue(topic, data.broker_name, queue_id, data.cluster_name)
         for data in route.queue_datas
         if data.writable and data.key in with_master
-        for queue_id in range(data.write_queue_nums)
+        for queue_id in range(
+            min(DEFAULT_TOPIC_QUEUE_NUMS, data.read_queue_nums) if by_default else data.write_queue_nums
+        )
     )
     of_zone, outside_zone = _preferred(route, queues, zone_name is not None, lambda one: one.zone_name == zone_name)
     labelled = bool(prefer_labels)
     chosen, outside_labels = _preferred(route, of_zone, labelled, lambda one: one.is_labelled(prefer_labels))
-    return PublishInfo(topic, chosen, outside_zone=outside_zone, outside_labels=outside_labels)
-
-
-DEFAULT_TOPIC_QUEUE_NUMS = 4
-"""Most queues of a group for a topic that does not exist yet (RocketMQ: defaultTopicQueueNums): the broker creates the
-topic with its own number at the first message."""
-
-
-def default_publish_info(
-    topic: str, default_route: TopicRoute, zone_name: str | None = None, prefer_labels: Mapping[str, str] = {}
-) -> PublishInfo:
-    """The queues for a topic that does not exist yet, from the route of the default topic."""
-    narrowed = tuple(
-        replace(data, read_queue_nums=number, write_queue_nums=number)
-        for data in default_route.queue_datas
-        for number in [min(DEFAULT_TOPIC_QUEUE_NUMS, data.read_queue_nums)]
-    )
-    route = replace(default_route, queue_datas=narrowed)
-    return replace(publish_info(topic, route, zone_name, prefer_labels), by_default=True)
+    return PublishInfo(topic, chosen, by_default=by_default, outside_zone=outside_zone, outside_labels=outside_labels)
 
 
 def subscribe_info(topic: str, route: TopicRoute, zone_name: str | None = None) -> tuple[MessageQueue, ...]:
@@ -317,9 +312,9 @@ class PublishInfoCache:
         known, info = self._made.get(topic, (None, None))
         if known is route and info is not None:
             return info
-        make = default_publish_info if by_default else publish_info
+        preferred = self._settings.zone_name, self._settings.prefer_labels
         try:
-            info = make(topic, route, self._settings.zone_name, self._settings.prefer_labels)
+            info = publish_info(topic, route, *preferred, by_default=by_default)
         except MalformedOrderConfError as error:
             if info is None:
                 raise

@@ -161,11 +161,10 @@ def from_wire(wire: pb.TopicRouteData) -> TopicRoute:
 
 
 def _queue_data(wire: pb.QueueData) -> QueueData:
-    for field in ("read_queue_nums", "write_queue_nums"):
-        if not 0 <= getattr(wire, field) <= MAX_QUEUE_NUMS:
-            raise ValueError(
-                f"{field} of broker {wire.broker_name!r} is {getattr(wire, field)}, not 0 to {MAX_QUEUE_NUMS}"
-            )
+    numbers = {"read_queue_nums": wire.read_queue_nums, "write_queue_nums": wire.write_queue_nums}
+    for field, number in (numbers | {"mapping.total_queue_nums": wire.mapping.total_queue_nums}).items():
+        if not 0 <= number <= MAX_QUEUE_NUMS:
+            raise ValueError(f"{field} of broker {wire.broker_name!r} is {number}, not 0 to {MAX_QUEUE_NUMS}")
     return _queue_data_of(
         wire.broker_name,
         wire.cluster_name,
@@ -179,11 +178,6 @@ def _queue_data(wire: pb.QueueData) -> QueueData:
 
 def _mapping(wire: pb.QueueData) -> StaticMapping:
     mapping = wire.mapping
-    if not 0 <= mapping.total_queue_nums <= MAX_QUEUE_NUMS:
-        raise ValueError(
-            f"mapping.total_queue_nums of broker {wire.broker_name!r} is {mapping.total_queue_nums}, "
-            f"not 0 to {MAX_QUEUE_NUMS}"
-        )
     if len(mapping.topic_queue_ids) != len(mapping.broker_queue_ids):
         raise ValueError(
             f"mapping of broker {wire.broker_name!r} has {len(mapping.topic_queue_ids)} topic_queue_ids "

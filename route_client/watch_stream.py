@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -19,21 +19,15 @@ Additions = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ResumePoint:
-    """The revision up to which everything has been received."""
-
-    epoch: str
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
 class WatchedUpTo:
     """Where the last watch ended; before the first one, what lookups have brought."""
 
     endpoint: Endpoint
     topics: Additions
-    """The topics that are known up to the point."""
-    point: ResumePoint
+    """The topics that are known up to the revision."""
+    origin: Origin
+    revision: int
+    """Everything up to it has been received."""
 
 
 class KeptTopics:
@@ -64,13 +58,13 @@ class KeptTopics:
         self.additions[topic] = self._additions
         return True
 
-    def looked_up(self, endpoint: Endpoint, point: ResumePoint, topics: Iterable[str]) -> None:
+    def looked_up(self, endpoint: Endpoint, origin: Origin, revision: int, topics: Iterable[str]) -> None:
         """Notes topics that a lookup has brought, so that the next watch there sends the reasons of later removals."""
-        watched = self.watched or WatchedUpTo(endpoint, {}, point)
-        is_same = (watched.endpoint, watched.point.epoch) == (endpoint, point.epoch)
-        if self.stream is None and is_same and watched.point.revision <= point.revision:
+        watched = self.watched or WatchedUpTo(endpoint, {}, origin, revision)
+        is_same = (watched.endpoint, watched.origin) == (endpoint, origin)
+        if self.stream is None and is_same and watched.revision <= revision:
             known = {topic: self.additions[topic] for topic in topics if topic in self.additions}
-            self.watched = WatchedUpTo(endpoint, watched.topics | known, watched.point)
+            self.watched = replace(watched, topics=watched.topics | known)
 
     def is_current(self, topic: str) -> bool:
         """Whether the open watch has sent a topic's route, or the lack of one, and would send each change of it."""
@@ -82,7 +76,7 @@ class KeptTopics:
         if self.watched is None or self.watched.endpoint != endpoint:
             return None
         topics = dict(self.watched.topics.items() & self.additions.items())
-        return WatchedUpTo(endpoint, topics, self.watched.point) if topics else None
+        return replace(self.watched, topics=topics) if topics else None
 
 
 class WatchBroken(Exception):
@@ -95,34 +89,32 @@ a client keeps. A name server sends a bookmark at least every 30 s to a reader t
 
 
 class WatchStream:
-    """One watch. Its owner sends the requests and passes on the messages.
+    """One watch of the kept topics. Its owner sends the requests and passes on the messages.
 
     At most one request is unanswered: topics that are added until then are gathered into the next one.
     """
 
-    def __init__(
-        self, topics: Additions, resume: ResumePoint | None = None, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Opens nothing.
+    def __init__(self, kept: KeptTopics, endpoint: Endpoint, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Resumes where the last watch ended, if that was at this name server. Opens nothing.
 
         Args:
-            topics: The topics of the first request; at least one.
-            resume: Where an earlier watch of these topics at this name server ended, or what their lookups saw.
+            kept: The topics; at least one.
+            endpoint: The name server.
             monotonic: The clock, in seconds.
         """
+        self._kept = kept
+        self._endpoint = endpoint
         self._budget = ResponseBudget("the watch since its last bookmark", WATCH_LIMITS, monotonic)
-        self._asked = dict(topics)
+        resume = self._watched = kept.resume_at(endpoint)
+        """Where another watch can resume, with the topics whose routes have been received; None if nowhere."""
+        self._asked = dict(resume.topics if resume else kept.additions)
         self._requests = 1
         self._answered = 0
         self._sent: set[str] = set()
-        self._since_bookmark = set(topics) if resume else set[str]()
-        self.resume_point = resume
-        """Where another watch of the counted topics can resume; None if it must start from the beginning."""
-        self._epoch = resume.epoch if resume else None
-        self._origin: Origin | None = None
+        self._since_bookmark = set(self._asked) if resume else set[str]()
+        self._origin = resume.origin if resume else None
         self._revision = resume.revision if resume else -1
-        self.counted: Additions = self._asked if resume else {}
-        """The topics whose routes have been received up to the resume point."""
+        kept.stream = self
 
     @property
     def stands(self) -> bool:
@@ -144,18 +136,19 @@ class WatchStream:
     def opening(self) -> pb.WatchTopicRoutesRequest:
         """Returns the first request."""
         request = pb.WatchTopicRoutesRequest(topics=sorted(self._asked))
-        if self.resume_point is not None:
-            request.resume_after.epoch = self.resume_point.epoch
-            request.resume_after.revision = self.resume_point.revision
+        if self._watched is not None:
+            request.resume_after.epoch = self._watched.origin.epoch
+            request.resume_after.revision = self._watched.revision
         return request
 
-    def update(self, topics: Additions) -> pb.WatchTopicRoutesRequest | None:
-        """Returns the next request, or None if these topics are watched, or a request has no answer yet.
+    def update(self) -> pb.WatchTopicRoutesRequest | None:
+        """Returns the next request, or None if the kept topics are watched, or a request has no answer yet.
 
         A request either removes or adds: both together could be larger than a name server accepts.
         """
         if self.is_waiting:
             return None
+        topics = self._kept.additions
         if removed := {topic for topic, _ in self._asked.items() - topics.items()}:
             request = pb.WatchTopicRoutesRequest(removed_topics=sorted(removed))
             self._asked = {topic: number for topic, number in self._asked.items() if topic not in removed}
@@ -197,9 +190,12 @@ class WatchStream:
         if response.bookmark:
             self._count(response.request_count)
             self._budget.begin_anew()
-            self.resume_point = ResumePoint(origin.epoch, revision)
+            counted_before = self._watched.topics if self._watched else {}
+            counted = counted_before if self.is_waiting else self._asked
+            self._watched = WatchedUpTo(self._endpoint, counted, origin, revision)
             self._sent |= self._since_bookmark
             self._since_bookmark.clear()
+        self._kept.watched = self._watched
         return answers
 
     def _count(self, requests: int) -> None:
@@ -207,18 +203,17 @@ class WatchStream:
         if not least <= requests <= self._requests:
             raise self._broken(f"a bookmark of the watch counts {requests} requests, not {least} to {self._requests}")
         self._answered = requests
-        if not self.is_waiting:
-            self.counted = self._asked
 
     def _check(self, header: route_data_pb2.NamesrvHeader) -> Origin:
         origin = Origin(header.namesrv_name, header.epoch)
-        if self._epoch not in {None, header.epoch} or self._origin not in {None, origin}:
-            raise self._broken(f"the watch went from epoch {self._epoch} to {header.epoch} of {header.namesrv_name}")
+        if self._origin is not None and self._origin != origin:
+            epochs = f"{self._origin.epoch} to {header.epoch} of {header.namesrv_name}"
+            raise self._broken(f"the watch went from epoch {epochs}")
         if header.revision < self._revision:
             raise self._broken(f"the watch went back from revision {self._revision} to {header.revision}")
-        self._origin, self._epoch, self._revision = origin, header.epoch, header.revision
+        self._origin, self._revision = origin, header.revision
         return origin
 
     def _broken(self, problem: str) -> WatchBroken:
-        self.resume_point = None
+        self._kept.watched = None
         return WatchBroken(problem)

@@ -12,7 +12,6 @@ from hypothesis import settings
 
 from namesrv.core import pace
 from tests.properties import SEED, seed_test
-from tests.support.engines import LEFT_OUT
 from tests.support.patience import FACTOR
 from tests.support.programs.processes import MEASURED, Process
 from tests.support.promised_errors import fail_where_others_are_sent
@@ -35,11 +34,11 @@ SHARED = (
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
 LONG = (
+    "tests/faults/files/",
     "tests/faults/test_attacks.py",
     "tests/faults/test_runs.py",
     "tests/integration/agent/",
     "tests/integration/console/",
-    "tests/integration/fleet/",
     "tests/integration/pipeline/",
     "tests/interop/test_foreign_",
     "tests/rocketmq/test_demo.py",
@@ -103,13 +102,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("timeout")
         seconds = float(marker.args[0] if marker else config.getoption("timeout") or config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(seconds * min(FACTOR, MOST_TIMES)), append=False)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Has all tests that need the native engine be one line where there is none."""
-    for report in terminalreporter.stats.get("skipped", ()):
-        if str(report.longrepr[-1]).endswith(LEFT_OUT):
-            report.longrepr = ("tests", None, f"Skipped: {LEFT_OUT}")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bench.figures import Figure, parser, progress, report, summarise
 from bench.peers import generator
 from bench.peers.generator import NotMeasured
-from bench.peers.measure import LOADED_SECONDS, RATE, Effort, measure, ratio_of
+from bench.peers.measure import RATE, Effort, measure, ratio_of
 from bench.peers.servers import HALF_CACHE, JAVA, NAIVE, NATIVE, NO_CACHE, SERVERS
 from bench.peers.workloads import all_workloads
 
@@ -27,11 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument(
         "--server", action="append", choices=(*SERVERS, HALF_CACHE, NO_CACHE), help="may be given again"
     )
-    options.add_argument("--seconds", type=float, default=5.0, help="of each run; default: %(default)s")
-    options.add_argument("--warm-up", type=float, default=LOADED_SECONDS, help="longest one; default: %(default)s s")
     options.add_argument("--quick", action="store_true", help=f"only {' and '.join(_QUICK)}")
     given = options.parse_args(arguments)
-    effort = Effort(given.rounds, given.seconds, given.warm_up)
+    effort = Effort(given.rounds)
     names, servers = given.workload or (_QUICK if given.quick else (*all_workloads(),)), given.server or SERVERS
     if given.smoke:
         names, servers, effort = ("lookups", "storm"), (NATIVE, NAIVE), Effort(1, 0.3, 0.0, 0.01)

@@ -44,8 +44,7 @@ class Grpc:
 
     def register(self, broker: int, topics: Topics, counter: int, *, changed: bool = False) -> Call:
         """A master's full registration; ``changed`` has other queue counts than usual."""
-        data = registration(broker, topics, counter, frozenset(topics) if changed else range(0))
-        return _framed(_REGISTRATIONS + "RegisterBroker", data)
+        return _framed(_REGISTRATIONS + "RegisterBroker", registration(broker, topics, counter, changed=changed))
 
     def query_version(self, broker: int, counter: int) -> Call:
         """Asks whether the name server holds another version."""

@@ -32,19 +32,18 @@ class NotMeasured(Exception):
 
 
 class Group(NamedTuple):
-    """Connections that send one list of calls, from its start again when it is through."""
+    """Connections that send one list of calls, from its start again when it is through; that of a fill, once.
+
+    Without a rate, and with n calls under way, the first of them is followed by call n, call 2n, and so on.
+    """
 
     name: str
     calls: Sequence[Call]
     connections: int
-    own_calls: bool = False
-    """Each connection makes calls of its own: with n of them the first one makes call 0, call n, call 2n, and so on."""
     in_flight: int = 1
     """Calls under way at once on each connection; with a rate, how many of them at most."""
     rate: float | None = None
     """Calls per second of all connections, whether or not answers come. With None, a call follows each answer."""
-    limit: int | None = None
-    """Number of calls, or None for as many as the time allows."""
 
 
 class Plan(NamedTuple):
@@ -53,7 +52,7 @@ class Plan(NamedTuple):
     target: str
     protocol: str
     server_pids: Sequence[int]
-    fill: Group | None
+    fill: Group
     groups: Sequence[Group]
     seconds: float
     warm_up_seconds: float = 1.0
@@ -94,7 +93,7 @@ def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
     """
     described = {
         **plan._asdict(),
-        "fill": plan.fill and _described(plan.fill, plan.protocol, folder),
+        "fill": _described(plan.fill, plan.protocol, folder),
         "groups": [_described(group, plan.protocol, folder) for group in plan.groups],
         "tls_ca": plan.tls_ca and str(plan.tls_ca),
     }
@@ -113,9 +112,9 @@ def _described(group: Group, protocol: str, folder: Path) -> dict[str, Any]:
     script = folder / f"{protocol}-{group.name}.calls"
     if not script.exists():
         _write(script, group.calls)
-    described = group._asdict()
-    described["calls"] = described.pop("limit")
-    return {**described, "script": str(script)}
+    described = {**group._asdict(), "script": str(script)}
+    del described["calls"]
+    return described
 
 
 def _write(path: Path, order: Sequence[Call]) -> None:

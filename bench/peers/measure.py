@@ -16,11 +16,11 @@ from bench.peers import generator
 from bench.peers.generator import Group, NotMeasured, Plan
 from bench.peers.servers import JAVA, Server, server_cores, turned
 from bench.peers.workloads import Workload
-from tests.support.resources import sample
+from tests.support.programs.processes import sample
 
 RATE = "answers per second"
 CPU = "server CPU per 1,000 calls"
-P50, P99, P99_9 = "latency, median", "latency, p99", "latency, p99.9"
+P99 = "latency, p99"
 PEAK = "peak resident memory"
 SPEED = "speed of all rounds, warm-up first"
 SECONDS = "seconds of all rounds, warm-up first"
@@ -183,15 +183,14 @@ class _Running:
         if errors:
             raise NotMeasured(f"{title}: {'; '.join(errors)}")
         for (_, kind), tally in kinds.items():
-            yield Sample(title, f"{RATE}, {kind}", "1/s", tally["calls"] / outcome["seconds"])
-            for key, name in (("p50", P50), ("p99", P99), ("p99_9", P99_9)):
-                yield Sample(title, f"{name}, {kind}", "ms", tally["latency_ms"][key])
+            yield Sample(title, f"{RATE}, {kind}", "1/s", tally["calls"] / seconds)
+            yield Sample(title, f"{P99}, {kind}", "ms", tally["p99_ms"])
         calls = sum(tally["calls"] for tally in kinds.values())
         yield Sample(title, CPU, "ms", outcome["server_cpu_seconds"] * 1e6 / max(calls, 1))
         yield Sample(title, PEAK, "MiB", sum(sample(pid)["peak_kib"] for pid in self.server.pids()) / 1024)
         if self.server.name == JAVA:
             closed = {group.name for group in self._calls[workload.name][1] if group.rate is None}
             counted = sum(tally["calls"] for (group, _), tally in kinds.items() if group in closed or not closed)
-            spent = outcome["seconds"] if closed else max(outcome["server_cpu_seconds"], 0.01)
+            spent = seconds if closed else max(outcome["server_cpu_seconds"], 0.01)
             yield Sample(title, SPEED, "1/s", counted / spent)
             yield Sample(title, SECONDS, "s", seconds)

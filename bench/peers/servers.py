@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import ssl
 import subprocess
 import sys
@@ -68,16 +67,16 @@ class Server(Process):
         self.tls_ca: Path | None = None
         self._folder = tempfile.TemporaryDirectory()
         self.language: Language = Remoting() if name in {JAVA, *_REMOTING} else Grpc()
-        # Java writes much to standard output, and would wait for us to read it.
+        # Java writes much there, and would wait for us to read it.
         log = Path(self._folder.name) / "log"
-        outputs = f">{shlex.quote(str(log))} 2>&1" if name == JAVA else "1>&2"
         port = unused_port()
         environment = {"ROCKETMQ_HOME": self._folder.name, "HOME": self._folder.name} if name == JAVA else {}
-        super().__init__([*pinned(cores), "sh", "-c", f'exec "$@" {outputs}', "sh", *self._command(port)], environment)
+        with log.open("w") as output:
+            super().__init__([*pinned(cores), *self._command(port)], environment, output=output.fileno())
         try:
             if name == JAVA:
                 eventually(lambda: self._popen.poll() is not None or listens(port), within_seconds=60)
-                assert self._popen.poll() is None, log.read_text()
+                assert self._popen.poll() is None, log.read_text() + self.raw
                 self.target = f"127.0.0.1:{port}"
             else:
                 started = {NAIVE: "naive_started", NULL: "null_started"}.get(name, "namesrv_started")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bench.peers.calls import Call, Language, Topics
@@ -28,7 +28,7 @@ class Table(NamedTuple):
     def fill(self, language: Language) -> Group:
         """Registers everybody."""
         calls = [language.register(broker, topics, _FILLED) for broker, topics in enumerate(self.owners())]
-        return Group("fill", calls, connections=1, in_flight=4, limit=len(calls))
+        return Group("fill", calls, connections=1, in_flight=4)
 
     def registrations(self, language: Language, *, changed: bool = False, most: int | None = None) -> list[Call]:
         """Each broker registers twice with new versions, the first time with other queue counts if ``changed``."""
@@ -79,9 +79,9 @@ def all_workloads(scale: float = 1.0) -> dict[str, Workload]:
         Workload("lookups-100k-width-4", spread(100_000, 1_000, 4), _reading(64)),
         Workload("mixed", small, _mixed(64)),
         Workload("capacity-100k-width-16", wider, _mixed(1_024)),
-        Workload("heartbeats", small, _heartbeats),
-        Workload("versions", small, _versions),
-        Workload("register-10k", spread(10_000, 1, 1), _renewing),
+        Workload("heartbeats", small, _of_brokers(_heartbeats)),
+        Workload("versions", small, _of_brokers(_versions)),
+        Workload("register-10k", spread(10_000, 1, 1), _of_brokers(Table.registrations)),
         Workload("register-20", small, _unchanged(20)),
         Workload("register-20-changed", small, _changing(20)),
         Workload("register-1", small, _unchanged(1)),
@@ -106,42 +106,34 @@ def _mixed(connections: int) -> Groups:
             for turn in range(len(lookups) // connections)
             for own in range(connections)
         ]
-        return [Group("clients", calls, connections, own_calls=True)]
+        return [Group("clients", calls, connections)]
 
     return groups
 
 
-def _heartbeats(table: Table, language: Language) -> list[Group]:
-    calls = [language.heartbeat(broker) for broker in range(len(table.owners()))]
-    return [_each_over_its_own("brokers", table, calls)]
+def _of_brokers(calls: Callable[[Table, Language], list[Call]]) -> Groups:
+    """Calls of brokers, each over its broker's connection: RocketMQ's brokers have one, and it is their channel."""
+    return lambda table, language: [Group("brokers", calls(table, language), connections=len(table.owners()))]
 
 
-def _versions(table: Table, language: Language) -> list[Group]:
-    calls = [language.query_version(broker, _FILLED) for broker in range(len(table.owners()))]
-    return [_each_over_its_own("brokers", table, calls)]
+def _heartbeats(table: Table, language: Language) -> list[Call]:
+    return [language.heartbeat(broker) for broker in range(len(table.owners()))]
 
 
-def _renewing(table: Table, language: Language) -> list[Group]:
-    return [Group("brokers", table.registrations(language), connections=1)]
+def _versions(table: Table, language: Language) -> list[Call]:
+    return [language.query_version(broker, _FILLED) for broker in range(len(table.owners()))]
 
 
 def _unchanged(most: int) -> Groups:
-    def groups(table: Table, language: Language) -> list[Group]:
-        calls = [language.register(broker, topics[:most], _FILLED) for broker, topics in enumerate(table.owners())]
-        return [_each_over_its_own("renewals", table, calls)]
-
-    return groups
+    return _of_brokers(
+        lambda table, language: [
+            language.register(broker, topics[:most], _FILLED) for broker, topics in enumerate(table.owners())
+        ]
+    )
 
 
 def _changing(most: int) -> Groups:
-    return lambda table, language: [
-        _each_over_its_own("changes", table, table.registrations(language, changed=True, most=most))
-    ]
-
-
-def _each_over_its_own(name: str, table: Table, calls: Sequence[Call]) -> Group:
-    """Calls of brokers, each over its broker's connection: RocketMQ's brokers have one, and it is their channel."""
-    return Group(name, calls, connections=len(table.owners()), own_calls=True)
+    return _of_brokers(lambda table, language: table.registrations(language, changed=True, most=most))
 
 
 def _readers(table: Table, language: Language) -> list[Group]:
@@ -149,4 +141,4 @@ def _readers(table: Table, language: Language) -> list[Group]:
 
 
 def _storming(table: Table, language: Language) -> list[Group]:
-    return [*_readers(table, language), _each_over_its_own("brokers", table, table.registrations(language))]
+    return [*_readers(table, language), *_of_brokers(Table.registrations)(table, language)]

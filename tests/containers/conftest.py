@@ -30,10 +30,8 @@ def engine(empty_engine: Engine) -> Engine:
     """An engine that holds both images. Where they cannot be made, every test that asks for it is skipped."""
     try:
         build_offline(empty_engine)
-    except NoEngineError as error:
-        pytest.skip(f"no container engine: {error}")
-    except NoCargoError as error:
-        pytest.skip(f"no image of the name server: {error}")
+    except (NoEngineError, NoCargoError) as error:
+        pytest.skip(f"no images: {error}")
     return empty_engine
 
 

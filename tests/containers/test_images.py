@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import REPOSITORY, CommandError, Engine, run
+from deploy.release.engine import REPOSITORY, Engine, run
 from deploy.release.images import IMAGES, image_sizes
 
 pytestmark = pytest.mark.timeout(600)
@@ -40,13 +40,6 @@ def test_an_image_says_how_to_run_check_and_stop_it(engine: Engine, image: str) 
     assert check["Test"] == ["CMD", image, "healthcheck"]
     assert config["Labels"]["org.opencontainers.image.title"] == image
     assert config["Labels"]["org.opencontainers.image.version"] not in ("", "0")
-
-
-def test_the_console_is_in_the_name_servers_image(engine: Engine) -> None:
-    run_console = ("run", "--rm", "--network=none", "--read-only", "--entrypoint=nsctl", "localhost/namesrv", "console")
-    assert "--behind-proxy" in engine.podman(*run_console, "--help")
-    with pytest.raises(CommandError, match=r"exit code 2(.|\n)*behind-proxy"):
-        engine.podman(*run_console, "--namesrv=10.0.0.1:9876", "--listen=0.0.0.0:9880")
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -45,10 +45,8 @@ def run(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Itera
     try:
         gather_wheels(wheels, "python3.11", ",".join(PROGRAMS))
         empty_engine.import_base(base_archive())
-    except NoEngineError as error:
-        pytest.skip(f"no container: {error}")
-    except NoCargoError as error:
-        pytest.skip(f"no wheel of the native engine: {error}")
+    except (NoEngineError, NoCargoError) as error:
+        pytest.skip(f"no container with the wheels: {error}")
     empty_engine.podman(
         *("run", "--detach", f"--name={NAME}", "--network=none", f"--timeout={CONTAINER_SECONDS}"),
         *("--env=PIP_NO_INDEX=1", "--env=PIP_FIND_LINKS=.", "--env=PIP_ROOT_USER_ACTION=ignore"),

@@ -111,10 +111,8 @@ def machine(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> I
     try:
         _check_this_machine()
         gather_wheels(wheels, PYTHON, EXTRAS)
-    except NoEngineError as error:
-        pytest.skip(f"no machine with systemd: {error}")
-    except NoCargoError as error:
-        pytest.skip(f"no wheel of the native engine: {error}")
+    except (NoEngineError, NoCargoError) as error:
+        pytest.skip(f"no machine with systemd and the wheels: {error}")
     units.mkdir()
     no_disks.touch()
     for name in MASKED:

@@ -20,7 +20,6 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1, help="how many runs")
     parser.add_argument("--profile", choices=PROFILES, default="short", help="how long, and how long faults last")
     parser.add_argument("--faults", nargs="+", choices=sorted(KINDS), help="only these kinds")
-    parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
     parser.add_argument(
         "--rocketmq", action="store_true", help="with RocketMQ's own brokers, killed as well, where Java and Maven are"
     )
@@ -28,7 +27,7 @@ def main() -> int:
     if options.faults and options.rocketmq:
         parser.error("--faults names all kinds, also those of --rocketmq: leave that out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
-    folder = Path(options.folder or tempfile.mkdtemp(prefix="faults-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
     problem = missing() if options.rocketmq else None
     if problem is not None:
         sys.stdout.write(f"without RocketMQ's own brokers: {problem}\n")

@@ -30,8 +30,25 @@ from namesrv.storage.journal import Journal
 from namesrv.storage.tables import TABLES, DurableTable
 from route_client.disk_cache import DiskCache
 
-FAILPOINTS = Path(__file__).with_name("files") / "failpoints.txt"
-"""All failpoints: what the suite passes and what it crashes at. Add the points of a new step on a file here."""
+_DATABASE, _NEW = "namesrv.db namesrv.db-wal", "namesrv.db.new namesrv.db.new-journal"
+_STEPS = {
+    "fsync": f"{_DATABASE} {_NEW} routes.snapshot.tmp topics.json.tmp",
+    "fsync-folder-of": "namesrv.db routes.snapshot topics.json",
+    "link": "topics.json.bak.tmp",
+    "open": "namesrv.db.new routes.snapshot.tmp topics.json.tmp",
+    "remove": f"namesrv.db-wal {_NEW} namesrv.db.new-shm namesrv.db.new-wal routes.snapshot.tmp topics.json.bak.tmp",
+    "rename": "namesrv.db routes.snapshot topics.json topics.json.bak topics.json.broken ROUTE.route",
+    "truncate": "namesrv.db",
+    "write": f"{_DATABASE} {_NEW} routes.snapshot.tmp topics.json.tmp ROUTE.tmp",
+}
+"""Each step on a file, and the files. Add a new one here."""
+FAILPOINTS = [
+    f"{moment} {step} {file}"
+    for step, files in _STEPS.items()
+    for file in files.split()
+    for moment in ("before", "after", *(("half",) if step == "write" else ()))
+]
+"""All failpoints: what the suite passes and what it crashes at."""
 CRASHED = -signal.SIGKILL
 """The exit code of a process that crashes there."""
 ITEMS = 40

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
-from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, TOPICS, Fleet
-from tests.faults.fleet.workers import HELD_TOPIC, Journal, Lookups, Operator, Watcher, Worker
+from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, Fleet
+from tests.faults.fleet.workers import Journal, Lookups, Operator, Watcher, Worker
 from tests.faults.history import History, Record, of_kind
 from tests.faults.invariants import AGREE_SECONDS, violations
-from tests.faults.nemesis import CLIENTS, KINDS, OF_ROCKETMQ, WATCHERS, Fault, Round, World, schedule
+from tests.faults.nemesis import CLIENTS, KINDS, OF_ROCKETMQ, WATCHERS, Round, World, schedule
 from tests.faults.network import Network
-from tests.support.programs.processes import eventually
-from tests.support.resources import sample
+from tests.support.programs.processes import eventually, sample
 
 TIMEOUT = 3.0
 READING_TIMEOUT = 20.0
@@ -33,9 +33,12 @@ def difference(fleet: Fleet) -> str:
     digests = {}
     for server in SERVERS:
         with fleet.connect(server) as client:
-            request = route_service_pb2.GetRouteDigestRequest(page_size=1_000)
-            brokers = client.routes.GetRouteDigest(request, timeout=TIMEOUT).brokers
-            status = client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=TIMEOUT)
+            request, asked = pb.GetRouteDigestRequest(page_size=1_000), pb.GetNamesrvStatusRequest()
+            try:
+                brokers = client.routes.GetRouteDigest(request, timeout=TIMEOUT).brokers
+                status = client.routes.GetNamesrvStatus(asked, timeout=TIMEOUT)
+            except grpc.RpcError as error:
+                return f"{server} did not answer: {error}"
         if status.unconfirmed_broker_count:
             return f"{server} has {status.unconfirmed_broker_count} unconfirmed brokers"
         digests[server] = {broker.broker_addr: broker for broker in brokers}
@@ -93,8 +96,6 @@ class Run:
         network = stack.enter_context(Network(seed, self.history))
         brokers = (*BROKERS, *(ROCKETMQ if rocketmq else ()))
         self.fleet = Fleet(folder, self.history, network, stack, seed, brokers)
-        own_topics = (topic for topics in self.fleet.own_topics.values() for topic in topics)
-        self._looked_up = (*TOPICS, *own_topics, HELD_TOPIC, "never")
         self.world = World(self.fleet, network)
         self._workers: list[Worker] = []
         self._ending = threading.Event()
@@ -107,17 +108,18 @@ class Run:
             self.fleet.open_way(client, server)
         for group in self.fleet.versions:
             self.fleet.change_topics(group)
-        self.fleet.start_brokers()
+        for broker in self.fleet.brokers:
+            self.fleet.start_broker(broker)
         self.settle()
         for client in CLIENTS:
-            self.fleet.start_client(client, self._looked_up)
+            self.fleet.start_client(client)
         for server in SERVERS:
             connect = partial(self.fleet.connect, server)
-            self._worker(Lookups(server, connect, self.history, self._looked_up, self._profile.lookups))
+            self._worker(Lookups(server, connect, self.history, self.fleet.looked_up, self._profile.lookups))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
             self._worker(Journal(server, connect, self.history, tuple(self.fleet.versions)))
-            self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
+            self._worker(Watcher(f"{watcher} by name", server, way, self.history, self.fleet.looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
         self.take_samples("before")
 
@@ -141,17 +143,11 @@ class Run:
         """Lets the faults of a round happen, together, and rests."""
         with ExitStack() as faults:
             for fault in planned.faults:
-                self.history.add("fault", event="begins", name=fault.name, seconds=fault.seconds)
-                faults.enter_context(self._happening(fault))
+                self.history.add("fault", name=fault.name, seconds=fault.seconds)
+                faults.enter_context(KINDS[fault.name](self.world, random.Random(fault.seed)))
             self._wait(max(fault.seconds for fault in planned.faults))
         self.world.taken.clear()
         self._wait(planned.rest_seconds)
-
-    @contextmanager
-    def _happening(self, fault: Fault) -> Iterator[None]:
-        with KINDS[fault.name](self.world, random.Random(fault.seed)):
-            yield
-        self.history.add("fault", event="ended", name=fault.name)
 
     def _wait(self, seconds: float) -> None:
         self._ending.wait(seconds)  # how long a fault or a rest lasts: nothing is waited for
@@ -161,15 +157,9 @@ class Run:
         """Waits until the name servers agree on what is really there, and records how long that took."""
         began = self.history.now()
         bound = AGREE_SECONDS_OF_ROCKETMQ if self._rocketmq else AGREE_SECONDS
-        while (found := self._difference()) and self.history.now() - began < bound:
+        while (found := difference(self.fleet)) and self.history.now() - began < bound:
             self._ending.wait(0.1)
         self.history.add("agreed", seconds=round(self.history.now() - began, 3), difference=found)
-
-    def _difference(self) -> str:
-        try:
-            return difference(self.fleet)
-        except grpc.RpcError as error:
-            return f"a name server did not answer: {error}"
 
     def _open_watches(self) -> int:
         request, count = admin_service_pb2.ListWatchersRequest(page_size=400), 0
@@ -207,14 +197,9 @@ class Run:
         return violations(list(self.history.records))
 
 
-class Outcome(NamedTuple):
-    """What came of a run."""
-
-    violations: list[str]
-    records: list[Record]
-
-
-def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, rocketmq: bool) -> Outcome:
+def run(
+    folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, rocketmq: bool
+) -> tuple[list[str], list[Record]]:
     """Lets a schedule happen to a fleet. The history stays in the folder, with files of the processes.
 
     Args:
@@ -224,6 +209,9 @@ def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, r
         profile: How busy the fleet is.
         rocketmq: Whether it has RocketMQ's own brokers, which need Java and jars
             (``tests.support.rocketmq_programs.maven``).
+
+    Returns:
+        What is broken, and the records.
     """
     with ExitStack() as stack:
         running = Run(stack, folder, seed, profile, rocketmq=rocketmq)
@@ -231,7 +219,7 @@ def run(folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, r
         with running.traffic():
             for planned in rounds:
                 running.inject(planned)
-        return Outcome(running.finish(), running.history.records)
+        return running.finish(), running.history.records
 
 
 def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str]) -> tuple[bool, str]:
@@ -248,7 +236,7 @@ def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str]) -> tu
     again = f"python -m tests.faults --seed {seed} --profile {name} --faults {' '.join(faults)}"
     lines = [
         f"{again}: {'BROKEN' if broken else 'all invariants hold'}",
-        *(f"{r['at']:8.1f} s  {r['name']}" for r in of_kind(records, "fault") if r["event"] == "begins"),
+        *(f"{record['at']:8.1f} s  {record['name']}" for record in of_kind(records, "fault")),
         f"records: {', '.join(f'{number} {what}' for what, number in sorted(counts.items()))}",
         f"name servers agreed within {agreed}",
     ]

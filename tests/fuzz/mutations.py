@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
 CORPUS = Path(__file__).parent / "corpus"
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
@@ -29,7 +27,6 @@ HOSTILE = (
 """What parsers stumble over: bad UTF-8, half a surrogate pair, numbers that are none, depth, length, other digits."""
 
 LENGTHS = (0, 1, 2, 8, 255, 2**16, 2**24 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
-_MOST_MUTATIONS = 4
 
 
 def spoiled(data: bytes, others: Sequence[bytes], choose: Callable[[Sequence[Any]], Any]) -> bytes:
@@ -55,16 +52,3 @@ def spoiled(data: bytes, others: Sequence[bytes], choose: Callable[[Sequence[Any
         case _:
             data = data[:at] + data[end:]
     return data
-
-
-@st.composite
-def _mutated(draw: st.DrawFn, corpus: Sequence[bytes]) -> bytes:
-    data = draw(st.sampled_from(corpus))
-    for _ in range(draw(st.integers(0, _MOST_MUTATIONS))):
-        data = spoiled(data, corpus, lambda options: draw(st.sampled_from(options)))
-    return data
-
-
-def bytes_like(corpus: Sequence[bytes]) -> st.SearchStrategy[bytes]:
-    """Mostly mutations of a corpus, sometimes anything."""
-    return _mutated(corpus) | st.binary(max_size=200) | st.sampled_from(HOSTILE)

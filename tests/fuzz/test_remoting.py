@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import resource
 import struct
@@ -26,8 +25,7 @@ from namesrv.core.errors import Reason
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.wire import BrokenFrame, Request, RequestCode, request_of
 from tests.fuzz.mutations import EXAMPLES, samples, spoiled
-from tests.support.sent_frames import NoFrame, SentFrame, first_frame, frames_in
-from tests.support.socketless_front import SocketlessClient, SocketlessFront
+from tests.support.socketless_front import NoFrame, SentFrame, SocketlessClient, SocketlessFront, first_frame, frames_in
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 
 _NUMBERS = ("0", "1", "-1", "4", "2147483647", "-2147483648", "4294967296", "9223372036854775807", "1.5", "1e999", "")
@@ -182,7 +180,7 @@ class Spoiler:
 
 pytestmark = pytest.mark.fuzz
 
-FRAMES = int(os.environ.get("FUZZ_FRAMES", "50"))
+FRAMES = 50
 """Frames of one example, which is one life of a name server: with the 20,000 examples of ``make fuzz``, a million."""
 MOST_MEMORY_KILOBYTES = 400_000
 """More than a name server with such a fleet may take at any time, whatever lengths say."""

@@ -8,21 +8,17 @@ from importlib import import_module, resources
 from pkgutil import iter_modules
 from typing import get_args
 
-import grpc
 import namesrv_api.v1
 import namesrv_internal.v1
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
-from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from docs.tools import grpc_pages
 from namesrv import storage
 from namesrv.app import access
 from namesrv.core.changes import IntentChange, KvChange, Row, SettingChange
 from namesrv.core.model import IntentKind, Registration
 from namesrv.core.watch import messages
-from namesrv.error_codes import ERROR_CODES
 from namesrv.server.server import SERVICES
 from namesrv.storage.data_dir import LOCK_FILE
 from namesrv.storage.database import KV_CONFIG_FILE
@@ -62,14 +58,6 @@ def files() -> set[str]:
 def test_the_suite_of_crashes_has_every_file_and_durable_table() -> None:
     assert files() - {LOCK_FILE} <= OWNED.keys()
     assert CONTENTS.keys() == TABLE_NAMES
-
-
-def test_every_error_reason_has_the_code_that_its_comment_promises() -> None:
-    reasons = grpc_pages.error_reasons(grpc_pages.read_contract()[grpc_pages.REASONS_FILE])
-    promised = {reason.name: reason.code for reason in reasons}
-    assert promised.keys() | {"UNSPECIFIED"} == {name.removeprefix("ERROR_REASON_") for name, _ in ErrorReason.items()}
-    assert set(promised.values()) <= {code.name for code in grpc.StatusCode} - {"OK", "UNKNOWN"}
-    assert {str(reason): codes.grpc.name for reason, codes in ERROR_CODES.items()}.items() <= promised.items()
 
 
 def names(message: type[Message]) -> set[str]:

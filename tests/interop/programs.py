@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from deploy.release import engine
-from tests.support.programs.processes import Process
+from tests.support.programs.processes import Process, ended
 from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment
 from tests.support.secured.fleet import TOKENS, Place
 
@@ -56,15 +56,7 @@ class Programs:
 
     def run(self, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs a program to its end, with more variables in its environment."""
-        done = subprocess.run(
-            [*self.commands[name], *arguments],
-            cwd=self.folder,
-            env=ENVIRONMENT | environment,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            timeout=RUN_SECONDS,
-        )
+        done = ended([*self.commands[name], *arguments], ENVIRONMENT | environment, self.folder)
         done.stderr = without_jvm_warnings(done.stderr)
         return done
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from namesrv_api.v1.route_data_pb2 import BrokerAddr, BrokerData, NamesrvHeader,
 from tests.interop.conftest import Built
 from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS, Programs, require, run
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client, NamesrvProcess, ended, eventually
 from tests.support.secured.fleet import Place
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
@@ -55,7 +54,6 @@ ADDR = "127.0.0.1:10911"
 BROKER = ("go-broker", ADDR, "T1", "T2")
 
 H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
-H2SPEC_SECONDS = 120
 CALL = "/grpc.health.v1.Health/Check"
 
 
@@ -169,7 +167,7 @@ def test_native_breaks_no_rule_of_http_2(h2spec: Path, tls: bool, tmp_path: Path
     with NamesrvProcess(*flags) as namesrv:
         host, port = namesrv.endpoint
         command = [str(h2spec), "-h", host, "-p", str(port), "-P", CALL, "-o", "10", *(["-t", "-k"] if tls else [])]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=H2SPEC_SECONDS, check=False)
+        done = ended(command)
     passed = re.search(r"(\d+) tests, (\d+) passed, 0 skipped, 0 failed", done.stdout)
     assert passed, done.stdout[done.stdout.find("Failures:") :]
     assert passed[1] == passed[2]

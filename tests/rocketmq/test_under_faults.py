@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fleet.fleet import JAVA, SERVERS
-from tests.faults.history import of_kind
-from tests.faults.invariants.timeline import Answer, answers_of
+from tests.faults.history import Answer, answers_of, of_kind
 from tests.faults.nemesis import Fault, Round
 from tests.faults.run import PROFILES, run
 
@@ -31,9 +30,8 @@ def last_before(answers: list[Answer], server: str, at: float) -> set[str]:
 @pytest.mark.usefixtures("home")
 def test_every_invariant_holds_for_rocketmqs_own_brokers_beside_agents(tmp_path: Path) -> None:
     """In the profile ``long`` they are stopped until their silence counts, and meet all other faults."""
-    outcome = run(tmp_path, 1, ROUNDS, PROFILES["short"], rocketmq=True)
-    assert outcome.violations == []
-    records = outcome.records
+    violations, records = run(tmp_path, 1, ROUNDS, PROFILES["short"], rocketmq=True)
+    assert violations == []
     answers = list(answers_of(records))
     events = [r for r in of_kind(records, "process") if r["name"] in JAVA]
     (killed,) = (event for event in events if event["event"] == "killed")

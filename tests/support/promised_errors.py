@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.rpc_handlers import Failures
@@ -27,24 +26,32 @@ _NAME = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)*\b")
 _IN_PARENTHESES = re.compile(r"\([^()]*\)")
 _ERRORS = re.compile(r"\bErrors: ([^\n]*)")
 _ANY_CALL = re.compile(r"Any call may return ([^\n]*)")
-_SERVICE = re.compile(r"service (\w+) \{")
-_RPC = re.compile(r"  rpc (\w+)\(")
+_SERVICE = re.compile(r"^service (\w+) \{", re.MULTILINE)
+_RPC = re.compile(r"((?:  //.*\n)*)  rpc (\w+)\(")
+_ENUM = re.compile(r"((?://.*\n)+)enum ErrorReason \{")
 _REASON = re.compile(r"  ERROR_REASON_(\w+) = [1-9]")
 
 
 @cache
 def promised() -> Mapping[str, frozenset[str]]:
     """The reasons that the comment of each call promises, by the full name of the call, without those of any call."""
-    return {name: frozenset(_names_in(errors)) for name, errors in _calls()}
+    found = {}
+    for file in sorted(PROTOS.rglob("*_service.proto")):
+        text = file.read_text(encoding="utf-8")
+        (service,) = _SERVICE.findall(text)
+        for comment, call in _RPC.findall(text):
+            errors = _ERRORS.findall(_joined(comment))
+            assert len(errors) == 1, f"the comment of {call} has not one list of 'Errors: NAME, NAME (explanation).'"
+            name = f"{file.parent.parent.name}.{file.parent.name}.{service}.{call}"
+            found[name] = frozenset(_names_in(errors[0]))
+    return found
 
 
 @cache
 def of_any_call(package: str) -> frozenset[str]:
     """The reasons that any call of a package may return."""
-    for comment, line in _commented_lines(PROTOS / REASONS_OF[package]):
-        if line == "enum ErrorReason {":
-            return frozenset(_names_in(" ".join(_ANY_CALL.findall(comment))))
-    raise AssertionError(f"{REASONS_OF[package]} has no enum ErrorReason")
+    (comment,) = _ENUM.findall((PROTOS / REASONS_OF[package]).read_text(encoding="utf-8"))
+    return frozenset(_names_in(" ".join(_ANY_CALL.findall(_joined(comment)))))
 
 
 @cache
@@ -71,32 +78,9 @@ def fail_where_others_are_sent() -> None:
     Failures.answer = checked  # type: ignore[method-assign, assignment]
 
 
-def _calls() -> Iterator[tuple[str, str]]:
-    """The full name of each call, and what its comment says about errors."""
-    for file in sorted(PROTOS.rglob("*.proto")):
-        service = ""
-        for comment, line in _commented_lines(file):
-            if found := _SERVICE.match(line):
-                service = f"{file.parent.parent.name}.{file.parent.name}.{found[1]}"
-            elif found := _RPC.match(line):
-                name = f"{service}.{found[1]}"
-                errors = _ERRORS.findall(comment)
-                assert len(errors) == 1, (
-                    f"the comment of {name} has not one list of 'Errors: NAME, NAME (explanation).'"
-                )
-                yield name, errors[0]
-
-
-def _commented_lines(file: Path) -> Iterator[tuple[str, str]]:
-    """Each line that is no comment, with the comment before it: a line for each of its paragraphs."""
-    comment: list[str] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        text = line.strip()
-        if text.startswith("//"):
-            comment.append(text.removeprefix("//").strip() or "\n")
-        else:
-            yield " ".join(comment), line
-            comment.clear()
+def _joined(comment: str) -> str:
+    """A comment with a line for each of its paragraphs."""
+    return " ".join(line.strip().removeprefix("//").strip() or "\n" for line in comment.splitlines())
 
 
 def _names_in(errors: str) -> Iterator[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
+
+from broker_agent.timing import Timing
 
 RELEASED = -1.0
 REAL_SECONDS = 30.0
@@ -79,3 +82,8 @@ class VirtualClock:
 
     def _sleeping(self) -> dict[int, float]:
         return {thread: due for thread, due in self._waiting.items() if due != RELEASED}
+
+
+def agent_timing(clock: VirtualClock) -> Timing:
+    """What an agent takes time and chance from: this clock, and a chance of its own that is the same each time."""
+    return Timing(clock, clock.wall, random.Random(1), clock.wait)

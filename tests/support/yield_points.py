@@ -6,10 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 
-import pytest
-
-from namesrv.app.worker import GivenUp
-from namesrv.core import pace
 from namesrv.core.pace import YIELD_POINT
 
 
@@ -49,16 +45,3 @@ class AtYieldPoint:
         self._left -= 1
         if self._left == -1:
             self._moment()
-
-
-def give_up() -> None:
-    """Ends the work, as after its caller has left."""
-    raise GivenUp
-
-
-@contextmanager
-def frequent_yield_points() -> Iterator[None]:
-    """Changes have a yield point after every topic, group and broker."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pace.paced, "__defaults__", (1,))
-        yield

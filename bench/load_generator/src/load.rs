@@ -16,7 +16,7 @@ use tokio::time::{sleep_until, timeout_at};
 use crate::connection::Connection;
 use crate::outcome::{Tally, LOST};
 use crate::plan::{Group, Plan};
-use crate::script::{Call, Script};
+use crate::script::Script;
 
 /// How long answers are waited for after the end.
 const DRAIN: Duration = Duration::from_secs(15);
@@ -29,7 +29,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Runs the plan; returns the outcome.
 pub async fn run(plan: Plan) -> io::Result<Value> {
     let began = Instant::now();
-    let filling = Work::open(&plan, &plan.fill).await?;
+    let filling = Work::open(&plan, &plan.fill, true).await?;
     Rc::clone(&filling).run(began, began + LONGEST_FILL).await;
     let failed: Vec<String> = filling.tallies.borrow().iter().flat_map(errors).collect();
     if !failed.is_empty() {
@@ -37,7 +37,7 @@ pub async fn run(plan: Plan) -> io::Result<Value> {
     }
     let mut works = Vec::new();
     for group in &plan.groups {
-        works.push(Work::open(&plan, group).await?);
+        works.push(Work::open(&plan, group, false).await?);
     }
     let start = Instant::now() + Duration::from_secs_f64(plan.warm_up_seconds);
     let end = start + Duration::from_secs_f64(plan.seconds);
@@ -47,16 +47,11 @@ pub async fn run(plan: Plan) -> io::Result<Value> {
     }
     sleep_until(start.into()).await;
     let before = cpu_seconds(&plan.server_pids);
-    let _ = timeout_at(end.into(), async { while running.join_next().await.is_some() {} }).await;
+    sleep_until(end.into()).await;
     let spent = cpu_seconds(&plan.server_pids) - before;
-    let measured = end.min(Instant::now()) - start;
     while running.join_next().await.is_some() {}
     let groups: Map<String, Value> = works.iter().map(|work| (work.name.clone(), work.to_json())).collect();
-    Ok(json!({
-        "seconds": measured.as_secs_f64(),
-        "server_cpu_seconds": spent,
-        "groups": groups,
-    }))
+    Ok(json!({"server_cpu_seconds": spent, "groups": groups}))
 }
 
 fn errors(tally: &Tally) -> Vec<String> {
@@ -69,12 +64,10 @@ struct Work {
     name: String,
     script: Script,
     in_flight: usize,
-    own_calls: bool,
     rate: Option<f64>,
-    calls: Option<usize>,
+    /// Number of calls.
+    most: usize,
     connections: Vec<Connection>,
-    /// Number of calls that were taken from the script.
-    taken: Cell<usize>,
     tallies: RefCell<Vec<Tally>>,
     /// Calls that are due in the window and have no answer yet.
     unanswered: Cell<usize>,
@@ -88,7 +81,7 @@ struct Window {
 }
 
 impl Work {
-    async fn open(plan: &Plan, group: &Group) -> io::Result<Rc<Work>> {
+    async fn open(plan: &Plan, group: &Group, once: bool) -> io::Result<Rc<Work>> {
         let script = Script::read(&group.script)?;
         let mut connections = Vec::new();
         for _ in 0..group.connections {
@@ -97,25 +90,13 @@ impl Work {
         Ok(Rc::new(Work {
             name: group.name.clone(),
             in_flight: group.in_flight,
-            own_calls: group.own_calls,
             rate: group.rate,
-            calls: group.calls,
+            most: if once { script.len() } else { usize::MAX },
             connections,
-            taken: Cell::new(0),
             tallies: RefCell::new(script.kinds.iter().map(|_| Tally::new()).collect()),
             unanswered: Cell::new(0),
             script,
         }))
-    }
-
-    /// The next call of the script, until all are made.
-    fn next(&self) -> Option<&Call> {
-        let number = self.taken.get();
-        if self.calls.is_some_and(|calls| number >= calls) {
-            return None;
-        }
-        self.taken.set(number + 1);
-        Some(self.script.call(number))
     }
 
     /// Makes the calls and waits for their answers, a bounded time after the end.
@@ -132,34 +113,20 @@ impl Work {
         let _ = timeout_at((end + DRAIN).into(), all).await;
     }
 
-    /// The next call of the script for one connection: of its own calls the one with this number, if it has such.
-    fn next_of(&self, connection: usize, number: usize) -> Option<&Call> {
-        if self.own_calls {
-            Some(self.script.call(connection + number * self.connections.len()))
-        } else {
-            self.next()
-        }
-    }
-
-    /// Each answer is followed by the next call.
+    /// Each answer is followed by the next call. Of n calls under way, the first is followed by call n, call 2n and so on,
+    /// over the same connection.
     fn closed_loop(self: &Rc<Self>, window: Window, calls: &mut JoinSet<()>) {
-        for (which, connection) in self.connections.iter().enumerate() {
-            for _ in 0..self.in_flight {
-                let (work, mut connection) = (Rc::clone(self), connection.clone());
-                calls.spawn_local(async move {
-                    for number in 0.. {
-                        if Instant::now() >= window.end {
-                            return;
-                        }
-                        let Some(call) = work.next_of(which, number) else {
-                            return;
-                        };
-                        if work.make(&mut connection, call, Instant::now(), window).await {
-                            return;
-                        }
+        let step = self.connections.len() * self.in_flight;
+        for (first, connection) in self.connections.iter().cycle().take(step).enumerate() {
+            let (work, mut connection) = (Rc::clone(self), connection.clone());
+            calls.spawn_local(async move {
+                for number in (first..work.most).step_by(step) {
+                    let now = Instant::now();
+                    if now >= window.end || work.make(&mut connection, number, now, window).await {
+                        return;
                     }
-                });
-            }
+                }
+            });
         }
     }
 
@@ -167,7 +134,7 @@ impl Work {
     async fn open_loop(self: &Rc<Self>, rate: f64, window: Window, calls: &mut JoinSet<()>) {
         let limit = Arc::new(Semaphore::new(self.connections.len() * self.in_flight));
         let mut due_times = due_times(rate);
-        for connection in self.connections.iter().cycle() {
+        for (number, connection) in self.connections.iter().cycle().enumerate() {
             let Some(due) = due_times.recv().await else { return };
             let permit = Arc::clone(&limit).acquire_owned().await.expect("it is never closed");
             if due >= window.end {
@@ -175,9 +142,7 @@ impl Work {
             }
             let (work, mut connection) = (Rc::clone(self), connection.clone());
             calls.spawn_local(async move {
-                if let Some(call) = work.next() {
-                    work.make(&mut connection, call, due, window).await;
-                }
+                work.make(&mut connection, number, due, window).await;
                 drop(permit);
             });
             while calls.try_join_next().is_some() {}
@@ -185,7 +150,8 @@ impl Work {
     }
 
     /// Makes one call; returns whether its connection is lost.
-    async fn make(&self, connection: &mut Connection, call: &Call, due: Instant, window: Window) -> bool {
+    async fn make(&self, connection: &mut Connection, number: usize, due: Instant, window: Window) -> bool {
+        let call = self.script.call(number);
         let counts = window.start <= due && due < window.end;
         self.unanswered.set(self.unanswered.get() + usize::from(counts));
         let error = connection.call(call).await;

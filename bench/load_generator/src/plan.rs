@@ -27,7 +27,7 @@ pub struct Plan {
     pub fill: Group,
     /// Time in which calls are made and not counted.
     pub warm_up_seconds: f64,
-    /// Time that is measured. Ends earlier once every group has made its calls.
+    /// Time that is measured.
     pub seconds: f64,
     /// Run at the same time.
     pub groups: Vec<Group>,
@@ -41,14 +41,9 @@ pub struct Group {
     /// File of the calls; read from the start again when it is through.
     pub script: PathBuf,
     pub connections: usize,
-    /// Whether each connection makes calls of its own, as brokers do: with n connections the first one makes the first
-    /// call, the one after n others, and so on. Only in a closed loop without a number of calls.
-    pub own_calls: bool,
     /// Calls under way at once on each connection.
     pub in_flight: usize,
     /// Calls per second of all connections together, whether or not answers come (open loop); absent means that each
     /// answer is followed by the next call (closed loop).
     pub rate: Option<f64>,
-    /// Number of calls; absent means until the time is over.
-    pub calls: Option<usize>,
 }

@@ -56,6 +56,11 @@ impl Script {
         Ok(Script { kinds, calls, order })
     }
 
+    /// The number of calls.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
     /// The call of a number from 0 on; after the last one comes the first one again.
     pub fn call(&self, number: usize) -> &Call {
         &self.calls[self.order[number % self.order.len()] as usize]

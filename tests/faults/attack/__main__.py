@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import cycle
-from urllib.request import urlopen
 
 import grpc
 from broker_agent_api.v1 import client_service_pb2
@@ -24,14 +23,13 @@ from namesrv_common.client.channels import open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.program import use_all_descriptors
 from tests.faults.attack import addresses
-from tests.faults.attack.runner import HEAD, NO_SCAN, Target, register_topics, run
-from tests.support.programs.agents import Agent, AgentClient
+from tests.faults.attack.runner import HEAD, Target, run
+from tests.support.programs.agents import NEVER_SCAN, Agent, AgentClient
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
-from tests.support.registrations import identity
+from tests.support.registrations import identity, registration
 
-MOST_SECONDS = 20.0
-"""Of each attack."""
+TOPICS = 50
 ASK_SECONDS = 10.0
 """Deadline of an honest call."""
 COMES_BACK = [
@@ -71,12 +69,12 @@ def _reached(endpoint: Endpoint) -> Endpoint:
 def namesrv(stack: ExitStack) -> list[Target]:
     """A name server's listeners, with an honest client of each."""
     host = "0.0.0.0" if addresses.are_here() else "127.0.0.1"
-    anywhere = [f"--{name}={host}:0" for name in ("listen", "metrics-listen", "remoting-listen")]
-    server = stack.enter_context(NamesrvProcess(*NO_SCAN, "--allow-insecure", *anywhere))
+    anywhere = [f"--{name}={host}:0" for name in ("listen", "remoting-listen")]
+    server = stack.enter_context(NamesrvProcess(*NEVER_SCAN, "--allow-insecure", *anywhere))
     honest = Client(stack.enter_context(open_channel(_reached(server.endpoint), COMES_BACK)))
-    register_topics(honest)
-    started = server.wait_for("namesrv_started")
-    metrics, remoting = (_reached(Endpoint.parse(str(started[name]))) for name in ("metrics", "remoting"))
+    topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
+    honest.registration.RegisterBroker(registration(topics), timeout=Client.TIMEOUT)
+    remoting = _reached(Endpoint.parse(str(server.wait_for("namesrv_started")["remoting"])))
 
     def arrive() -> None:
         with open_channel(_reached(server.endpoint), COMES_BACK) as opened:
@@ -88,14 +86,9 @@ def namesrv(stack: ExitStack) -> list[Target]:
         if answer.code:
             raise LookupError(answer.remark)
 
-    def page() -> None:
-        with urlopen(f"http://{metrics}/healthz", timeout=ASK_SECONDS) as answer:
-            answer.read()
-
     return [
         Target("gRPC", "grpc", server.endpoint.port, server, _honest_calls(honest), arrive),
         Target("RocketMQ's protocol", "remoting", remoting.port, server, lookup),
-        Target("metrics and health", "metrics", metrics.port, server, page),
     ]
 
 
@@ -124,24 +117,23 @@ def agent(stack: ExitStack) -> list[Target]:
     ]
 
 
-ROUNDS = {("grpc", "remoting", "metrics"): namesrv, ("agent",): agent}
+ROUNDS = {("grpc", "remoting"): namesrv, ("agent",): agent}
 """What is attacked, one after the other, by names of its listeners: starts it, and the stack ends it."""
 LISTENERS = [name for names in ROUNDS for name in names]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Prints the table. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.attack", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each attack")
     parser.add_argument("--on", choices=LISTENERS, help="attack only this")
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
-    given = parser.parse_args(arguments)
+    given = parser.parse_args()
     if not addresses.are_here():
         if not (problem := addresses.why_not()):
-            return addresses.run_inside([sys.executable, "-m", "tests.faults.attack", *(arguments or sys.argv[1:])])
+            return addresses.run_inside([sys.executable, "-m", "tests.faults.attack", *sys.argv[1:]])
         sys.stderr.write(f"attacks come from the address of honest clients, and some are left out: {problem}\n")
     use_all_descriptors()
-    seconds = min(given.seconds, MOST_SECONDS)
     wanted = frozenset(given.attacks)
     sys.stdout.write(f"{HEAD}\n")
     held: list[bool] = []
@@ -149,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ExitStack() as stack:
             for target in (one for one in begin(stack) if given.on in (None, "agent", one.listener)):
                 for attack in (name for name in target.attacks() if not wanted or name in wanted):
-                    is_held, row = run(target, attack, seconds)
+                    is_held, row = run(target, attack, given.seconds)
                     sys.stdout.write(f"{row}\n")
                     sys.stdout.flush()
                     held.append(is_held)

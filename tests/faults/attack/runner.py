@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,14 +14,9 @@ import grpc
 from namesrv_common.grpc_errors import RichError
 from tests.faults.attack import addresses
 from tests.faults.attack.catalogue import ATTACKS
-from tests.support.programs.processes import Client, Process
-from tests.support.registrations import registration
-from tests.support.resources import sample
+from tests.support.programs.processes import Process, sample
 
 ROOT = Path(__file__).parents[3]
-TOPICS = 50
-NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
-"""The broker that has registered the topics sends no heartbeats."""
 MOST_MEBIBYTES = 64
 """What may stay of an attack."""
 MOST_PEAK_MEBIBYTES = 320
@@ -38,12 +31,6 @@ PATIENT = 6
 MORE_DESCRIPTORS = 6
 """Connections of the process that come and go by themselves."""
 PAUSE_SECONDS = 0.01
-
-
-def register_topics(client: Client) -> None:
-    """Gives the server something to answer with."""
-    topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
-    client.registration.RegisterBroker(registration(topics), timeout=Client.TIMEOUT)
 
 
 class Target(NamedTuple):
@@ -67,7 +54,7 @@ class Target(NamedTuple):
         return [
             name
             for name, one in ATTACKS[self.listener].items()
-            if (self.attacked == "namesrv" or one.agents) and (addresses.are_here() or not one.own_address)
+            if (self.attacked == "namesrv" or not one.only_native) and (addresses.are_here() or not one.own_address)
         ]
 
 
@@ -121,28 +108,20 @@ def _asking_beside(target: Target, attack: str, seconds: float) -> tuple[list[fl
     took: list[float] = []
     problems: list[str] = []
     begun = time.monotonic()
-    # The address that attackers dial, as programs that attack read it.
-    at = {"ATTACKED_AT": addresses.ATTACKER} if addresses.are_here() else {}
-    environment = {**os.environ, "ATTACKED": target.attacked, **at}
+    environment = {"ATTACKED": target.attacked}
+    if addresses.are_here():
+        environment["ATTACKED_AT"] = addresses.ATTACKER
     command = [sys.executable, "-m", "tests.faults.attack.catalogue", target.listener, attack]
-    with subprocess.Popen(
-        [*command, str(target.port), str(seconds)],
-        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as attacker:  # fmt: skip
-        try:
-            while attacker.poll() is None and time.monotonic() - begun < seconds + EXTRA_SECONDS:
-                asked = time.perf_counter()
-                if problem := _failure(target.ask):
-                    problems.append(problem)
-                else:
-                    took.append(time.perf_counter() - asked)
-                time.sleep(PAUSE_SECONDS)
-        finally:
-            attacker.kill()
-        assert attacker.stderr is not None
-        said = attacker.stderr.read().strip()
-    if attacker.returncode > 0:
-        problems.insert(0, said.splitlines()[-1][:200] if said else "the attack failed")
+    with Process([*command, str(target.port), str(seconds)], environment, folder=ROOT) as attacker:
+        while attacker._popen.poll() is None and time.monotonic() - begun < seconds + EXTRA_SECONDS:
+            asked = time.perf_counter()
+            if problem := _failure(target.ask):
+                problems.append(problem)
+            else:
+                took.append(time.perf_counter() - asked)
+            time.sleep(PAUSE_SECONDS)
+    if (attacker._popen.returncode or 0) > 0:
+        problems.insert(0, attacker.raw.strip().rpartition("\n")[2][:200] or "the attack failed")
     if target.process._popen.poll() is not None:
         problems.append("the server has ended")
     return took, problems

@@ -27,7 +27,8 @@ from namesrv_common.endpoints import Endpoint
 from tests.faults.fleet.workers import HELD_TOPIC
 from tests.faults.history import History
 from tests.faults.network import Network
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, unused_port
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import Client, NamesrvProcess, Process, unused_port
 from tests.support.rocketmq_programs import programs
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
 from tests.support.rocketmq_programs.programs import free_ports, topics_file_of
@@ -51,10 +52,7 @@ NAMESRV = (
     # A registration may well be younger than the snapshot file when a name server is killed.
     *("--snapshot-interval-millis", "5000", "--delete-topic-with-broker-registration"),
 )
-AGENT = (
-    *("--keepalive-time-millis", "1000", "--register-name-server-period-millis", str(int(PERIOD_SECONDS * 1000))),
-    *("--probe", "none"),
-)
+AGENT = (*PINGS, "--register-name-server-period-millis", str(int(PERIOD_SECONDS * 1000)))
 ROCKETMQ_SETTINGS = (
     # A name server that cannot be reached blocks the next registration with all others for so long.
     "registerBrokerTimeoutMills=2000",
@@ -130,6 +128,8 @@ class Fleet:
         groups = sorted({broker.group for broker in brokers})
         self.own_topics = {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
         """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
+        self.looked_up = (*TOPICS, *chain.from_iterable(self.own_topics.values()), HELD_TOPIC, "never")
+        """All topics, and one that there never is."""
         self.versions = dict.fromkeys(groups, 0)
         """The last topic table of each group."""
         self.history = history
@@ -138,7 +138,6 @@ class Fleet:
         self._stack = stack
         self._rng = random.Random(seed)
         self._changing = threading.Lock()
-        self._topics_of_client: dict[str, tuple[str, ...]] = {}
         self._endpoints: dict[str, Endpoint] = {}
         self._remoting: dict[str, Endpoint] = {}
         """Where name servers speak RocketMQ's own protocol."""
@@ -175,20 +174,9 @@ class Fleet:
 
     # Agents and clients
 
-    def start_brokers(self) -> None:
-        """Starts them all at once, since RocketMQ's own programs take long."""
-        for begin_or_finish in (self._begin, self._finish):
-            for broker in self.brokers:
-                begin_or_finish(broker)
-
     def start_broker(self, broker: Broker) -> None:
         """Starts the agent of a broker whose topics are written already, or the broker itself."""
-        self._begin(broker)
-        self._finish(broker)
-
-    def _begin(self, broker: Broker) -> None:
         namesrvs, topics = ";".join(self.ways_of(broker.name)), self._topics_file(broker.group)
-        identity = [broker.group, str(broker.broker_id), broker.addr]
         if broker.release is not None:
             # With the next table of its group: it reads no other until it ends.
             self.change_topics(broker.group)
@@ -203,23 +191,19 @@ class Fleet:
             )
         elif broker.is_stock:
             program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
+            identity = (broker.group, str(broker.broker_id), broker.addr)
             process = Process([*program, *identity, str(topics), str(PERIOD_SECONDS), namesrvs], folder=ROOT)
         else:
-            program = [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
-            flags = zip(("--broker-name", "--broker-id", "--broker-addr"), identity, strict=True)
-            files = ["--namesrv", namesrvs, "--topics", str(topics)]
             # A slave copies its master's topics, so it has to find the master's agent again where it was.
             operators = f"127.0.0.1:{self._ports[broker.group]}"
-            listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
-            process = Process([*program, *chain(*flags), *files, *listen, *AGENT])
+            listen = ("--master-agent" if broker.broker_id else "--fast-listen", operators)
+            own = ("--broker-name", broker.group, *listen, *AGENT)
+            process = Agent(namesrvs, *own, broker_id=broker.broker_id, broker_addr=broker.addr, topics=topics)
         self._keep(broker.name, process)
-
-    def _finish(self, broker: Broker) -> None:
-        process = self.processes[broker.name]
         if broker.release is not None:
             process.wait_for_text("boot success", JAVA_START_SECONDS)
-        else:
-            process.wait_for("stock_broker_started" if broker.is_stock else "agent_started")
+        elif broker.is_stock:
+            process.wait_for("stock_broker_started")
         self._note(broker.name, "started")
 
     def ways_of(self, client: str) -> list[str]:
@@ -266,10 +250,10 @@ class Fleet:
             ending.set()
             thread.join(JOIN_SECONDS)
 
-    def start_client(self, name: str, topics: Sequence[str] = ()) -> None:
-        """Starts a program that keeps routes with route_client; once more with the topics that it had."""
-        topics = self._topics_of_client.setdefault(name, tuple(topics))
-        command = [sys.executable, "-m", "tests.faults.fleet.client_process", ";".join(self.ways_of(name)), *topics]
+    def start_client(self, name: str) -> None:
+        """Starts a program that keeps the routes of all topics with route_client."""
+        program = [sys.executable, "-m", "tests.faults.fleet.client_process"]
+        command = [*program, ";".join(self.ways_of(name)), *self.looked_up]
         self._keep(name, Process(command, folder=ROOT))
         self.processes[name].wait_for("client_started")
         self._note(name, "started")
@@ -283,12 +267,11 @@ class Fleet:
         self.processes[name].kill()
         self._read_logs(name)
 
-    def end(self, name: str) -> int:
+    def end(self, name: str) -> None:
         """Asks a process to end, and waits."""
         self._note(name, "ended")
-        code = self.processes[name].terminate(JAVA_END_SECONDS if name in JAVA else END_SECONDS)
+        self.processes[name].terminate(JAVA_END_SECONDS if name in JAVA else END_SECONDS)
         self._read_logs(name)
-        return code
 
     def stop(self, name: str) -> None:
         """Stops a process: it keeps its connections, and does nothing."""

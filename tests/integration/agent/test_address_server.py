@@ -11,10 +11,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, namesrv_list_of
 from broker_agent.timing import JITTER
-from namesrv_common.endpoints import Endpoint
-from tests.support.fakes.name_system import endpoints
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from namesrv_common.endpoints import Endpoint, parse_endpoints
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)
 
@@ -99,13 +97,13 @@ def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: Htt
 
 def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, asking: Asking) -> None:
     asking.time.run(3 * A_PERIOD)
-    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    assert asking.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
     server.body = b"10.0.0.3:9876;\n"
     asking.time.run(3 * A_PERIOD)
-    assert asking.told[1:] == [endpoints("10.0.0.3:9876")]
+    assert asking.told[1:] == [parse_endpoints("10.0.0.3:9876")]
     server.body = b"10.0.9.9:9876"  # the list before the first answer
     asking.time.run(A_PERIOD)
-    assert asking.told[2:] == [endpoints("10.0.9.9:9876")]
+    assert asking.told[2:] == [parse_endpoints("10.0.9.9:9876")]
 
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
@@ -152,4 +150,4 @@ def test_an_answer_in_whole_chunks_is_taken(server: HttpServer, asking: Asking) 
     server.headers = [CHUNKED]
     server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
     asking.time.run(10.0)
-    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    assert asking.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]

@@ -25,11 +25,10 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fixtures import MakeSettings, StartNameServer
 from tests.support.agents.running_agent import Agent, StartAgent
+from tests.support.agents.topic_agents import put_topic
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
-from tests.support.timing import agent_timing
-from tests.support.topic_edits import put_topic
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 IMPATIENT = {"register_name_server_period_millis": 1_000}
 """For those that wait for a name server which is not there."""

@@ -10,8 +10,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.broker_probe import BrokerProbe, connect_to
 from namesrv_common.endpoints import Endpoint
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 class Broker:

@@ -18,10 +18,8 @@ from broker_agent.topics.topics_json import encode_topics, load_topic_config_tab
 from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from tests.support.agents.fixtures import MakeSettings
-from tests.support.agents.topic_agents import topic_agent
-from tests.support.timing import agent_timing
-from tests.support.topic_edits import put_topic
-from tests.support.virtual_clock import VirtualClock
+from tests.support.agents.topic_agents import put_topic, topic_agent
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)
 

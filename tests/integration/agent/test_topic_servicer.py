@@ -25,8 +25,7 @@ from broker_agent.topics.topics_json import encode_topics, load_topic_config_tab
 from namesrv_common.endpoints import Endpoint
 from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
 from tests.support.programs.processes import eventually
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 TOPICS = tuple(TopicConfig(f"topic-{number}", number, number, 6) for number in range(10))
 VERSION = DataVersion(999_000, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,9 +68,20 @@ def _that_others_write(path: Path) -> TopicConfigManager:
     return manager
 
 
-async def _refused(endpoint: Endpoint, *calls: Call) -> Errors:
-    async with grpc.aio.insecure_channel(str(endpoint)) as connection:
-        return await Caller(connection, SERVICES).refused(*calls)
+def refused(listening: Callable[[Path], AbstractContextManager[Endpoint]], *calls: Call, patch: Patch = ()) -> Case:
+    """Calls that a listener refuses."""
+
+    async def ask(endpoint: Endpoint) -> Errors:
+        async with grpc.aio.insecure_channel(str(endpoint)) as connection:
+            return await Caller(connection, SERVICES).refused(*calls)
+
+    def case(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+        if patch:
+            monkeypatch.setattr(*patch)
+        with listening(path) as endpoint:
+            return asyncio.run(ask(endpoint))
+
+    return case
 
 
 def of_topics(
@@ -78,41 +89,33 @@ def of_topics(
     manager: Callable[[Path], TopicConfigManager] = _own,
     slave: bool = False,
     rule: Rule | None = None,
-    patch: Patch | tuple[()] = (),
+    patch: Patch = (),
 ) -> Case:
     """Calls that an agent's listener for operators refuses."""
 
-    def case(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-        if patch:
-            monkeypatch.setattr(*patch)
-        with topic_agent(TopicConfigServicer(manager(path), lambda: slave), rule=rule) as endpoint:
-            return asyncio.run(_refused(endpoint, *calls))
+    def listening(path: Path) -> AbstractContextManager[Endpoint]:
+        return topic_agent(TopicConfigServicer(manager(path), lambda: slave), rule=rule)
 
-    return case
+    return refused(listening, *calls, patch=patch)
 
 
 @contextmanager
-def with_clients(rule: Rule | None = None) -> Iterator[tuple[Endpoint, ClientManagers]]:
+def with_clients(rule: Rule | None = None, *, is_ending: bool = False) -> Iterator[Endpoint]:
     """An agent's listener for clients."""
     managers = ClientManagers()
+    if is_ending:
+        managers.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
     server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, rule=rule)
     server.start()
     try:
-        yield server.endpoint, managers
+        yield server.endpoint
     finally:
         server.stop()
 
 
-def of_clients(*calls: Call, rule: Rule | None = None, patch: Patch | tuple[()] = ()) -> Case:
+def of_clients(*calls: Call, patch: Patch = (), **options: Any) -> Case:
     """Calls that the listener for clients refuses."""
-
-    def case(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-        if patch:
-            monkeypatch.setattr(*patch)
-        with with_clients(rule) as (endpoint, _):
-            return asyncio.run(_refused(endpoint, *calls))
-
-    return case
+    return refused(lambda _: with_clients(**options), *calls, patch=patch)
 
 
 def _not_let_in(permits: Permits, token: str | None = None) -> tuple[Case, Case]:
@@ -135,14 +138,8 @@ def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
             return [await error_of(all_of(events))]
 
     monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 1)
-    with with_clients() as (endpoint, _):
+    with with_clients() as endpoint:
         return asyncio.run(open_and_read_late(endpoint))
-
-
-def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    with with_clients() as (endpoint, managers):
-        managers.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
-        return asyncio.run(_refused(endpoint, ("OpenClientChannel", b"")))
 
 
 def _fail(*_: Any, **__: Any) -> NoReturn:
@@ -205,7 +202,7 @@ AGENT_CASES: dict[str, tuple[Case, ...]] = {
     ),
     "PRODUCER_GROUP_NOT_FOUND": (of_clients(("ListProducerConnections", {"producer_group": "g"})),),
     "SLOW_READER": (_slow_reader,),
-    "SHUTTING_DOWN": (_shutting_down,),
+    "SHUTTING_DOWN": (of_clients(("OpenClientChannel", b""), is_ending=True),),
     "NOT_AUTHENTICATED": _not_let_in(Permits()),
     "NOT_PERMITTED": _not_let_in(
         Permits(by_token={token_key(hashlib.sha256(b"known").digest()): Principal("known")}), "known"

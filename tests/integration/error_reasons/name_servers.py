@@ -27,8 +27,8 @@ from namesrv.server.server import ROUTE_SERVICE, SERVICES, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
 from namesrv_common.grpc_errors import RichError
+from tests.support.calls_from_nowhere import whole
 from tests.support.engines import require_native
-from tests.support.partial_services import whole
 from tests.support.promised_errors import promised
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.fleet import TOKENS, permits
@@ -42,8 +42,8 @@ Request = Message | bytes | Sequence[Message] | dict[str, Any] | Callable[[str],
 Call = tuple[str, Request] | tuple[str, Request, str | None]
 """The name of a call, its request, and perhaps the token that it shows."""
 Case = Callable[[Path, pytest.MonkeyPatch], Coroutine[Any, Any, Errors]]
-Patch = tuple[object, str, object]
-"""What has an attribute, its name, and the value that it has in the meantime."""
+Patch = tuple[object, str, object] | tuple[()]
+"""What has an attribute, its name, and the value that it has in the meantime, if there is one."""
 
 
 async def error_of(call: Awaitable[object]) -> RichError:
@@ -109,8 +109,7 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]
 def refused(
     *calls: Call,
     after: Iterable[Call] = (),
-    patch: Patch | tuple[()] = (),
-    durable: bool = False,
+    patch: Patch = (),
     locked: bool = False,
     with_permits: bool = False,
     **settings: Any,
@@ -121,7 +120,6 @@ def refused(
         calls: What it refuses.
         after: What it answers before.
         patch: Of a limit or the like.
-        durable: Whether it has a data directory.
         locked: Whether another program holds the database in the meantime.
         with_permits: Whether it asks who calls.
         settings: Of the name server.
@@ -130,12 +128,11 @@ def refused(
     async def case(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
         if patch:
             monkeypatch.setattr(*patch)
-        if durable or locked:
-            settings["data_dir"] = path
+        given = {"data_dir": path, **settings}
         if with_permits:
-            settings["permits_file"] = path / "permits.json"
-            settings["permits_file"].write_text(json.dumps(permits()))
-        async with serving(**settings) as (caller, _):
+            given["permits_file"] = path / "permits.json"
+            given["permits_file"].write_text(json.dumps(permits()))
+        async with serving(**given) as (caller, _):
             for call in after:
                 await caller.call(*call)
             with ExitStack() as held:
@@ -292,7 +289,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
             ("WatchTopicRoutes", {"topic_prefixes": ["p"] * (limits.MAX_WATCH_PREFIXES + 1)}),
             patch=(limits, "MAX_CHANNELS", 0),
         ),
-        refused(*OF_GROUPS, after=[REGISTERED], patch=(limits, "MAX_INTENTS", 0), durable=True),
+        refused(*OF_GROUPS, after=[REGISTERED], patch=(limits, "MAX_INTENTS", 0)),
         refused(
             ("ExplainTopicRoute", {"topic": "TopicTest"}), after=[REGISTERED], patch=(limits, "MAX_EXPLANATIONS", 0)
         ),
@@ -305,7 +302,6 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
             ("WipeWritePermOfBroker", {"broker_name": "broker-a"}),
             ("DeleteTopic", {"topic": "TopicTest"}),
             after=[REGISTERED],
-            durable=True,
         ),
     ),
     "BROKER_NOT_REGISTERED": (
@@ -340,7 +336,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "SNAPSHOT_GONE": (refused(("StreamRouteSnapshot", {"pin_id": "p"})),),
     "SLOW_READER": (_slow_reader,),
     "CRC32_NOT_MATCH": (refused(("RegisterBroker", WRONG_CHECKSUM)),),
-    "NO_DATA_DIR": (refused(*CHANGES, after=[REGISTERED]),),
+    "NO_DATA_DIR": (refused(*CHANGES, after=[REGISTERED], data_dir=None),),
     "NOT_DURABLE": (
         refused(*CHANGES, RELEASE, after=[REGISTERED, PUT, HOLD], patch=(database, "LOCK_SECONDS", 0.05), locked=True),
         _unreadable,

@@ -16,8 +16,8 @@ from namesrv_common.grpc_errors import RichError
 from tests.support.metrics_page import sample_of
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import data_version, identity, registration, unregister
-from tests.support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
+from tests.support.registrations import identity, registration, unregister
+from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, outcome, with_its_broker
 
 TIMES = 7
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
@@ -26,7 +26,6 @@ NOT_SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-00")
 ASKED = "namesrv_engine_asked_calls_total"
 LOOKUP = pb.GetTopicRouteRequest(topic="TopicTest")
 HEARTBEAT = registration_service_pb2.BrokerHeartbeatRequest(broker=identity())
-QUESTION = registration_service_pb2.QueryDataVersionRequest(broker=identity(), data_version=data_version())
 
 
 @pytest.fixture(scope="module")
@@ -79,32 +78,15 @@ def beat(caller: Client) -> str:
     return outcome(lambda: caller.registration.BrokerHeartbeat(HEARTBEAT, timeout=TIMEOUT))
 
 
-def test_signs_of_life_are_counted_and_told_the_truth_each_time() -> None:
-    options = ("--metrics-listen", "127.0.0.1:0", "--warm-up-millis", "0")
-    with NamesrvProcess(*NO_SCAN, *options) as server, server.connect() as client:
-        ask = client.registration.QueryDataVersion
-        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-        assert [beat(client) for _ in range(TIMES)] == ["OK"] * TIMES
-        first = [ask(QUESTION, timeout=TIMEOUT) for _ in range(TIMES)]
-        assert all(answer.HasField("changed") and not answer.changed for answer in first)
-        assert {(answer.header.revision, answer.data_version.counter) for answer in first} == {(1, 1)}
-        client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
-        second = ask(QUESTION, timeout=TIMEOUT)
-        assert (second.changed, second.data_version.counter) == (True, 2)
-        assert second.header.revision > first[-1].header.revision
-        unregister(client)
-        assert beat(client) == "BROKER_NOT_REGISTERED"
-        assert not ask(QUESTION, timeout=TIMEOUT).HasField("data_version")
-        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-        assert beat(client) == "OK"
-        told = {
-            ("BrokerHeartbeat", "OK"): TIMES + 1,
-            ("BrokerHeartbeat", "NOT_FOUND"): 1,
-            ("QueryDataVersion", "OK"): TIMES + 2,
-        }
-        for (call, code), times in told.items():
-            labels = f'grpc_method="namesrv_api.v1.RegistrationService/{call}",grpc_status="{code}"'
-            assert sample_of(server, f"grpc_server_call_duration_seconds_count{{{labels}}}") == times
+def test_heartbeats_are_counted_and_told_the_truth_each_time(measured: NamesrvProcess, client: Client) -> None:
+    assert [beat(client) for _ in range(TIMES)] == ["OK"] * TIMES
+    unregister(client)
+    assert beat(client) == "BROKER_NOT_REGISTERED"
+    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    assert beat(client) == "OK"
+    for code, times in (("OK", TIMES + 1), ("NOT_FOUND", 1)):
+        labels = f'grpc_method="namesrv_api.v1.RegistrationService/BrokerHeartbeat",grpc_status="{code}"'
+        assert sample_of(measured, f"grpc_server_call_duration_seconds_count{{{labels}}}") == times
 
 
 @pytest.mark.parametrize("kind", ["token", "mTLS"])
@@ -123,7 +105,11 @@ def test_permits_that_are_taken_away_hold_for_what_the_engine_knows(place: Place
         def both() -> str:
             return " ".join({lookup(), beat(broker)})
 
-        lose_permits_for_a_while(place, both, client={"look_up": False}, broker={"register": []})
+        place.permit(client={"look_up": False}, broker={"register": []})
+        eventually(both, lambda reason: reason == "NOT_PERMITTED", LIVE_SECONDS)
+        assert both() == "NOT_PERMITTED", "it was refused once, and passed again"
+        place.permit()
+        eventually(both, lambda reason: reason == "OK", LIVE_SECONDS)
 
 
 def test_large_metadata_is_refused_before_a_kept_answer_is_given(client: Client) -> None:

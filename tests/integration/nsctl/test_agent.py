@@ -45,7 +45,6 @@ def test_what_is_no_agent_and_no_role_is_said_before_anybody_is_asked() -> None:
 
 
 def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:
-    place.give_agent_its_address()
     flags = place.agent_flags("broker")
     with (
         NamesrvProcess(*place.flags("mTLS")) as namesrv,

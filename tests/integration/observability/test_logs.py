@@ -1,9 +1,8 @@
-"""Logs of JSON are objects on standard error, and peers make few of them. SIGHUP has files read again."""
+"""Logs of JSON are objects on standard error. SIGHUP has files read again."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -19,33 +18,18 @@ import pytest
 from namesrv_common.endpoints import Endpoint
 from tests.support.engines import require_native
 from tests.support.fakes import odd_program
-from tests.support.hostile.frames import LOOKUP, call, hello
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, Process, ended, eventually
 from tests.support.registrations import register
 from tests.support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
-BROKER = ("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911", "--probe", "none")
-PROGRAMS = {
-    "namesrv": ([NAMESRV, "serve"], "namesrv_started", "listen"),
-    "agent": (
-        [AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1", "--topics", str(TOPICS)],
-        "agent_started",
-        "listening_on",
-    ),
-}
-"""Command line of each, its event when it serves, and the key of that which has its address."""
+BROKER = (
+    *("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911"),
+    *("--topics", str(TOPICS), "--probe", "none"),
+)
 TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a task", "number")
 """What each reports when everything goes wrong in it."""
-
-
-@pytest.fixture(params=PROGRAMS)
-def program(request: pytest.FixtureRequest) -> str:
-    """Each program in turn."""
-    if request.param == "namesrv":
-        require_native()
-    return str(request.param)
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -55,36 +39,40 @@ def objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def what_it_says(arguments: list[str], **variables: str) -> list[dict[str, Any]]:
-    """What a program says that does not start."""
-    done = ended(arguments, {**os.environ, **variables})
-    assert done.returncode in (1, 2)
-    return objects(done.stderr)
-
-
-@pytest.mark.parametrize("command", [[AGENT, "serve"], [PIPELINE, "ingest"]], ids=["agent", "pipeline"])
-def test_a_program_that_does_not_start_says_why(command: list[str]) -> None:
-    (line,) = what_it_says([*command, "--no-such-flag", "--log-format", "json"])
-    assert (line["event"], "No such option: --no-such-flag" in line["text"]) == ("cannot_start", True)
-
-
 @pytest.mark.parametrize(
-    ("arguments", "variables"),
-    [([], {"NAMESRV_LOG_FORMAT": "json"}), (["--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}), (["--config"], {})],
+    ("command", "variables"),
+    [
+        ([NAMESRV, "serve"], {"NAMESRV_LOG_FORMAT": "json"}),
+        ([NAMESRV, "serve", "--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}),
+        ([NAMESRV, "serve", "--config"], {}),
+        ([AGENT, "serve", "--log-format=json"], {}),
+        ([PIPELINE, "ingest", "--log-format=json"], {}),
+    ],
 )
 def test_json_is_asked_for_by_flag_variable_and_file(
-    arguments: list[str], variables: dict[str, str], tmp_path: Path
+    command: list[str], variables: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "it.toml").write_text('log_format = "json"\nno_such_setting = 1\n')
-    file = [str(tmp_path / "it.toml")] if arguments == ["--config"] else []
-    (line,) = what_it_says([NAMESRV, "serve", "--listen", "nowhere", *arguments, *file], **variables)
-    assert (line["event"], line["level"], line["program"]) == ("cannot_start", "error", "namesrv")
+    file = [str(tmp_path / "it.toml")] if command[-1] == "--config" else []
+    done = ended([*command, *file, "--listen", "nowhere"], variables)
+    (line,) = objects(done.stderr)
+    assert (line["event"], line["level"], line["program"]) == ("cannot_start", "error", Path(command[0]).name)
+    assert done.returncode in (1, 2)
 
 
 @pytest.mark.slow
-def test_whatever_goes_wrong_in_a_program_is_told_in_objects(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "started", "where"),
+    [
+        ([NAMESRV, "serve"], "namesrv_started", "listen"),
+        ([AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1"], "agent_started", "listening_on"),
+    ],
+)
+def test_whatever_goes_wrong_in_a_program_is_told_in_objects(
+    command: list[str], started: str, where: str, tmp_path: Path
+) -> None:
+    require_native()
     certificate, key = Authority(tmp_path).sign_server()
-    command, started, where = PROGRAMS[program]
     tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
     arguments = [*command, "--listen", "127.0.0.1:0", *tls, "--log-format", "json"]
     with Process(arguments, odd_program.odd_environment(odd_program.TROUBLE, tmp_path / "trouble")) as process:
@@ -124,43 +112,6 @@ def test_an_exception_that_ends_the_program_is_an_object() -> None:
     (line,) = objects(done.stderr)
     assert (done.returncode, line["event"]) == (1, "uncaught_exception")
     assert line["exception"].endswith("ValueError: two\nlines")
-
-
-BAD = (
-    ("grpc-timeout", "abc"),
-    ("grpc-encoding", "nonsense"),
-    ("te", "no"),
-    ("grpc-previous-rpc-attempts", "x"),
-    ("grpc-retry-pushback-ms", "x"),
-    ("content-type", "text/html"),
-    ("x-bin", "!!"),
-    ("user-agent", "\x1b[31m"),
-)
-"""Metadata that is wrong."""
-CALLS = 20
-MOST_LINES = 30
-"""For all 160 calls: the engine of a name server reports 20 such connections, and then of one every few seconds."""
-
-
-@pytest.mark.parametrize(
-    ("listener", "path"),
-    [
-        ("listen", LOOKUP),
-        ("fast_listening_on", "/broker_agent_api.v1.BrokerAgentService/GetAgentStatus"),
-        ("listening_on", "/broker_agent_api.v1.ClientService/Heartbeat"),
-    ],
-)
-def test_bad_metadata_makes_few_lines(listener: str, path: str) -> None:
-    with NamesrvProcess() as server, Agent(str(server.endpoint)) as agent, agent.connect() as client:
-        process: Process = server if listener == "listen" else agent
-        started = process.wait_for("namesrv_started" if process is server else "agent_started")
-        eventually(lambda: client.target(server.endpoint).registered)
-        before = len(process.raw.splitlines())
-        for field in BAD:  # each kind on a connection of its own
-            calls = b"".join(call(path, 1 + 2 * number, b"", field) for number in range(CALLS))
-            send(Endpoint.parse(str(started[listener])), hello() + calls)
-        assert client.status().broker_name == "broker-a"
-        assert len(objects(process.raw)) - before < MOST_LINES
 
 
 def hang_up(process: Process) -> None:

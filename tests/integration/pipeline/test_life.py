@@ -308,7 +308,7 @@ def test_disagreements_with_a_name_server_that_is_not_read_say_so(log: RouteLog,
     assert told == {("DefaultCluster", "broker-a", "NOT_READ: ns-b"): 2}
 
 
-def test_the_report_names_the_lost_name_server_and_the_open_disagreements(asked: Questions) -> None:
+def test_the_report_names_the_lost_name_server_and_open_disagreements_as_charts_do(asked: Questions) -> None:
     data = collect_report(asked)
     assert [
         (one["namesrv"], one["lost"], one["topics"], one["queue_rows"], one["brokers"]) for one in data.namesrvs
@@ -316,10 +316,6 @@ def test_the_report_names_the_lost_name_server_and_the_open_disagreements(asked:
     assert data.open_disagreements == 4
     tables_of = Counter(one["table_name"] for one in data.disagreements)
     assert tables_of == {"topic_queues": 2, "broker_groups": 1, "brokers": 1}
-
-
-def test_charts_end_where_the_name_servers_are(asked: Questions) -> None:
-    data = collect_report(asked)
     charts = collect_charts(asked)
     ends = {what: {name: line[-1][1] for name, line in lines.items()} for what, lines in charts.over_time.items()}
     assert ends["topics"] == {one["namesrv"]: one["topics"] for one in data.namesrvs}

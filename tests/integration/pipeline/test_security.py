@@ -1,11 +1,9 @@
-"""The data source against name servers with TLS and permits, and against what is no name server at all."""
+"""The data source against name servers with TLS and permits, and against one that says nothing."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,28 +92,6 @@ def test_an_authority_that_did_not_sign_the_server_is_told_with_its_option(
         assert told.endswith("certificate is of an authority that the option 'tlsCaFile' does not have")
 
 
-def test_a_server_under_another_name_is_told_with_its_option(place: Place, with_tokens: NamesrvProcess) -> None:
-    elsewhere = f"127.0.0.2:{with_tokens.endpoint.port}"
-    with NamesrvProcess("--listen", elsewhere, *place.flags("token", with_permits=False)):
-        told = problem(elsewhere, **tls(place))
-    assert told.endswith("certificate is for other names: call it by one of them in the option 'endpoints'")
-
-
-def test_tls_on_one_side_alone_is_told(place: Place, with_tokens: NamesrvProcess) -> None:
-    assert problem(with_tokens.endpoint).endswith("if it speaks TLS, set the option 'tls' to 'true'")
-    with NamesrvProcess() as server:
-        told = problem(server.endpoint, **tls(place))
-    assert "the server speaks no TLS: leave the option 'tls' out" in told
-
-
-def test_a_certificate_that_is_missing_or_not_trusted_is_told_with_its_options(
-    place: Place, with_certificates: NamesrvProcess, other: Authority
-) -> None:
-    for shown in ({}, showing(other.sign("client", ["client.example"]))):
-        told = problem(with_certificates.endpoint, **tls(place), **shown)
-        assert told.endswith("look at the options 'tlsCertFile' and 'tlsKeyFile', and at the server's log")
-
-
 def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path: Path) -> None:
     permits = tmp_path / "permits.json"
     permits.write_text(place.permits.read_text().replace('"look_up": true', '"look_up": false'))
@@ -125,19 +101,6 @@ def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path:
     assert "may not look routes up" in told
 
 
-def test_what_is_no_name_server_is_told_with_the_option_or_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
-
-        def answer() -> None:
-            with suppress(OSError):
-                while True:
-                    with listener.accept()[0] as client:
-                        client.recv(4_096)
-                        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        pool.submit(answer)
-        told = problem(f"127.0.0.1:{listener.getsockname()[1]}")
-        listener.shutdown(socket.SHUT_RDWR)
-    assert told.endswith("something else than gRPC listens there: look at the port in the option 'endpoints'")
+def test_a_server_that_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "UNAVAILABLE" in problem(f"127.0.0.1:{silent.getsockname()[1]}")

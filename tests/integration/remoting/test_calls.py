@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
@@ -12,7 +14,7 @@ from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import (
     RemotingClient,
     broker_fields,
-    frame,
+    packed_body,
     register,
     registration_body,
     topic_config,
@@ -20,6 +22,18 @@ from tests.support.programs.rocketmq import (
 
 ONE_WAY = 2
 GROUP = {"0": "127.0.0.1:10911"}
+
+
+def test_a_table_of_100_000_topics_is_taken_packed_while_others_are_answered(own_namesrv: NamesrvProcess) -> None:
+    address = address_of(own_namesrv)
+    topics = [f"topic-{number}" for number in range(100_000)]
+    with RemotingClient(address) as broker, RemotingClient(address) as other:
+        broker.send(103, broker_fields(), packed_body(topics))
+        assert other.ask(105, {"topic": "NOPE"}).code == 17
+        answer = broker.read()
+        assert answer is not None
+        assert answer.code == 0
+        assert len(other.ask(206).json["topicList"]) == len(topics)
 
 
 def test_an_unknown_topic_is_17_in_rocketmqs_words(client: RemotingClient) -> None:
@@ -72,6 +86,12 @@ def test_a_body_that_is_not_what_its_sender_took_the_checksum_of_changes_nothing
     answer = client.ask(103, {**broker_fields(), "bodyCrc32": "1"}, registration_body(["TopicTest"]))
     assert (answer.code, (answer.remark or "").partition(":")[0]) == (1, "crc32 not match")
     assert client.ask(105, {"topic": "TopicTest"}).code == 17
+
+
+@pytest.mark.parametrize("field", ["brokerName", "clusterName", "brokerAddr"])
+def test_a_broker_with_a_name_that_is_not_printable_is_refused(client: RemotingClient, field: str) -> None:
+    answer = client.ask(103, broker_fields() | {field: "a\x1b[2J"}, registration_body(["TopicTest"]))
+    assert (answer.code, (answer.remark or "").startswith(field)) == (1, True)
 
 
 def test_an_unregistration_is_a_success_also_the_second_time(client: RemotingClient) -> None:
@@ -217,14 +237,6 @@ def test_while_it_warms_up_an_unknown_topic_is_1_and_never_17() -> None:
         assert client.ask(105, {"topic": "TopicTest"}).code == 0
 
 
-def test_requests_that_come_together_are_all_answered_and_joined_by_their_numbers(client: RemotingClient) -> None:
-    register(client)
-    count = 1_000
-    client.send_bytes(b"".join(frame(105, {"topic": "TopicTest"}, opaque=-number) for number in range(count)))
-    answers = [client.read() for _ in range(count)]
-    assert sorted(answer.opaque for answer in answers if answer and answer.code == 0) == list(range(1 - count, 1))
-
-
 def test_the_end_of_a_connection_is_its_brokers_end_but_not_that_of_an_older_one(own_namesrv: NamesrvProcess) -> None:
     address = address_of(own_namesrv)
     with RemotingClient(address) as reader:
@@ -300,3 +312,26 @@ def test_a_shutdown_closes_connections_and_removes_nobody(own_namesrv: NamesrvPr
         assert own_namesrv.terminate() == 0
         assert client.read() is None
         assert not own_namesrv.events("broker_removed")
+
+
+FOREIGN = {
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n": "an HTTP client; ",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": "a client of gRPC, which is served at --listen",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03": "it speaks TLS",
+    b"PROXY TCP4 192.0.2.7 127.0.0.1 40000 9876\r\n": "a load balancer that sends the PROXY protocol",
+    b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00": "a load balancer that sends the PROXY protocol",
+    struct.pack(">II", 2**24, 10): "a frame of 16777216 bytes",
+    struct.pack(">II", 12, 8) + b"code=105": "a header that is no JSON",
+}
+
+
+@pytest.mark.parametrize(("data", "problem"), FOREIGN.items())
+def test_who_speaks_something_else_is_cut_and_told_with_what_to_do(
+    namesrv: NamesrvProcess, data: bytes, problem: str
+) -> None:
+    with RemotingClient(address_of(namesrv)) as client:
+        client.send_bytes(data)
+        assert client.read() is None
+        me = client.local_address
+    ends = eventually(lambda: [line for line in namesrv.events("remoting_connection_ended") if line["peer"] == me])
+    assert [line["problem"][: len(problem)] for line in ends] == [problem]

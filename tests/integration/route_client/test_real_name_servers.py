@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -139,8 +138,7 @@ with RouteClient("127.0.0.1:1") as client:
 
 def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
     # gRPC's handlers may keep the child from this code.
-    environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
-    program = ended([sys.executable, "-c", IN_A_FORKED_CHILD], environment)
+    program = ended([sys.executable, "-c", IN_A_FORKED_CHILD], {"GRPC_ENABLE_FORK_SUPPORT": "0"})
     lines = program.stdout.splitlines()
     assert (len(lines), program.returncode) == (3, 0), program.stderr
     assert all(line.endswith("create the client after the fork") for line in lines)

@@ -1,10 +1,13 @@
-"""TLS and mutual TLS: certificates that are wrong, that change, and the programs that use them."""
+"""TLS and mutual TLS: certificates that are wrong or change, programs that use them, and clients of a wrong kind."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import AsyncIterator
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,59 +15,47 @@ from typing import Any
 import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import route_service_pb2
 
 from broker_agent.listener import SERVICE_NAME
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health, open_aio_channel, open_channel
+from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from namesrv_common.tls.listener_tls import ListenerTls
-from route_client import ClientSettings, RouteClient, TopicNotFoundError
+from route_client import ClientSettings, RouteClient
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.registrations import unregister
 from tests.support.secured.certificates import DAY, Authority, Files
 from tests.support.secured.fleet import (
     LIVE_SECONDS,
-    ROUTE,
     TOKENS,
     Place,
     connected,
-    digest,
     lookup,
     refused_start,
     register,
+    with_its_broker,
 )
 
 
 @pytest.mark.parametrize(
-    ("begins", "ends", "name", "told", "answer"),
+    ("begins", "ends", "told"),
     [
-        (-2 * DAY, -DAY, "localhost", "the certificate expired at", "certificate has expired"),
-        (DAY, 20 * DAY, "localhost", "the certificate is not valid before", "certificate is not yet valid"),
-        (-DAY, 20 * DAY, "somewhere.else", None, "Hostname Verification Check failed"),
+        (-2 * DAY, -DAY, "the certificate expired at"),
+        (DAY, 20 * DAY, "the certificate is not valid before"),
+        (-DAY, 20 * DAY, None),
     ],
 )
-def test_a_servers_certificate_that_is_not_right_is_not_talked_to(
-    place: Place, begins: Any, ends: Any, name: str, told: str | None, answer: str
-) -> None:
-    ips = ["127.0.0.1"] if name == "localhost" else []
-    place.server = place.authority.sign(name, [name], ips=ips, begins=begins, ends=ends)
-    with NamesrvProcess(*place.flags("TLS")) as server, connected(server.endpoint, place.files("TLS", None)) as client:
-        error = client.failure(ROUTE + "GetNamesrvStatus", b"")
-        assert error.code is grpc.StatusCode.UNAVAILABLE
-        assert answer in error.message
+def test_a_certificate_that_is_not_valid_is_told_of(place: Place, begins: Any, ends: Any, told: str | None) -> None:
+    place.server = place.authority.sign("localhost", begins=begins, ends=ends)
+    with NamesrvProcess(*place.flags("TLS")) as server:
         server.wait_for("tls_loaded")
         assert [told in line["problem"] for line in server.events("tls_certificate_not_valid")] == [True] * bool(told)
-
-
-def test_a_server_under_another_name_is_talked_to_if_it_is_expected(place: Place) -> None:
-    place.server = place.authority.sign("ns.example", ["ns.example"])
-    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
-        with connected(server.endpoint, ClientFiles(place.authority.path, server_name="ns.example")) as client:
-            assert lookup(client) == "OK"
-        with connected(server.endpoint, ClientFiles(place.authority.path)) as client:
-            assert lookup(client) == "UNAVAILABLE"
 
 
 def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one(place: Place) -> None:
@@ -84,20 +75,15 @@ def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one(place: Place) -> 
             assert lookup(client) == "OK"
 
 
-def test_a_client_takes_new_certificates_while_its_stream_goes_on(place: Place) -> None:
-    place.permit(broker={"token_sha256": [digest("old"), digest("new")]})
-    place.tokens["broker"].write_text("old")
-    files = ClientFiles(place.authority.path, *place.callers["client"], place.tokens["broker"])
-    with NamesrvProcess(*place.flags("mTLS")) as server, connected(server.endpoint, files) as client:
-        channel = client.open_channel()
-        place.tokens["broker"].write_text(TOKENS["client"])
-        eventually(lambda: register(client), lambda answer: answer == "NOT_PERMITTED", LIVE_SECONDS)
-        place.tokens["broker"].write_text("new")
-        eventually(lambda: register(client, channel_id=channel.id), lambda answer: answer == "OK", LIVE_SECONDS)
-        place.authority.sign("client", ["client.example"])
-        assert lookup(client) == "OK"
-        place.callers["client"].certificate.write_bytes(b"nothing")
-        assert lookup(client) == "OK"
+def test_a_client_shows_the_token_that_its_file_has_now(place: Place) -> None:
+    place.tokens["broker"].write_text(TOKENS["client"])
+    with (
+        NamesrvProcess(*place.flags("token")) as server,
+        connected(server.endpoint, place.files("token", "broker")) as client,
+    ):
+        assert register(client) == "NOT_PERMITTED"
+        place.tokens["broker"].write_text(TOKENS["broker"])
+        eventually(lambda: register(client), lambda answer: answer == "OK", LIVE_SECONDS)
 
 
 def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
@@ -107,10 +93,8 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
 
 @pytest.mark.parametrize("with_tls", [False, True])
 def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_tls(place: Place, *, with_tls: bool) -> None:
-    require_native()
     flags = place.flags("TLS", with_permits=False) if with_tls else ["--allow-insecure"]
-    with Process([str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", *flags, "--log-format", "json"]) as server:
-        server.wait_for("namesrv_started")
+    with NamesrvProcess("--listen", "0.0.0.0:0", *flags) as server:
         levels = [line["level"] for line in server.events("listener_without_tls")]
         assert levels == ([] if with_tls else ["warning"])
 
@@ -127,14 +111,13 @@ def test_the_health_check_speaks_tls(place: Place) -> None:
 
 
 def test_an_agent_registers_over_mutual_tls_and_with_a_new_certificate(place: Place) -> None:
-    place.give_agent_its_address()
     with (
         NamesrvProcess(*place.flags("mTLS")) as server,
         Agent(str(server.endpoint), *place.agent_flags("broker")) as agent,
         connected(server.endpoint, place.files("mTLS", "client")) as client,
     ):
         eventually(client.addrs, lambda addrs: addrs == {0: "127.0.0.1:10911"})
-        place.give_agent_its_address()
+        place.authority.sign_caller("broker")
         eventually(lambda: "read again" in agent.raw or agent.events("tls_reloaded"), within_seconds=60)
         assert client.addrs() == {0: "127.0.0.1:10911"}
         assert agent.terminate() == 0
@@ -142,7 +125,6 @@ def test_an_agent_registers_over_mutual_tls_and_with_a_new_certificate(place: Pl
 
 
 def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Place) -> None:
-    place.give_agent_its_address()
     flags = (*place.agent_flags("broker")[2:], "--permits-file", str(place.permits))
     with NamesrvProcess() as server, Agent(str(server.endpoint), *flags) as agent:
         files = ClientFiles(place.authority.path)
@@ -157,38 +139,18 @@ def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Pl
         assert ended(program).returncode == 1
 
 
-def _known(client: RouteClient) -> str | None:
-    """The broker's address by the route of its topic; None while there is no such topic."""
-    try:
-        client.route("TopicTest")
-    except TopicNotFoundError:
-        return None
-    return client.find_broker_address_in_publish("broker-a")
-
-
-def _gone(client: RouteClient) -> bool:
-    known = client.cached("TopicTest")
-    return known is not None and known.route is None
-
-
-def _watchers(server: NamesrvProcess, place: Place) -> int:
-    """How many watch at the name server."""
-    with connected(server.endpoint, place.files("token", "admin")) as admin:
-        return len(admin.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=20).watchers)
-
-
 def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_path: Path) -> None:
-    place.give_agent_its_address()
-    with NamesrvProcess(*place.flags("token")) as server:
-        agent_token = (*place.agent_flags("broker"), "--token-file", str(place.tokens["broker"]))
-        settings = ClientSettings(tls=place.files("token", "client"), cache_dir=tmp_path / "cache", poll_seconds=300)
-        with Agent(str(server.endpoint), *agent_token) as agent, RouteClient(str(server.endpoint), settings) as client:
-            eventually(lambda: agent.events("channel_opened"))
-            eventually(lambda: _known(client), lambda addr: addr == "127.0.0.1:10911")
-            eventually(lambda: _watchers(server, place))
-            assert agent.terminate() == 0
-            # Told by the watch: the next poll is minutes away.
-            eventually(lambda: _gone(client), within_seconds=LIVE_SECONDS)
+    settings = ClientSettings(tls=place.files("token", "client"), cache_dir=tmp_path / "cache", poll_seconds=300)
+
+    def is_gone() -> bool:
+        known = client.cached("TopicTest")
+        return known is not None and known.route is None
+
+    with with_its_broker(place, "token") as (server, broker), RouteClient(str(server.endpoint), settings) as client:
+        client.route("TopicTest")
+        assert client.find_broker_address_in_publish("broker-a") == "127.0.0.1:10911"
+        unregister(broker)
+        eventually(is_gone)  # told by the watch: the next poll is minutes away
 
 
 MAX_MORE_FILES = 12
@@ -242,46 +204,115 @@ class Changing(ClientSecurity):
             fresh.replace(path)
 
 
-async def test_a_blocking_client_closes_connections_that_are_out_of_date(
-    authority: Authority, endpoint: Endpoint
-) -> None:
-    def use() -> None:
-        security = Changing(authority)
-        with open_channel(endpoint, (), security) as connection:
-            say = connection.unary_unary(ECHO, None, None)
-            stream: Any = connection.unary_stream(STREAM, None, None)(b"stream")
-            assert next(stream) == b"stream"
-            first = _open_files()
-            for _ in range(50):
-                security.change()
-                security.credentials()
-                assert say(b"unary", timeout=20) == b"unary"
-            assert security.credentials()[0] > 40
-            eventually(_open_files, lambda files: files <= first + MAX_MORE_FILES)
-            assert stream.is_active()
-            stream.cancel()
-
-    await asyncio.to_thread(use)
-
-
-async def test_an_asyncio_client_closes_connections_that_are_out_of_date(
-    authority: Authority, endpoint: Endpoint
-) -> None:
+async def test_clients_close_connections_that_are_out_of_date(authority: Authority, endpoint: Endpoint) -> None:
     security = Changing(authority)
-    connection = open_aio_channel(endpoint, (), security)
-    say = connection.unary_unary(ECHO, None, None)
-    stream: Any = connection.unary_stream(STREAM, None, None)(b"stream")
-    assert await stream.read() == b"stream"
-    first = _open_files()
-    for _ in range(50):
-        security.change()
-        security.credentials()
-        assert await say(b"unary", timeout=20) == b"unary"
-    assert security.credentials()[0] > 40
-    await asyncio.to_thread(eventually, _open_files, lambda files: files <= first + MAX_MORE_FILES)
-    assert not stream.done()
-    await connection.close(None)
+    with open_channel(endpoint, (), security) as blocking:
+        connection = open_aio_channel(endpoint, (), security)
+        stream: Any = connection.unary_stream(STREAM, None, None)(b"stream")
+        assert await stream.read() == b"stream"
+        blocking_stream: Any = blocking.unary_stream(STREAM, None, None)(b"stream")
+        assert await asyncio.to_thread(next, blocking_stream) == b"stream"
+        say, say_blocking = (one.unary_unary(ECHO, None, None) for one in (connection, blocking))
+        first = _open_files()
+        for _ in range(50):
+            security.change()
+            security.credentials()
+            assert await say(b"unary", timeout=20) == b"unary"
+            assert await asyncio.to_thread(say_blocking, b"unary", timeout=20) == b"unary"
+        assert security.credentials()[0] > 40
+        await asyncio.to_thread(eventually, _open_files, lambda files: files <= first + MAX_MORE_FILES)
+        assert blocking_stream.is_active()
+        assert not stream.done()
+        blocking_stream.cancel()
+        await connection.close(None)
 
 
 def _open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# What an operator reads when a client is of the wrong kind: a line that says what to do.
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[NamesrvProcess]:
+    """A name server without TLS."""
+    with NamesrvProcess() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
+    """A name server with TLS."""
+    place = Place.make(tmp_path_factory.mktemp("certificates"))
+    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as process:
+        yield process
+
+
+def test_http_1_is_answered_in_its_own_words_and_said(plain: NamesrvProcess) -> None:
+    with socket.create_connection(plain.endpoint, timeout=TIMEOUT) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 505 ")
+    line = plain.wait_for("client_speaks_http_1")
+    assert (line["level"], "speaks gRPC, which is HTTP/2, alone" in line["problem"]) == ("warning", True)
+
+
+def test_tls_without_http_2_is_said_and_gets_no_connection(secured: NamesrvProcess) -> None:
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock,
+        contextlib.suppress(OSError),
+        trusting.wrap_socket(sock) as wrapped,
+    ):
+        assert not wrapped.recv(1)
+    assert "offers no HTTP/2 (ALPN h2)" in secured.wait_for("no_http2")["problem"]
+
+
+def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess) -> None:
+    with grpc.insecure_channel(str(plain.endpoint)) as channel:
+        call = channel.unary_unary("/apache.rocketmq.v2.MessagingService/QueryRoute", None, None)
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=TIMEOUT)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert caught.value.details() == "this is a name server; give the client the address of RocketMQ's proxy"
+    assert plain.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
+
+
+def test_who_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:
+    with socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock:
+        mine = "ipv4:{}:{}".format(*sock.getsockname())
+    with socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock:
+        theirs = "ipv4:{}:{}".format(*sock.getsockname())
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        assert not sock.recv(1)
+    eventually(lambda: any(line.get("peer") == theirs for line in list(secured.lines)))
+    assert not any(line.get("peer") == mine for line in list(secured.lines))
+
+
+def is_told(server: NamesrvProcess, files: ClientFiles | None, event: str, problem: str, hint: str) -> bool:
+    """Whether the log says so of a client, which must read the hint; gRPC may cut a connection before it says why."""
+    security = None if files is None else ClientSecurity(files)
+    with NamesrvClient(server.endpoint, 5.0, security) as client, pytest.raises(CallError, match=hint):
+        client.route.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest())
+    return any(problem in line["problem"] for line in server.events(event))
+
+
+def test_what_does_not_fit_is_said_on_both_sides(plain: NamesrvProcess, place: Place) -> None:
+    ca, other = place.authority.path, Authority(place.authority.folder / "other", "Other CA")
+    stranger = ClientFiles(ca, *other.sign("stranger", ["x.example"]))
+    ended = ClientFiles(ca, *place.authority.sign("ended", ["x.example"], begins=-3 * DAY, ends=-DAY))
+    elsewhere = ClientFiles(ca, *place.callers["client"], server_name="elsewhere")
+    without, refused, broken_off = "client_without_certificate", "client_certificate_refused", "handshake_broken_off"
+    ours = "not accept our certificate"
+    with NamesrvProcess(*place.flags("mTLS", with_permits=False)) as mutual:
+        for server, files, event, problem, hint in (
+            (plain, ClientFiles(ca), "client_speaks_tls", "set tls_cert and tls_key here", "the server speaks no TLS"),
+            (mutual, None, "client_speaks_no_tls", "speaks no TLS", "if it speaks TLS, set tls_ca"),
+            (mutual, ClientFiles(ca), without, "give it tls_cert", "look at tls_cert"),
+            (mutual, stranger, refused, "tls_client_ca does not have", "look at tls_cert"),
+            (mutual, ended, refused, "has ended", "look at tls_cert"),
+            (mutual, ClientFiles(other.path), broken_off, ours, "of an authority"),
+            (mutual, elsewhere, broken_off, ours, "for other names"),
+        ):
+            eventually(partial(is_told, server, files, event, problem, hint))

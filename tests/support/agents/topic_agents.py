@@ -12,6 +12,8 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 
 from broker_agent.auth import Rule
 from broker_agent.listener import AgentServer
+from broker_agent.topics.manager import TopicConfigChange, TopicConfigManager
+from broker_agent.topics.table import TopicConfig
 from broker_agent.topics.topic_service import SERVICE
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
@@ -38,3 +40,8 @@ def error_of(call: Callable[[], object]) -> RichError:
     with pytest.raises(grpc.RpcError) as raised:
         call()
     return RichError.of(cast("Any", raised.value))
+
+
+def put_topic(manager: TopicConfigManager, topic: TopicConfig) -> TopicConfigChange:
+    """Changes a topic as a call of an operator does."""
+    return manager.edit(topic.topic_name, lambda _before: topic)

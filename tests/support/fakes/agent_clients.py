@@ -9,8 +9,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.managers import ClientManagers
 from namesrv_common.server.shares import MACHINE, Sharer
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 ADDRESS = "127.0.0.1:50000"
 GROUP = "group"

@@ -22,9 +22,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
+
+from tests.support.patience import TIMEOUT
 
 PRELOADED = {
     "namesrv": ("namesrv.__main__", "namesrv.cli", "namesrv.server.server", "namesrv.engines.native"),
@@ -78,25 +80,24 @@ def _become(request: dict[str, Any], errors: int, output: int = 1) -> Callable[[
     return main
 
 
-_START_SECONDS = 60.0
+_START_SECONDS = 3 * TIMEOUT
 """How long the imports may take, on a busy machine."""
 
 
 class ForkedProgram:
     """A running program: the part of ``subprocess.Popen`` that tests need."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], output: int | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], output: int | None = None) -> None:
         """Starts it. Its standard error is ``stderr``, a pipe.
 
         Args:
             arguments: The program and its arguments.
-            environment: All its variables.
             output: A descriptor for its standard output, or None for that of the tests.
         """
         read, write = os.pipe()
         self.stderr: TextIO = os.fdopen(read)
         self.returncode: int | None = None
-        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(Path.cwd())}
+        request = {"arguments": list(arguments), "environment": dict(os.environ), "folder": str(Path.cwd())}
         self.pid = _ask(request, [write, *([] if output is None else [output])])
         os.close(write)
         self._end = os.pidfd_open(self.pid)

@@ -28,13 +28,13 @@ from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceS
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.engines import NATIVE, require_native
-from tests.support.patience import FACTOR
+from tests.support.patience import FACTOR, TIMEOUT
 from tests.support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
 TOPICS = Path(__file__).parents[3] / "examples" / "demo" / "topics.json"
-_END_SECONDS = 60.0
-START_SECONDS = 30.0
+_END_SECONDS = 3 * TIMEOUT
+START_SECONDS = 2 * TIMEOUT
 """How long a process may take to say that it is ready, on a busy machine."""
 MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 """Whether coverage is measured: a process writes what it ran when it ends by itself, and not when it is killed."""
@@ -75,26 +75,25 @@ def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
     return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
 
 
-def ended(arguments: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A program of ours that has ended, killed after a minute, and what it said; forked where programs are."""
-    if not (Process.are_forked and can_fork(arguments)):
-        return subprocess.run(
-            arguments, env=environment, capture_output=True, text=True, timeout=_END_SECONDS, check=False
-        )
-    with tempfile.TemporaryFile("w+") as output:
-        given = os.environ if environment is None else environment
-        program = ForkedProgram(arguments, given, output.fileno())
-        patience = threading.Timer(_END_SECONDS, program.send_signal, (signal.SIGKILL,))
-        patience.start()
-        try:
-            with program.stderr:
-                said = program.stderr.read()
-            code = program.wait(_END_SECONDS)
-        finally:
-            patience.cancel()
-            program.send_signal(signal.SIGKILL)  # one that has not ended
-        output.seek(0)
-        return subprocess.CompletedProcess(arguments, code, output.read(), said)
+def sample(pid: int) -> dict[str, int]:
+    """Resident memory in KiB, now and at its peak, threads and open files of a process."""
+    rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines())
+    status = {name: value.strip() for name, _, value in rows}
+    return {
+        "pid": pid,
+        "rss_kib": int(status["VmRSS"].split()[0]),
+        "peak_kib": int(status["VmHWM"].split()[0]),
+        "threads": int(status["Threads"]),
+        "files": len(list(Path(f"/proc/{pid}/fd").iterdir())),
+    }
+
+
+def cpu_seconds(*pids: int) -> float:
+    """CPU time of processes so far, user and system, all threads, also those that have ended.
+
+    Linux gives the clock of a process this number (clock_getcpuclockid(3)). It counts nanoseconds, not ticks.
+    """
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
 
 
 class Process:
@@ -112,6 +111,7 @@ class Process:
         *,
         folder: Path | None = None,
         pipes: bool = False,
+        output: int | None = None,
     ) -> None:
         """Starts it.
 
@@ -121,18 +121,19 @@ class Process:
             descriptors: Descriptors that it inherits.
             folder: Where it runs, if that is not where the tests do.
             pipes: Whether ``pipes`` are to be its standard input and output.
+            output: A descriptor for its standard output, if that is neither a pipe nor that of the tests.
         """
         self.pipes: tuple[TextIO, ...] = ()
         self.lines: list[dict[str, Any]] = []
         self._texts: list[str] = []
         # What an environment asks for may be read by the imports.
         if self.are_forked and can_fork(arguments) and not (environment or descriptors or folder or pipes):
-            self._popen: ForkedProgram | subprocess.Popen[str] = ForkedProgram(arguments, os.environ)
+            self._popen: ForkedProgram | subprocess.Popen[str] = ForkedProgram(arguments, output)
         else:
             self._popen = subprocess.Popen(
                 arguments,
                 stdin=subprocess.PIPE if pipes else None,
-                stdout=subprocess.PIPE if pipes else None,
+                stdout=subprocess.PIPE if pipes else output,
                 stderr=subprocess.PIPE,
                 encoding="utf-8",
                 errors="replace",
@@ -230,22 +231,17 @@ class Process:
                 self.lines.append(line)
 
 
-class PipelineProcess:
-    """``route-pipeline`` in a process group of its own: Python, Java and Spark's workers are killed together."""
-
-    def __init__(self, said: Path, *arguments: str) -> None:
-        """Starts it; what it prints is added to a file."""
-        with said.open("ab") as output:
-            command = [str(BIN / "route-pipeline"), *arguments]
-            self._popen = subprocess.Popen(command, start_new_session=True, stdout=output, stderr=output)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):  # they have all ended
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait(_END_SECONDS)
+def ended(
+    arguments: list[str], environment: dict[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, killed after a minute, and what it said."""
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as output,
+        Process(arguments, environment, folder=folder, output=output.fileno()) as process,
+    ):
+        code = process.wait(_END_SECONDS)
+        output.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), process.raw)
 
 
 class NamesrvProcess(Process):

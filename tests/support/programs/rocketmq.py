@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
+from tests.support.patience import TIMEOUT
 from tests.support.secured.certificates import Authority, Files
 
 VERSION = 513
 """5.5.0's."""
-_SECONDS = 20.0
 
 
 class Answer(NamedTuple):
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 class RemotingClient:
     """A connection. Headers are JSON."""
 
-    def __init__(self, address: str, tls: ssl.SSLContext | None = None, timeout_seconds: float = _SECONDS) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, timeout_seconds: float = TIMEOUT) -> None:
         """Connects."""
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_seconds)

@@ -6,7 +6,6 @@ It is moto's; or, where the variable ``VERSITYGW`` names its program, Versity's 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -14,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.programs.processes import eventually, listens, unused_port
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import Process, eventually, listens, unused_port
 
-START_SECONDS = 60.0
+START_SECONDS = 3 * TIMEOUT
 _ENDPOINT = "AWS_ENDPOINT_URL"
 _KEY = "test-key"
 GATEWAY = "VERSITYGW"
@@ -49,12 +49,9 @@ def running_s3_server(folder: Path) -> Iterator[str]:
     if GATEWAY in os.environ:
         keys = ("--access", _KEY, "--secret", _KEY)
         command = [os.environ[GATEWAY], *keys, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            eventually(lambda: listens(int(port)), within_seconds=START_SECONDS)
-            yield endpoint
-        finally:
-            server.kill()
+    with Process(command):
+        eventually(lambda: listens(int(port)), within_seconds=START_SECONDS)
+        yield endpoint
 
 
 def make_bucket(endpoint: str) -> str:

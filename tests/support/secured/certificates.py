@@ -48,6 +48,7 @@ class Authority:
         ends: dt.timedelta = 30 * DAY,
         file_name: str | None = None,
         curve: ec.EllipticCurve = ec.SECP256R1(),  # noqa: B008 - it has no state
+        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption(),  # noqa: B008 - nor has this
     ) -> Files:
         """A certificate with a common name and further names, valid from and until so long from now."""
         key = ec.generate_private_key(curve)
@@ -62,23 +63,17 @@ class Authority:
         certificate = builder.sign(self._key, hashes.SHA256())
         files = Files(self.folder / f"{file_name or name}.pem", self.folder / f"{file_name or name}.key")
         files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        files.key.write_bytes(_encoded(key, serialization.NoEncryption()))
+        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        files.key.write_bytes(key.private_bytes(pem, pkcs8, encryption))
         return files
+
+    def sign_caller(self, name: str) -> Files:
+        """A certificate for a caller, which may listen on loopback, too; a later one replaces the one before."""
+        return self.sign(f"CN of {name}", [f"{name}.example", "localhost"], ips=["127.0.0.1"], file_name=name)
 
     def sign_server(self) -> Files:
         """A certificate for a listener on loopback; a later one replaces the one before."""
         return self.sign("localhost", ["localhost"], ips=["127.0.0.1"], file_name="server")
-
-
-def encrypt(key: Path) -> None:
-    """Puts a password on a key."""
-    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
-    assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-    key.write_bytes(_encoded(loaded, serialization.BestAvailableEncryption(b"secret")))
-
-
-def _encoded(key: ec.EllipticCurvePrivateKey, encryption: serialization.KeySerializationEncryption) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
 def _name(name: str) -> x509.Name:

@@ -17,13 +17,13 @@ from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_cha
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.engines import require_native
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended
 from tests.support.registrations import registration
 from tests.support.secured.certificates import Authority, Files
 
 CALLERS = ("client", "broker", "admin")
 TOKENS = {caller: f"token-of-the-{caller}" for caller in CALLERS}
-ROUTE, REGISTRATION = "/namesrv_api.v1.RouteService/", "/namesrv_api.v1.RegistrationService/"
+REGISTRATION = "/namesrv_api.v1.RegistrationService/"
 LIVE_SECONDS = 20.0
 """Time for files that changed to be in force: they are looked at every second, and have to look the same twice."""
 
@@ -91,10 +91,6 @@ class Place:
         shown = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
         return ("--tls-ca", str(self.authority.path), *shown)
 
-    def give_agent_its_address(self) -> None:
-        """Makes the broker's certificate one for its listeners, too."""
-        self.authority.sign("broker", ["broker.example", "localhost"], ips=["127.0.0.1"])
-
     def permit(self, **changes: dict[str, Any]) -> None:
         """Writes the permits file, with changes of callers' rows; a server that runs takes it within LIVE_SECONDS."""
         self.permits.write_text(json.dumps(permits(**changes)), encoding="utf-8")
@@ -103,7 +99,7 @@ class Place:
     def make(cls, tmp_path: Path) -> Place:
         """A folder with everything in it."""
         authority = Authority(tmp_path)
-        callers = {name: authority.sign(f"CN of {name}", [f"{name}.example"], file_name=name) for name in CALLERS}
+        callers = {name: authority.sign_caller(name) for name in CALLERS}
         tokens = {name: tmp_path / f"{name}.token" for name in CALLERS}
         for name, path in tokens.items():
             path.write_text(TOKENS[name] + "\n")
@@ -151,15 +147,6 @@ def with_its_broker(place: Place, kind: str, *flags: str) -> Iterator[tuple[Name
 
 def administer(client: Client) -> str:
     return outcome(lambda: client.admin.ListAuditEntries(admin_service_pb2.ListAuditEntriesRequest(), timeout=20))
-
-
-def lose_permits_for_a_while(place: Place, call: Callable[[], str], **less: dict[str, Any]) -> None:
-    """Takes permits away until a call of a running server is refused, and gives them back until it is not."""
-    place.permit(**less)
-    eventually(call, lambda reason: reason == "NOT_PERMITTED", within_seconds=LIVE_SECONDS)
-    assert call() == "NOT_PERMITTED", "it was refused once, and passed again"
-    place.permit()
-    eventually(call, lambda reason: reason == "OK", within_seconds=LIVE_SECONDS)
 
 
 def refused_start(*flags: str) -> str:

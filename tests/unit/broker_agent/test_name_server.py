@@ -24,8 +24,7 @@ from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import STATE, registration, topic
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 # What an agent knows of a name server, the call that follows from it, and its retries.
 

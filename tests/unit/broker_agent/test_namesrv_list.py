@@ -29,12 +29,42 @@ from broker_agent.namesrv_list import (
 )
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS
-from tests.support.fakes.name_system import NameSystem, endpoints
 from tests.support.patience import TIMEOUT
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 MANY = [f"10.0.0.{i}:9876" for i in range(MAX_NAME_SERVERS + 1)]
+
+
+class NameSystem:
+    """A DNS with the answers of the test."""
+
+    def __init__(self, **addresses: str) -> None:
+        self.addresses = {host: hosts.split() for host, hosts in addresses.items()}
+        self.asked: list[str] = []
+        self.hanging: set[str] = set()
+        self.without_addresses: set[str] = set()
+        self._answer = threading.Event()
+
+    def set(self, host: str, addresses: str) -> None:
+        """The addresses behind a host, separated by blanks; none at all is a failure."""
+        self.addresses[host] = addresses.split()
+
+    def answer_all(self) -> None:
+        self._answer.set()
+
+    def resolve(self, name: Endpoint) -> tuple[Endpoint, ...]:
+        self.asked.append(name.host)
+        if name.host in self.hanging:
+            assert self._answer.wait(TIMEOUT)
+        if name.host in self.without_addresses:
+            return ()
+        if not self.addresses.get(name.host):
+            raise OSError(f"{name.host} is not known")
+        return tuple(Endpoint(host, name.port) for host in sorted(self.addresses[name.host]))
+
+
+def endpoints(text: str) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint.parse(part) for part in text.split())
 
 
 def test_a_setting_is_a_list_in_any_notation_or_one_file() -> None:

@@ -17,7 +17,7 @@ from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 from tests.support.agents.fixtures import MakeSettings
-from tests.support.topic_edits import put_topic
+from tests.support.agents.topic_agents import put_topic
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
 NOW_MILLIS = 1_700_000_000_000

@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, PeriodicThread, RegistrationThread, Timing
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 @contextmanager

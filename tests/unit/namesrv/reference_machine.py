@@ -16,6 +16,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app.worker import GivenUp
+from namesrv.core import pace
 from namesrv.core import tables as tables_module
 from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused
@@ -29,7 +30,7 @@ from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.support.routes.route_rows import RouteRows, key_of
-from tests.support.yield_points import frequent_yield_points, give_up, yielding
+from tests.support.yield_points import yielding
 from tests.unit.namesrv.reference_change_log import BY_OPERATORS, LOST_QUEUES, REMOVALS, apply, outcomes_of, tables_of
 from tests.unit.namesrv.reference_inputs import ADDRS, GROUPS, IDS, TOPICS_KNOWN, VERSIONS
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
@@ -70,7 +71,8 @@ LOSS_PLANS = _plans(*SIGNS_OF_LIFE)
 @contextmanager
 def often_disturbed() -> Iterator[None]:
     """Changes have a yield point after every topic or two, and drop QueueDatas as soon as they are not used."""
-    with frequent_yield_points(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pace.paced, "__defaults__", (1,))
         patch.setattr(tables_module, "UNUSED_PER_BROKER", 0)
         yield
 
@@ -232,7 +234,7 @@ class ReferenceMachine(Machine):
             case "nothing":
                 pass
             case "given up":
-                give_up()
+                raise GivenUp  # as after its caller has left
             case "freeze":
                 self.state.frozen = True
             case "time passes":

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from pydantic_settings import SettingsConfigDict
@@ -31,7 +32,7 @@ from namesrv_common.tls.certificates import (
     read_token,
 )
 from tests.support.programs.processes import eventually
-from tests.support.secured.certificates import DAY, Authority, encrypt
+from tests.support.secured.certificates import DAY, Authority
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def test_validity_is_that_of_the_first_certificate_of_a_chain(authority: Authori
 
 
 def test_files_that_are_no_pair_are_refused_by_name_without_a_question(authority: Authority, tmp_path: Path) -> None:
-    pair, other, secret = authority.sign("a"), authority.sign("b"), authority.sign("c")
-    encrypt(secret.key)
+    pair, other = authority.sign("a"), authority.sign("b")
+    secret = authority.sign("c", encryption=BestAvailableEncryption(b"secret"))
     (text := tmp_path / "text").write_text("no certificate")
     (large := tmp_path / "large").write_bytes(b" " * (MAX_FILE_BYTES + 1))
     for certificate, key, problem in (

@@ -159,12 +159,8 @@ def test_a_negative_number_of_virtual_nodes_is_refused_and_none_gives_nothing() 
 
 
 @pytest.mark.parametrize("strategy", ALL, ids=lambda strategy: strategy.name)
-def test_scenario_84_empty_arguments_are_refused(strategy: AllocateStrategy) -> None:
+def test_scenario_84_empty_arguments_are_refused_and_a_stranger_gets_nothing(strategy: AllocateStrategy) -> None:
     for arguments in (("", queues(1), ["a"]), ("a", [], ["a"]), ("a", queues(1), [])):
         with pytest.raises(AllocationError, match="is empty"):
             strategy.allocate(GROUP, *arguments)
-
-
-@pytest.mark.parametrize("strategy", ALL, ids=lambda strategy: strategy.name)
-def test_whoever_is_not_of_the_group_gets_nothing(strategy: AllocateStrategy) -> None:
     assert strategy.allocate(GROUP, "room1:stranger", queues(4, "room1@a"), ["room1:a"]) == []

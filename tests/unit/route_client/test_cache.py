@@ -14,7 +14,6 @@ from namesrv_api.v1 import route_data_pb2 as pb
 
 from route_client import cache as route_cache
 from route_client.cache import (
-    REALLY_WENT,
     Answer,
     BrokerAddrTable,
     Origin,
@@ -25,6 +24,7 @@ from route_client.cache import (
     Stale,
     any_broker_of,
 )
+from route_client.queues import publish_info
 from route_client.route import GroupKey, TopicRoute
 from tests.support.routes.wire_routes import CLUSTER, NS_A, NS_B, addr, answer, removal, route
 from tests.support.virtual_clock import VirtualClock
@@ -51,17 +51,15 @@ def shown(cache: RouteCache) -> tuple[TopicRoute | None, Stale | None]:
     return known.route, known.stale
 
 
-def test_a_first_route_is_a_change_and_the_same_again_is_none(cache: RouteCache) -> None:
+def test_a_first_route_is_a_change_and_the_same_again_or_an_absence_is_none(cache: RouteCache) -> None:
     change = cache.offer(answer(BOTH, 1))
     assert change is not None
     assert (change.before, change.after.route, change.after.stale) == (None, BOTH, None)
     assert cache.offer(answer(BOTH, 2)) is None
-
-
-def test_a_topic_that_is_not_there_is_known_not_to_be_there_without_a_change(cache: RouteCache) -> None:
+    cache.forget(TOPIC)
     assert cache.get(TOPIC) is None
     assert cache.offer(answer(None)) is None
-    assert shown(cache) == (None, None)
+    assert (shown(cache), cache.counters.answers) == ((None, None), 3)
 
 
 @pytest.mark.parametrize("empty", [None, TopicRoute(), route(ids=())], ids=["no topic", "no groups", "no addresses"])
@@ -102,27 +100,19 @@ def test_further_empty_answers_do_not_prolong_a_hold_and_brokers_end_it(cache: R
     assert (cache.counters.held, cache.counters.holds_averted) == (1, 1)
 
 
-def test_a_loss_that_is_confirmed_while_it_is_held_is_not_counted_as_averted(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 1))
-    cache.offer(answer(None, 2))
-    really_went = min(REALLY_WENT)
-    empty = replace(BOTH, broker_datas=())
-    cache.offer(answer(empty, 3, removals=(removal(really_went), removal(really_went, broker_id=1))))
-    assert shown(cache) == (empty, None)
-    assert cache.counters.holds_averted == 0
-
-
 ONLY_SILENT = {"UNSPECIFIED", "CHANNEL_CLOSED", "EXPIRED", "GROUP_GONE", "4711"}
 
 
 @pytest.mark.parametrize("reason", [*pb.RemovalReason.values(), 4711])
-def test_a_loss_is_held_back_if_of_one_broker_only_nothing_is_heard(cache: RouteCache, reason: int) -> None:
+def test_a_loss_is_held_back_if_nothing_is_heard_of_one_broker_until_more_is(cache: RouteCache, reason: int) -> None:
     cache.offer(answer(BOTH, 1))
-    other = Removal(GroupKey(CLUSTER, "broker-a"), 1, "", reason)
-    cache.offer(answer(None, 2, removals=(removal(pb.REMOVAL_REASON_UNREGISTERED), other)))
+    unregistered, other = removal(pb.REMOVAL_REASON_UNREGISTERED), Removal(GroupKey(CLUSTER, "broker-a"), 1, "", reason)
+    cache.offer(answer(None, 2, removals=(unregistered, other)))
     is_held = other.reason_name in ONLY_SILENT
     assert shown(cache) == ((BOTH, Stale.HELD) if is_held else (None, None))
     assert cache.counters.held == is_held
+    cache.offer(answer(None, 3, removals=(unregistered, replace(unregistered, broker_id=1))))
+    assert (shown(cache), cache.counters.holds_averted) == ((None, None), 0)
 
 
 def test_an_older_revision_of_one_origin_changes_no_route_and_no_hold(cache: RouteCache) -> None:
@@ -158,16 +148,6 @@ def test_a_route_from_disk_is_stale_until_a_name_server_says_something(cache: Ro
     assert shown(cache) == (BOTH, Stale.HELD)
 
 
-def test_routes_are_marked_while_nobody_would_tell_of_a_change(cache: RouteCache) -> None:
-    cache.offer(answer(BOTH, 1))
-    (lost,) = cache.set_cut_off(True)
-    assert shown(cache) == (lost.new_route, lost.after.stale) == (BOTH, Stale.DISCONNECTED)
-    assert cache.set_cut_off(True) == []
-    (back,) = cache.set_cut_off(False)
-    assert shown(cache) == (back.new_route, back.after.stale) == (BOTH, None)
-    assert back.before == lost.after
-
-
 STEPS = st.one_of(
     st.tuples(st.just("answer"), st.sampled_from([BOTH, ONLY_SLAVE, None]), st.sampled_from([NS_A, NS_B])),
     st.tuples(st.just("cut off"), st.booleans()),
@@ -198,6 +178,7 @@ def test_each_change_begins_where_the_one_before_ended(steps: list[tuple[Any, ..
             told = change.new_route, change.after.stale
         known = cache.get(TOPIC)
         assert told[0] == (None if known is None else known.route)
+        assert cache.brokers.find_in_publish("broker-a") == (addr() if told[0] == BOTH else None)
         if known is not None and known.route is not None:
             assert told == shown(cache)
 
@@ -256,6 +237,8 @@ def test_messages_are_sent_to_the_master_that_the_last_change_named(table: Broke
     assert table.find_in_publish("broker-b") is None
     assert table.find_in_publish("broker-a", CLUSTER) == addr("broker-a", 0)
     assert table.find_in_publish("broker-a", "OtherCluster") is None
+    (queue,) = publish_info(TOPIC, route(order="broker-a:1")).queues
+    assert table.find_in_publish(queue.broker_name, queue.cluster_name) == addr("broker-a", 0)
     table.replace(None, route("broker-b", ids=(0, 1)))
     assert table.find_in_publish("broker-b") == addr("broker-b")
 

@@ -22,10 +22,8 @@ def known(told: TopicRoute | None, topic: str = "T", stale: Stale | None = None)
     return KnownRoute(topic, told, stale)
 
 
-def change(
-    before: TopicRoute | None, after: TopicRoute | None, topic: str = "T", stale: Stale | None = None
-) -> RouteChange:
-    return RouteChange(topic, known(before, topic) if before else None, known(after, topic, stale))
+def change(before: TopicRoute | None, after: TopicRoute | None, topic: str = "T") -> RouteChange:
+    return RouteChange(topic, known(before, topic) if before else None, known(after, topic))
 
 
 @pytest.fixture(autouse=True)

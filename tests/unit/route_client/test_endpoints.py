@@ -30,18 +30,16 @@ def test_a_list_has_addresses_and_names_that_stand_for_several() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "problem"),
-    [("", "empty"), ([], "empty"), ("a", "has no port"), ("a:0", "port"), ("a:1;a:1", "twice"), ("dns:", "empty|port")],
+    [
+        *(("", "empty"), ([], "empty"), ("a", "has no port"), ("a:0", "port"), ("a:1;a:1", "twice")),
+        *(("dns:", "empty|port"), (None, "no name server was given and NAMESRV_ADDR is not set")),
+    ],
 )
-def test_a_list_that_cannot_be_used_is_refused(texts: str | list[str], problem: str) -> None:
+def test_a_list_that_cannot_be_used_is_refused(texts: str | list[str] | None, problem: str) -> None:
     with pytest.raises(EndpointListError, match=problem) as caught:
-        EndpointList.parse(texts)
+        EndpointList.parse(texts, {})
     assert isinstance(caught.value, RouteClientError)
     assert isinstance(caught.value, ValueError)
-
-
-def test_no_list_at_all_is_refused_with_the_variable_s_name() -> None:
-    with pytest.raises(EndpointListError, match="NAMESRV_ADDR"):
-        EndpointList.parse(None, {})
 
 
 def test_clients_begin_with_different_name_servers() -> None:
@@ -99,9 +97,13 @@ def test_one_that_let_a_lookup_wait_is_asked_last_for_a_while() -> None:
     choice = chooser(clock=clock)
     first = choice.current
     choice.doubt(first)
+    choice.update([A, B, C])
     assert choice.in_order()[-1] == first
     assert choice.current == first, "its watch may be well"
     clock.advance(31)
+    assert choice.in_order()[0] == first
+    choice.doubt(first)
+    choice.succeeded(first)
     assert choice.in_order()[0] == first
 
 
@@ -120,6 +122,8 @@ def test_a_new_list_keeps_the_current_one_if_it_has_it() -> None:
 def test_one_that_returns_to_the_list_may_be_asked_whatever_it_said_before() -> None:
     choice = chooser(A)
     choice.failed(A, retry_after_seconds=30)
+    choice.update([A])
+    assert choice.delay_seconds() == 30
     choice.update([B])
     choice.succeeded(B)
     choice.update([A])

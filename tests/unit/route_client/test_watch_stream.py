@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -15,11 +16,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from route_client import watch_stream
-from route_client.cache import Answer
+from route_client.cache import Answer, Origin
 from route_client.settings import ClientSettings
-from route_client.watch_stream import Additions, KeptTopics, ResumePoint, WatchBroken, WatchedUpTo, WatchStream
+from route_client.watch_stream import KeptTopics, WatchBroken, WatchedUpTo, WatchStream
 from tests.properties import Machine, machine_test
-from tests.support.routes.wire_routes import wire_route
+from tests.support.routes.wire_routes import NS_A, wire_route
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -36,17 +37,16 @@ def message(
     return pb.WatchTopicRoutesResponse(header=header, changes=changes, bookmark=bookmark, request_count=request_count)
 
 
-def change(topic: str = "T", told: route_data_pb2.TopicRouteData | None = None) -> pb.TopicRouteChange:
-    return pb.TopicRouteChange(topic=topic, route=told)
+NO_ROUTE = pb.TopicRouteChange(topic="T")
+A, B = (Endpoint(name, 9876) for name in "ab")
 
 
-def watching(*topics: str, resume: ResumePoint | None = None) -> WatchStream:
-    """A watch whose topics have the numbers 1, 2 and so on."""
-    return WatchStream(numbered(*topics), resume)
-
-
-def numbered(*topics: str) -> Additions:
-    return {topic: number for number, topic in enumerate(topics, 1)}
+def keeping(*topics: str) -> KeptTopics:
+    """Topics with the numbers 1, 2 and so on."""
+    kept = KeptTopics(max_topics=9)
+    for topic in topics:
+        kept.add(topic)
+    return kept
 
 
 @pytest.mark.parametrize(
@@ -60,87 +60,72 @@ def numbered(*topics: str) -> Additions:
 def test_a_watch_whose_revisions_go_back_or_whose_origin_changes_is_broken_and_not_resumed(
     second: pb.WatchTopicRoutesResponse, problem: str
 ) -> None:
-    stream = watching("T")
+    kept = keeping("T")
+    stream = WatchStream(kept, A)
     stream.take(message(7))
     with pytest.raises(WatchBroken, match=problem):
         stream.take(second)
-    assert stream.resume_point is None
+    assert kept.watched is None
 
 
 @pytest.mark.parametrize("first", [message(8, epoch="0002"), message(6)])
 def test_a_resumed_watch_that_begins_elsewhere_is_broken(first: pb.WatchTopicRoutesResponse) -> None:
+    kept = keeping("T")
+    kept.looked_up(A, NS_A, 7, ["T"])
     with pytest.raises(WatchBroken):
-        watching("T", resume=ResumePoint("0001", 7)).take(first)
-
-
-@pytest.mark.parametrize("number", [-1, 65_536])
-def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) -> None:
-    impossible = wire_route()
-    impossible.queue_datas[0].write_queue_nums = number
-    stream = watching("T", "U")
-    refused, taken = stream.take(message(7, change("T", impossible), change("U", wire_route())))
-    assert isinstance(refused, ValueError)
-    assert f"'T': write_queue_nums of broker 'broker-a' is {number}" in str(refused)
-    assert isinstance(taken, Answer)
+        WatchStream(kept, A).take(first)
 
 
 def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
-    clock = VirtualClock()
+    clock, kept = VirtualClock(), keeping("T")
     with mock.patch.object(watch_stream, "WATCH_LIMITS", ResponseLimits(bytes=1 << 20, rows=2, seconds=60.0)):
-        stream = WatchStream(numbered("T"), monotonic=clock.monotonic)
+        stream = WatchStream(kept, A, clock.monotonic)
     for revision in range(3):
-        stream.take(message(revision, change(), change()))
+        stream.take(message(revision, NO_ROUTE, NO_ROUTE))
         clock.advance(100.0)
-    stream.take(message(3, change(), bookmark=False))
+    stream.take(message(3, NO_ROUTE, bookmark=False))
     clock.advance(61.0)
     with pytest.raises(WatchBroken, match=r"^the watch since its last bookmark has 61 seconds so far, over the limit"):
-        stream.take(message(4, change(), bookmark=False))
-    assert stream.resume_point is None
+        stream.take(message(4, NO_ROUTE, bookmark=False))
+    assert kept.watched is None
 
 
 @pytest.mark.parametrize("counts", [0, 1, 3])
 def test_a_bookmark_that_counts_requests_that_there_were_not_breaks_the_watch(counts: int) -> None:
-    stream = watching("T")
+    kept = keeping("T")
+    stream = WatchStream(kept, A)
     stream.take(message(7))
-    stream.update(numbered("T", "U"))
+    kept.add("U")
+    stream.update()
     stream.take(message(8, counts=2))
     with pytest.raises(WatchBroken, match=f"a bookmark of the watch counts {counts} requests, not 2 to 2"):
         stream.take(message(9, counts=counts))
-    assert stream.resume_point is None
-
-
-A, B = (Endpoint(name, 9876) for name in "ab")
-POINT = ResumePoint("0001", 7)
+    assert kept.watched is None
 
 
 def test_a_first_watch_resumes_after_the_first_lookup_there() -> None:
-    kept = KeptTopics(10)
-    for topic in "abc":
-        kept.add(topic)
-    kept.looked_up(A, POINT, ["a", "forgotten"])
-    kept.looked_up(A, ResumePoint("0001", 8), ["b"])
-    kept.looked_up(A, ResumePoint("0001", 6), ["c"])
-    kept.looked_up(A, ResumePoint("0002", 9), ["c"])
-    kept.looked_up(B, POINT, ["c"])
-    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT)
-    kept.stream = WatchStream(kept.additions)
-    kept.looked_up(A, POINT, ["c"])
-    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, POINT), "an open watch asks for it"
+    kept = keeping(*"abc")
+    kept.looked_up(A, NS_A, 7, ["a", "forgotten"])
+    kept.looked_up(A, NS_A, 8, ["b"])
+    kept.looked_up(A, NS_A, 6, ["c"])
+    kept.looked_up(A, Origin("ns-a", "0002"), 9, ["c"])
+    kept.looked_up(B, NS_A, 7, ["c"])
+    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, NS_A, 7)
+    WatchStream(kept, A)
+    kept.looked_up(A, NS_A, 7, ["c"])
+    assert kept.resume_at(A) == WatchedUpTo(A, {"a": 1, "b": 2}, NS_A, 7), "an open watch asks for it"
+    WatchStream(kept, B).take(message(1, bookmark=False))
+    assert kept.resume_at(A) is None, "from then on, the client has routes of another name server"
 
 
-@pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics", "hold_seconds"])
-@pytest.mark.parametrize("value", [0, -1, float("nan")])
+WRONG = product(["poll_seconds", "timeout_seconds", "max_topics"], [0, -1, float("nan")])
+
+
+@pytest.mark.parametrize(("field", "value"), [*WRONG, ("hold_seconds", -0.1), ("max_topics", 10_001)])
 def test_settings_out_of_their_range_are_refused_by_name(field: str, value: float) -> None:
-    if (field, value) == ("hold_seconds", 0):
-        assert ClientSettings(hold_seconds=0).hold_seconds == 0
-    else:
-        with pytest.raises(ValueError, match=f"^{field} is "):
-            ClientSettings(**{field: value})  # type: ignore[arg-type]
-
-
-def test_topics_are_at_most_those_of_one_watch() -> None:
-    with pytest.raises(ValueError, match=r"^max_topics is 10001, over 10000, the most topics of a watch$"):
-        ClientSettings(max_topics=10_001)
+    with pytest.raises(ValueError, match=f"^{field} is {value}, "):
+        ClientSettings(**{field: value})  # type: ignore[arg-type]
+    assert ClientSettings(hold_seconds=0, max_topics=10_000).hold_seconds == 0
 
 
 TOPICS = st.sampled_from("TUVWX")
@@ -177,16 +162,16 @@ class WatchBesideANameServer(Machine):
         for topic in "TUVW":
             self.a_topic_comes(topic)
         self.revision = 0
-        self.begin(WatchStream(self.topics.additions))
+        self.begin()
 
     @initialize(is_warm=st.booleans())
     def the_name_server_is(self, is_warm: bool) -> None:
         """A cold one says nothing about unknown topics."""
         self.is_warm = is_warm
 
-    def begin(self, stream: WatchStream) -> None:
-        self.stream = self.topics.stream = stream
-        self.requests = [stream.opening()]
+    def begin(self) -> None:
+        self.stream = WatchStream(self.topics, A)
+        self.requests = [self.stream.opening()]
         """Requests that the name server has not taken yet."""
         self.watched: set[str] = set()
         """What the name server watches."""
@@ -220,7 +205,7 @@ class WatchBesideANameServer(Machine):
         """Often after a topic went."""
         if goes is not None:
             self.a_topic_goes(goes, again=False)
-        request = self.stream.update(self.topics.additions)
+        request = self.stream.update()
         if request is None:
             assert self.stream.is_waiting or self.asked_lives == {
                 name: self.lives[name] for name in self.topics.additions
@@ -255,14 +240,9 @@ class WatchBesideANameServer(Machine):
 
     def take(self, told: set[str], *, bookmark: bool) -> None:
         self.revision += 1
-        message = pb.WatchTopicRoutesResponse(
-            header=route_data_pb2.NamesrvHeader(namesrv_name="ns-a", epoch="1", revision=self.revision),
-            changes=[pb.TopicRouteChange(topic=topic, route=wire_route()) for topic in sorted(told)],
-            bookmark=bookmark,
-            request_count=self.taken if bookmark else 0,
-        )
+        changes = [pb.TopicRouteChange(topic=topic, route=wire_route()) for topic in sorted(told)]
         self.untold -= told
-        answers = self.stream.take(message)
+        answers = self.stream.take(message(self.revision, *changes, bookmark=bookmark, counts=self.taken))
         asked = set(self.stream._asked)
         assert [answer.topic for answer in answers if isinstance(answer, Answer)] == sorted(told & asked)
         if told - asked:
@@ -274,7 +254,6 @@ class WatchBesideANameServer(Machine):
             self.at_bookmark = set(self.watched)
             if not self.stream.is_waiting:
                 self.counted_lives = dict(self.asked_lives)
-            self.topics.watched = WatchedUpTo(A, self.stream.counted, ResumePoint("1", self.revision))
             self.reaches("bookmark")
 
     def a_topic_goes_before_its_bookmark_and_comes_again(self, topic: str) -> None:
@@ -291,7 +270,7 @@ class WatchBesideANameServer(Machine):
         resumed = self.topics.resume_at(A)
         if resumed is None or self.untold:
             return
-        self.begin(WatchStream(resumed.topics, resumed.point))
+        self.begin()
         self.at_bookmark = set(resumed.topics)
         self.told_since = set(resumed.topics)  # it has what came before, once a bookmark says that nothing is missing
         self.reaches("resumed")

@@ -19,7 +19,7 @@ from namesrv import limits
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import registration, unregister
+from tests.support.registrations import registration
 from tests.support.secured.fleet import outcome
 
 PACKAGE = "/namesrv_api.v1"
@@ -139,32 +139,15 @@ def test_a_change_is_made_only_of_a_key_that_is_as_expected(admin: Client, state
         assert get(admin, "key") == (after if state == expected else before)
 
 
-def test_a_counter_that_several_compare_and_set_loses_nothing(admin: Client) -> None:
-    writers, steps, before = 8, 25, revision(admin)
-
-    def count(_writer: int) -> int:
-        conflicts = 0
-        for _ in range(steps):
-            while not _counted(admin):
-                conflicts += 1
-        return conflicts
-
-    with ThreadPoolExecutor(writers) as pool:
-        conflicts = sum(pool.map(count, range(writers)))
-    assert get(admin, "counter") == str(writers * steps)
-    assert conflicts, "the writers never met"
-    assert revision(admin) - before == writers * steps, "each change took one revision, a conflict none"
-
-
-def _counted(admin: Client) -> bool:
-    """Adds one to the counter, unless another writer was faster."""
-    value = get(admin, "counter")
-    request = pb.PutKvConfigRequest(
-        namespace=NS, key="counter", value=str(int(value or 0) + 1), expected=pb.KvExpectation(value=value)
+def test_of_changes_that_expect_the_same_at_once_one_is_made(admin: Client) -> None:
+    request, before = (
+        pb.PutKvConfigRequest(namespace=NS, key="k", value="v", expected=pb.KvExpectation()),
+        revision(admin),
     )
-    reason = changed(admin, request)
-    assert reason in {"OK", "CONFLICT"}
-    return reason == "OK"
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = sorted(pool.map(lambda _: changed(admin, request), range(8)))
+    assert outcomes == ["CONFLICT"] * 7 + ["OK"]
+    assert revision(admin) == before + 1, "a conflict takes none"
 
 
 LONGEST = "ö" * (limits.MAX_KV_NAME_BYTES // 2) + "x"
@@ -214,7 +197,7 @@ FULL_TABLES = {
 
 @pytest.mark.parametrize("entries", FULL_TABLES.values(), ids=FULL_TABLES)
 def test_a_table_at_its_limits_fits_into_pages_and_an_answer(tmp_path: Path, entries: dict[str, str]) -> None:
-    (tmp_path / FILE).write_text(json.dumps({"configTable": {NS: entries}}))
+    (tmp_path / FILE).write_text(json.dumps({"configTable": {NS: entries, "not for brokers": {"k": "v"}}}))
     with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         request = pb.ListKvConfigsRequest(namespace=NS, page_size=limits.MAX_PAGE_SIZE)
         answer = client.admin.ListKvConfigs(request, timeout=TIMEOUT)
@@ -222,16 +205,6 @@ def test_a_table_at_its_limits_fits_into_pages_and_an_answer(tmp_path: Path, ent
         assert bool(answer.next_page_token) is (len(entries) > limits.MAX_KV_PAGE_SIZE)
         registered = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         assert registered.order_topic_config == entries
-
-
-def test_an_answer_to_a_registration_carries_the_order_configuration(admin: Client) -> None:
-    assert admin.registration.RegisterBroker(registration(), timeout=TIMEOUT).order_topic_config == {}
-    put(admin, "TopicTest", "broker-a:8;broker-b:8")
-    put(admin, "TopicTest", "not for brokers", "OTHER")
-    answer = admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    assert answer.order_topic_config == {"TopicTest": "broker-a:8;broker-b:8"}
-    assert not answer.changed
-    unregister(admin)
 
 
 def entries(client: Client) -> dict[str, tuple[str, bool]]:
@@ -266,13 +239,9 @@ def test_the_scan_for_silent_brokers_follows_its_interval_at_once(tmp_path: Path
         assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
 
 
-COMMAND = "-c $@|sh . echo touch {file};"
 LINE = "* * * * * root touch {file}"
 ATTACKS = {
-    # A command in a path that a shell sees, as brokers were taken over; then the paths of the name server itself.
-    "CVE-2023-33246: a command as home": [{"rocketmqHome": COMMAND}],
     "CVE-2023-33246: another file for the KV configuration": [{"kvConfigPath": "{file}"}],
-    "CVE-2023-33246: a command as path": [{"kvConfigPath": COMMAND, "returnOrderTopicConfigToBroker": "false"}],
     # Where the settings are written, and then a line of it.
     "CVE-2023-37582: another file, then its content": [
         {"configStorePath": "{file}"},
@@ -280,12 +249,8 @@ ATTACKS = {
         {"orderMessageEnable": f"true\n{LINE}\n"},
         {f"orderMessageEnable\n{LINE}\n": "true"},
     ],
-    "CVE-2023-37582: all at once": [{"configStorePath": "{file}", "productEnvNamesrv": f"center\n{LINE}\n"}],
-    "the name of the first mending": [{"configStorePathName": "{file}"}],
     "lifting the ban, then the attack": [{"configBlackList": ""}, {"configStorePath": "{file}"}],
     "our own paths": [{"dataDir": "{folder}"}, {"journalMaxBytes": "1000"}],
-    "the listener": [{"listen": "0.0.0.0:9876"}, {"listenPort": "9877"}, {"allowInsecure": "true"}],
-    "another name server": [{"productEnvNamesrv": "192.0.2.1:9876"}],
 }
 
 

@@ -1,9 +1,14 @@
-"""A name server that ends, is killed or fails: what the next one on its data directory has, and what it cannot know."""
+"""The end of a name server, whose last snapshot neither clients nor failing steps prevent, and the start after it."""
 
 from __future__ import annotations
 
-import sys
+import asyncio
+import socket
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -11,47 +16,165 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from structlog.testing import capture_logs
 
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.watches import WatchStreams
+from namesrv.app.writer import INLINE_TOPICS
+from namesrv.core.changes import Change
+from namesrv.core.registrations import BrokerRegistration
+from namesrv.server import server as server_module
+from namesrv.server.server import ROUTE_SERVICE, NamesrvServer
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.database import Database
+from tests.support.engines import require_native
+from tests.support.hostile import frames
+from tests.support.metrics_page import samples
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess, OpenedChannel, eventually
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
+from tests.support.state_changes import HeldWork
 
-CONFIG = Path(__file__).resolve().parents[4] / "examples" / "service_config.json"
+WATCH = "/grpc.health.v1.Health/Watch"
+FLAGS = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100}
+
+
+def test_a_name_server_starts_and_ends_without_an_error() -> None:
+    """Scenario 59."""
+    with NamesrvProcess() as namesrv:
+        assert namesrv.terminate() == 0
+        assert [line["level"] for line in namesrv.lines if line["level"] != "info"] == []
+        assert namesrv.events("namesrv_stopped")
+
+
+def watch_that_reads_nothing(port: int) -> socket.socket:
+    """A watch of a service's health whose window is zero, so that no answer can be sent."""
+    request = health_pb2.HealthCheckRequest(service=ROUTE_SERVICE.full_name)
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.sendall(
+        frames.hello((frames.INITIAL_WINDOW_SIZE, 0)) + frames.call(WATCH, 1, request.SerializeToString())
+    )
+    return connection
+
+
+def test_a_health_watch_that_reads_nothing_delays_no_snapshot_and_no_exit(tmp_path: Path) -> None:
+    options = (
+        *("--warm-up-millis", "1000", "--shutdown-grace-millis", "200"),
+        *("--data-dir", str(tmp_path), "--snapshot-interval-millis", "0"),
+    )
+    with NamesrvProcess(*options) as namesrv:
+        with closing(watch_that_reads_nothing(namesrv.endpoint.port)) as watching, namesrv.connect() as client:
+            assert watching.recv(1), "the server has read the request's connection"
+            namesrv.wait_for("namesrv_warm")  # the second answer, which waits for the first one
+            client.registration.RegisterBroker(registration(["a"]), timeout=client.TIMEOUT)
+            eventually(lambda: client.route("a"))
+            assert not (tmp_path / "routes.snapshot").exists()
+            assert namesrv.terminate() == 0
+        assert (tmp_path / "routes.snapshot").exists()
+        assert namesrv.events("shutdown_step_timed_out") == []
+
+
+def failing_after(step: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def fails(*arguments: object) -> None:
+        try:
+            await step(*arguments)
+        finally:
+            raise ValueError("a defect")
+
+    return fails
+
+
+async def test_what_is_durable_is_written_last_although_other_steps_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_native()
+    for defective, step in ((server_module, "scan_for_silent_brokers"), (WatchStreams, "close")):
+        monkeypatch.setattr(defective, step, failing_after(getattr(defective, step)))
+    flags = FLAGS | {"remoting_listen": "127.0.0.1:0"}
+    server, stop = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path)), asyncio.Event()
+    with capture_logs() as lines:
+        running = asyncio.create_task(server.run(stop))
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            await RegistrationServiceStub(connection).RegisterBroker(registration(["a"]), wait_for_ready=True)
+        stop.set()
+        with pytest.raises(BaseExceptionGroup, match="background work failed"):
+            await running
+    assert (tmp_path / "routes.snapshot").exists()
+    assert not (tmp_path / "namesrv.db-wal").exists(), "the database was closed"
+    with closing(sqlite3.connect(tmp_path / "namesrv.db")) as database:
+        assert database.execute("SELECT revision, cause FROM journal").fetchall() == [(1, "RegisterBroker")]
+    assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["streams"]
+    assert lines[-1]["event"] == "namesrv_stopped"
+
+
+async def test_a_failed_commit_ends_the_name_server_without_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_streams: object, change: Change) -> None:
+        if "defect" in change.topics:
+            raise ValueError("a defect")
+
+    require_native()
+    monkeypatch.setattr(ChannelStreams, "_on_change", fail)
+    server = NamesrvServer(NamesrvSettings.load(None, FLAGS), Database(tmp_path))
+    running = asyncio.create_task(server.run(asyncio.Event()))
+    async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+        brokers = RegistrationServiceStub(connection)
+        await brokers.RegisterBroker(registration(["whole"]), wait_for_ready=True)
+        health = HealthStub(connection).Watch(health_pb2.HealthCheckRequest())
+        assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
+        channel: Any = brokers.OpenChannel(pb.OpenChannelRequest())
+        await channel.read()
+        call = brokers.RegisterBroker(registration(["whole", "defect"], counter=2))
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+        assert (await channel.read()).closing.reason == pb.ChannelClosing.REASON_SHUTDOWN
+        assert (await health.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        with pytest.raises(BaseExceptionGroup):
+            await asyncio.wait_for(running, 20)
+    assert not (tmp_path / "routes.snapshot").exists()
+
+
+async def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_native()
+    held = HeldWork()
+    monkeypatch.setattr(BrokerRegistration, "prepare", lambda _: held())
+    many = registration([f"T{number}" for number in range(2 * INLINE_TOPICS)])
+    server, stop = NamesrvServer(NamesrvSettings.load(None, FLAGS), Database(tmp_path)), asyncio.Event()
+    with capture_logs() as lines:
+        running = asyncio.create_task(server.run(stop))
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            call = RegistrationServiceStub(connection).RegisterBroker(many, wait_for_ready=True)
+            await held.begun()
+            stop.set()
+            async with asyncio.timeout(20):
+                assert await call.code() is grpc.StatusCode.UNAVAILABLE
+                await running
+    assert [line["event"] for line in lines if line["event"].startswith("shutdown_step")] == []
+    assert lines[-1]["event"] == "namesrv_stopped"
+
+
+def test_a_kill_is_counted_as_a_crash_and_planned_restarts_are_not(tmp_path: Path) -> None:
+    flags = ("--data-dir", str(tmp_path), "--metrics-listen", "127.0.0.1:0")
+
+    def crashes(process: NamesrvProcess) -> float:
+        return samples(str(process.wait_for("namesrv_started")["metrics"]))[("namesrv_crashes_total",)]
+
+    for killed, counted in ((False, 0), (True, 0), (True, 1), (False, 2), (False, 2)):
+        with NamesrvProcess(*flags) as process:
+            assert crashes(process) == counted
+            if killed:
+                process.kill()
+            else:
+                assert process.terminate() == 0
+
+
+# What the name server after one that was killed has, and what it cannot know.
+
 LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
 B = identity("127.0.0.1:20911", name="broker-b")
-NEVER_BY_TIME = ("--warm-up-millis", "600000")
-OFTEN = ("--snapshot-interval-millis", "10", "--log-level", "debug")
-
-
-class Site:
-    """A data directory, and the name servers that use it one after the other."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "routes.snapshot"
-
-    def start(self, *arguments: str) -> NamesrvProcess:
-        return NamesrvProcess("--data-dir", str(self.folder), *arguments)
-
-    def leave_behind(self, *registrations: pb.RegisterBrokerRequest) -> None:
-        """Has a name server be killed whose snapshot file holds these brokers."""
-        with self.start(*OFTEN) as process, process.connect() as client:
-            for request in registrations:
-                client.registration.RegisterBroker(request, timeout=TIMEOUT)
-                revision = status(client).header.revision
-                eventually(lambda: written(process), lambda reached, wanted=revision: reached >= wanted)  # type: ignore[misc]
-            process.kill()
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
-
-
-def written(process: NamesrvProcess) -> int:
-    """Revision of the last snapshot file that a process is known to have written."""
-    return max((int(line["revision"]) for line in process.events("snapshot_written")), default=0)
 
 
 def status(client: Client) -> route_service_pb2.GetNamesrvStatusResponse:
@@ -81,9 +204,16 @@ WARMING = (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING", 0.2)
 NOT_FOUND = (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", None)
 
 
-def test_a_killed_name_server_serves_its_old_routes_until_brokers_are_back(site: Site) -> None:
-    site.leave_behind(registration(), registration(broker=B, topics=["TopicTest", "Other"]))
-    with site.start(*NEVER_BY_TIME) as process, process.connect() as client:
+def test_a_killed_name_server_serves_its_old_routes_until_brokers_are_back(tmp_path: Path) -> None:
+    data_dir = ("--data-dir", str(tmp_path))
+    often = ("--snapshot-interval-millis", "10", "--log-level", "debug")
+    with NamesrvProcess(*data_dir, *often) as process, process.connect() as client:
+        for request in (registration(), registration(broker=B, topics=["TopicTest", "Other"])):
+            client.registration.RegisterBroker(request, timeout=TIMEOUT)
+        reached = status(client).header.revision
+        eventually(lambda: any(int(line["revision"]) == reached for line in process.events("snapshot_written")))
+        process.kill()
+    with NamesrvProcess(*data_dir, "--warm-up-millis", "600000") as process, process.connect() as client:
         loaded = process.wait_for("snapshot_loaded")
         assert (loaded["brokers"], loaded["topics"]) == (2, 2)
         assert unconfirmed(client) == [[0], [0]]
@@ -120,61 +250,13 @@ def test_a_name_server_without_a_file_serves_lookups_once_it_is_warm() -> None:
         assert unknown(client) == NOT_FOUND
 
 
-def test_after_a_crash_of_all_clients_that_check_health_get_routes_at_once(tmp_path: Path) -> None:
-    sites = [Site(tmp_path / name) for name in ("one", "two")]
-    for site in sites:
-        site.folder.mkdir()
-        site.leave_behind(registration(), registration(broker=B))
-    with sites[0].start(*NEVER_BY_TIME) as one, sites[1].start(*NEVER_BY_TIME) as two:
-        for process in (one, two):
-            with process.connect() as client:
-                client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-        options = [("grpc.service_config", CONFIG.read_text(encoding="utf-8"))]
-        with grpc.insecure_channel(f"ipv4:{one.endpoint},{two.endpoint}", options) as connections:
-            routes, request = RouteServiceStub(connections), route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
-            epochs = {routes.GetTopicRoute(request).header.epoch for _ in range(20)}
-        assert epochs <= {process.wait_for("namesrv_started")["epoch"] for process in (one, two)}
-        for process in (one, two):
-            assert not process.events("namesrv_warm"), "the broker that stays away is still waited for"
-
-
-def test_a_shutdown_writes_the_file_although_nothing_else_does(site: Site) -> None:
-    with site.start("--snapshot-interval-millis", "0") as process, process.connect() as client:
-        channel = client.open_channel()
-        client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
-        assert not site.file.exists()
-        assert process.terminate() == 0
-    with site.start(*NEVER_BY_TIME) as process, process.connect() as client:
-        assert unconfirmed(client) == [[0]], "the channels that the shutdown ended have removed nobody"
-
-
-WIPED, REPORTED = (4, 6), (6, None)
-"""Permissions of a topic: the one in force, and the reported one where they differ."""
-
-
 def listed(client: Client) -> list[admin_service_pb2.Intent]:
     return list(client.admin.ListIntents(admin_service_pb2.ListIntentsRequest(), timeout=TIMEOUT).intents)
 
 
-def awaiting(intents: list[admin_service_pb2.Intent]) -> list[bool]:
-    """Takes out of intents whether they wait for a registration."""
-    told = [intent.awaits_registration for intent in intents]
-    for intent in intents:
-        intent.awaits_registration = False
-    return told
-
-
-def perm(client: Client, topic: str) -> tuple[int, int | None]:
-    """Permission in force, and the reported one if the route has it."""
-    route = client.route(topic)
-    assert route is not None, f"no route for {topic}"
-    data = route.queue_datas[0]
-    return data.perm, data.reported_perm if data.HasField("reported_perm") else None
-
-
-def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(site: Site) -> None:
+def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(tmp_path: Path) -> None:
     both = registration(("TopicTest", "Other"))
-    with site.start() as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         client.registration.RegisterBroker(both, timeout=TIMEOUT)
         wipe = admin_service_pb2.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a", comment="why")
         client.admin.WipeWritePermOfBroker(wipe, timeout=TIMEOUT)
@@ -182,67 +264,15 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(site: Si
         client.admin.DeleteTopic(hold, timeout=TIMEOUT)
         before = listed(client)
         process.kill()
-    with site.start() as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         after = listed(client)
-        assert (awaiting(before), awaiting(after)) == ([False, False], [True, True])
+        for intent in after:
+            assert intent.awaits_registration
+            intent.awaits_registration = False
         assert after == before
         client.registration.RegisterBroker(both, timeout=TIMEOUT)
-        assert not any(awaiting(listed(client)))
-        assert perm(client, "Other") == WIPED
+        assert not any(intent.awaits_registration for intent in listed(client))
         assert client.route() is None
-        release = admin_service_pb2.ReleaseTopicHoldRequest(topic="TopicTest")
-        assert client.admin.ReleaseTopicHold(release, timeout=TIMEOUT).restored_queue_data_count == 1
-        assert perm(client, "TopicTest") == WIPED
-        add = admin_service_pb2.AddWritePermOfBrokerRequest(broker_name="broker-a")
-        client.admin.AddWritePermOfBroker(add, timeout=TIMEOUT)
-        assert perm(client, "TopicTest") == REPORTED
-        assert process.terminate() == 0
-    with site.start() as process, process.connect() as client:
-        assert listed(client) == []
-        client.registration.RegisterBroker(both, timeout=TIMEOUT)
-        assert perm(client, "TopicTest") == REPORTED
-
-
-PROGRAM = """
-from namesrv.app.channels import ChannelStreams
-from namesrv.cli import main
-from namesrv.core.changes import QueuesChange
-
-def fail(self, change):
-    if any("defect" in row.topics for row in change.rows if isinstance(row, QueuesChange)):
-        raise ValueError("a defect")
-
-ChannelStreams._on_change = fail
-main()
-"""
-
-
-class NamesrvWithDefect(NamesrvProcess):
-    """A name server with a listener of the change log that fails at a topic."""
-
-    program = (sys.executable, "-c", PROGRAM)
-
-
-def test_a_failed_commit_ends_the_name_server_without_a_snapshot(tmp_path: Path) -> None:
-    options = "--data-dir", str(tmp_path), "--snapshot-interval-millis", "100", "--shutdown-grace-millis", "100"
-    with NamesrvWithDefect(*options) as namesrv, namesrv.connect() as client:
-        client.registration.RegisterBroker(registration(["whole"]), timeout=client.TIMEOUT)
-        eventually((tmp_path / "routes.snapshot").exists)
-        with grpc.insecure_channel(str(namesrv.endpoint)) as connection:
-            health = HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=client.TIMEOUT)
-            assert next(health).status == health_pb2.HealthCheckResponse.SERVING
-            opening = client.registration.OpenChannel(pb.OpenChannelRequest(), timeout=client.TIMEOUT)
-            channel = OpenedChannel(opening)
-            request = registration(["defect"], identity("127.0.0.1:10912", name="broker-b"))
-            with pytest.raises(grpc.RpcError) as failed:
-                client.registration.RegisterBroker(request, timeout=client.TIMEOUT)
-            assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert channel.next_event().closing.reason == pb.ChannelClosing.REASON_SHUTDOWN
-            assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
-        assert namesrv.wait(within_seconds=20) == 1
-        (told,) = namesrv.events("commit_failed")
-        assert (told["change"], told["listener"]) == ("BrokerRegistration", "fail")
-    with NamesrvProcess(*options) as again, again.connect() as client:
-        assert client.route("whole") is not None
-        (loaded,) = again.events("snapshot_loaded")
-        assert (loaded["brokers"], loaded["topics"]) == (1, 1)
+        route = client.route("Other")
+        assert route is not None
+        assert (route.queue_datas[0].perm, route.queue_datas[0].reported_perm) == (4, 6)

@@ -133,12 +133,36 @@ def test_every_batch_has_the_declared_schema_and_only_its_tables_are_asked_for(t
     assert set(request.tables) == asked
 
 
-def test_a_snapshot_that_is_gone_tells_what_to_do() -> None:
+SNAPSHOT_GONE = RichError(grpc.StatusCode.NOT_FOUND, "no pin pin-1", reason="SNAPSHOT_GONE", domain="namesrv.dev")
+
+
+def not_connected(words: str) -> RichError:
+    """What gRPC says of a connection that failed. It must not try again, as it would if there was none."""
+    text = f"failed to connect to all addresses; {words}"
+    return RichError(grpc.StatusCode.UNAVAILABLE, text, retry_after_seconds=-1)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (SNAPSHOT_GONE, r"SNAPSHOT_GONE: no pin pin-1; .*pinSeconds.*: call load\(\) again, and cache\(\)"),
+        (
+            not_connected("WRONG_VERSION_NUMBER"),
+            "speaks no TLS: leave the option 'tls' out, or give the server tls_cert$",
+        ),
+        (not_connected("CERTIFICATE_VERIFY_FAILED"), "of an authority that the option 'tlsCaFile' does not have$"),
+        (not_connected("Hostname Verification Check failed"), "call it by one of them in the option 'endpoints'$"),
+        (
+            not_connected("TSI_DATA_CORRUPTED"),
+            "look at the options 'tlsCertFile' and 'tlsKeyFile', and at the server's",
+        ),
+        (not_connected("Socket closed"), "if it speaks TLS, set the option 'tls' to 'true'$"),
+        (not_connected("Failed parsing HTTP/2"), "look at the port in the option 'endpoints'$"),
+    ],
+)
+def test_a_read_that_is_refused_tells_which_option_to_look_at(refusal: RichError, told: str) -> None:
     with serving(snapshot()) as fake:
-        fake.refusal = RichError(
-            grpc.StatusCode.NOT_FOUND, "no pin pin-1", reason="SNAPSHOT_GONE", domain="namesrv.dev"
-        )
-        told = r"SNAPSHOT_GONE: no pin pin-1; .*pinSeconds.*: call load\(\) again, and cache\(\)"
+        fake.refusal = refusal
         with pytest.raises(NamesrvError, match=told):
             list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, "pin-1"))
 

@@ -15,8 +15,7 @@ from broker_agent.errors import Reason
 from namesrv_common.server.shares import Sharer
 from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, sql, tags, told
 from tests.support.refusals import refuses
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 @pytest.fixture

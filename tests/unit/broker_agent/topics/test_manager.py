@@ -18,10 +18,9 @@ from broker_agent.topics.files import TopicsFile, replace_keeping_copy
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from tests.support.agents.topic_agents import put_topic
 from tests.support.refusals import refuses
-from tests.support.timing import agent_timing
-from tests.support.topic_edits import put_topic
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 BUILT_IN = built_in_topics("c", "b")
 TOPIC = TopicConfig("TopicTest", 4, 4, 6)

@@ -30,8 +30,7 @@ from namesrv_common.files import disk
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
 from tests.support.static_topics import mappings_json
-from tests.support.timing import agent_timing
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 UPSTREAM = """{
 	"dataVersion":{

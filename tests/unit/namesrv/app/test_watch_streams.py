@@ -27,10 +27,8 @@ from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.server import ROUTE_SERVICE
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Sharer
-from tests.support.calls_from_nowhere import CONTEXT, Caller
+from tests.support.calls_from_nowhere import CONTEXT, Caller, FakeEngineCall, whole
 from tests.support.core_fleet import B, Fleet
-from tests.support.fakes.engine_call import FakeEngineCall
-from tests.support.partial_services import whole
 from tests.support.refusals import refuses
 from tests.unit.namesrv.servicers import admin_servicer, route_servicer, until
 

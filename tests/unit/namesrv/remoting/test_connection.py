@@ -6,8 +6,6 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from namesrv.app.access import Authorizer
@@ -15,8 +13,7 @@ from namesrv.remoting.caller import ANONYMOUS, Gate, Grade
 from namesrv_common.server.permits import BrokerPattern, Permits, Principal
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
-from tests.support.sent_frames import SentFrame
-from tests.support.socketless_front import SocketlessClient, SocketlessFront
+from tests.support.socketless_front import SentFrame, SocketlessClient, SocketlessFront, connected
 from tests.unit.namesrv.servicers import holding, until
 
 LOOKUP = frame(105, {"topic": "NOPE"})
@@ -24,36 +21,11 @@ LIST = frame(206)
 REGISTRATION = frame(103, broker_fields(), registration_body(["A"]))
 
 
-@asynccontextmanager
-async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, SocketlessClient]]:
-    """A connection. It must leave nothing."""
-    front = SocketlessFront(folder)
-    client = SocketlessClient(front)
-    yield front, client
-    await client.close()
-    assert not front.connections._connections
-    await front.end()
-
-
 async def test_requests_that_wait_for_their_turn_are_all_answered_in_their_order(tmp_path: Path) -> None:
     async with connected(tmp_path) as (front, client):
         codes = [206, 304, 311, 106, 312, 313] * 7
         assert len(await client.send([frame(code) for code in codes])) == len(codes)
         assert [code for code, _ in front.told] == codes
-
-
-async def test_brokers_that_register_at_once_do_so_in_their_order(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, _client):
-        brokers = [SocketlessClient(front) for _ in range(20)]
-        for number, broker in enumerate(brokers):
-            names = {"brokerName": f"broker-{number:03}", "brokerAddr": f"127.0.0.1:{20_000 + number}"}
-            broker.receive(frame(103, broker_fields() | names, registration_body(["A"])))
-        for broker in brokers:
-            await broker.settle()
-        lives = sorted(front.fleet.state.tables.broker_live_table.values(), key=lambda live: live.generation)
-        assert [live.broker.broker_name for live in lives] == [f"broker-{number:03}" for number in range(len(brokers))]
-        for broker in brokers:
-            await broker.close()
 
 
 async def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(tmp_path: Path) -> None:

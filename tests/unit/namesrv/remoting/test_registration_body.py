@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv import limits
-from namesrv.core.errors import Reason, Refused
+from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion, StaticMapping, TopicTableFingerprint
 from namesrv.core.pace import FEW
 from namesrv.remoting import bodies, json_reader
@@ -315,27 +315,6 @@ def test_a_body_that_cannot_be_read_is_refused_by_a_clear_error(data: bytes) -> 
     assert refused.value.violations[0].field.startswith("body")
 
 
-SAMPLES = [json.dumps(body({"T": topic("T"), "U": topic("U")})).encode(), compressed(["A", "B"], ['{"topic":"T"}'])]
-
-
-@given(
-    st.sampled_from(SAMPLES),
-    st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),
-    st.integers(0, 9),
-)
-def test_a_spoiled_body_is_read_or_refused_and_never_more(
-    sample: bytes, spoiled: list[tuple[int, int]], cut: int
-) -> None:
-    data = bytearray(sample)
-    for at, value in spoiled:
-        data[at % len(data)] = value
-    try:
-        found = read(bytes(data[: len(data) - cut]))
-    except Refused:
-        return
-    assert all(len(numbers) == 4 for numbers in (found.topic_configs or {}).values())
-
-
 # Topics in the form in which RocketMQ writes them are read in another way than others, to the same end
 
 ODD_VALUES = st.sampled_from(
@@ -482,12 +461,6 @@ def test_a_body_in_rocketmqs_own_form_that_is_cut_short_is_refused(cut: int, is_
     data = packed(body({"A": topic("A")}, topicQueueMappingDetailMap={}, topicQueueMappingInfoMap={}))
     with refuses(Reason.INVALID_FIELD):
         read(data[:-cut], held=read(data).table_fingerprint if is_held else None)
-
-
-def test_what_follows_a_table_that_is_held_must_be_json() -> None:
-    data = packed(body({"A": topic("A")}))
-    with refuses(Reason.INVALID_FIELD):
-        read(data[:-2] + b"}}}", held=read(data).table_fingerprint)
 
 
 def test_a_table_beside_which_more_of_topics_is_said_has_no_fingerprint() -> None:

@@ -41,9 +41,8 @@ from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
 from namesrv_common.topic_names import MAX_LABELS, MAX_MAPPED_QUEUES, Labels
-from tests.support.calls_from_nowhere import CONTEXT
+from tests.support.calls_from_nowhere import CONTEXT, FakeEngineCall
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
-from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.refusals import refuses
 from tests.support.registrations import data_version, identity, registration, topic_config
 from tests.unit.namesrv.servicers import holding, registration_servicer, until

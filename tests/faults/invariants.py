@@ -12,8 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from tests.faults.fleet.fleet import BROKERS, EXPIRY_SECONDS, ROCKETMQ
 from tests.faults.fleet.workers import HELD_TOPIC
-from tests.faults.history import Record, of_kind
-from tests.faults.invariants.timeline import Answer, Timeline
+from tests.faults.history import Answer, Record, Timeline, of_kind
 from tests.support.routes.watch_validators import Lookup, WatchedStream, check_promises
 
 SILENT_SECONDS = EXPIRY_SECONDS + 6.0
