@@ -255,9 +255,9 @@ async def test_a_watch_names_as_much_as_it_may_and_no_more() -> None:
                 assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
         async with server.watch("T", topic_prefixes=["T", "a\tb"]) as stream:
             assert (await failure_of(stream)).violations[0].field == "topic_prefixes[1]"
-        first = pb.WatchTopicRoutesRequest(topics=topics)
-        for fields in ({"topics": ["one-more"]}, {"removed_topics": [*topics, "one-more"]}):
-            async with server.watch_of(Requests(first, pb.WatchTopicRoutesRequest(**fields))) as stream:
+        too_much = pb.WatchTopicRoutesRequest(topics=["one"]), pb.WatchTopicRoutesRequest(removed_topics=[*topics, "T"])
+        for update in too_much:
+            async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics), update)) as stream:
                 while not (await next_of(stream)).bookmark:
                     pass
                 assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
