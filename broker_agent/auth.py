@@ -18,7 +18,6 @@ from namesrv_common.errors import Refused, not_permitted
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.server.permits import (
     AgentAction,
-    Call,
     OpenCalls,
     Permits,
     PermitsError,
@@ -27,7 +26,7 @@ from namesrv_common.server.permits import (
     reloaded_permits,
     warn_of_permits,
 )
-from namesrv_common.server.rpc_handlers import Gate
+from namesrv_common.server.rpc_handlers import Context, Gate
 from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError, identities
 from namesrv_common.tls.listener_tls import ListenerTls
@@ -64,14 +63,14 @@ ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
 """By a call's name: actions that permit it. A permit for any one is enough."""
 
 
-Rule = Callable[[str, Call], None]
+Rule = Callable[[str, Context], None]
 """Checks a call by its name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
 
 
 def by_permits(permits: Callable[[], Permits], group: Group) -> Rule:
     """Returns the rule of a permits file: what it does not grant is denied."""
 
-    def check(name: str, call: Call) -> None:
+    def check(name: str, call: Context) -> None:
         principal_of(call, permits()).check_agent(ACTIONS[name], group)
 
     return check
@@ -87,7 +86,7 @@ def own_group_commands(own_names: Callable[[], frozenset[str]], group: Group) ->
         group: The broker's group.
     """
 
-    def check(name: str, call: Call) -> None:
+    def check(name: str, call: Context) -> None:
         actions = ACTIONS[name]
         if not COMMANDS.issuperset(actions) or sharer_at(call.peer()) is MACHINE:
             return
@@ -108,7 +107,7 @@ class MethodGate(Gate):
         self._method = method
         self._open_calls = open_calls
 
-    def enter(self, context: Call) -> None:
+    def enter(self, context: Context) -> None:
         """Checks the caller. Raises Refused."""
         try:
             self._rule(self._method.name, context)

@@ -114,11 +114,6 @@ class CommonReason(StrEnum):
     INTERNAL_DEFECT = "INTERNAL_DEFECT"
 
 
-def malformed_request(message_name: str) -> Refused:
-    """The request's bytes are not a message of the call's type."""
-    return Refused(CommonReason.MALFORMED_REQUEST, f"the request is not a {message_name}", message=message_name)
-
-
 def invalid_field(field: str, problem: str) -> Refused:
     """A field breaks its rule. Takes its path in the request, and what is wrong with the value and what the rule is."""
     violations = (FieldViolation(field, problem),)

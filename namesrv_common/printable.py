@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 
@@ -39,12 +40,9 @@ def print_error(program: str, text: str) -> None:
 
 
 def _escape_json(found: re.Match[str]) -> str:
-    """Keeps newlines between values: those in values are escaped already. Characters beyond U+FFFF take two escapes."""
+    """Keeps newlines between values: those in values are escaped already."""
     character = found.group()
-    if character == "\n":
-        return character
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    return character if character == "\n" else json.dumps(character)[1:-1]
 
 
 # Wording of texts that people read.

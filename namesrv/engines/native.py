@@ -167,7 +167,7 @@ class Call(EngineCall):
             if answers is not None:  # else any call may be traced
                 answers.put(self, answer)
                 if self.again is not None:
-                    server.known.learn(self.call, self.again, rpc_handlers.room_of(self.handler))
+                    server.known.learn(self.call, self.again, self.handler.has_room)
         server.flush_soon()
 
     # What servicers ask of their context.
@@ -438,8 +438,8 @@ class NativeServer(EngineServer):
         self._sockets: list[tuple[socket.socket, RemotingTlsMode | None]] = []
         """Sockets that the engine does not have yet, with the TLS of RocketMQ's protocol if that is spoken there."""
         self._registered: dict[str, rpc_handlers.Handler] = {}
-        self._handlers: list[tuple[rpc_handlers.Handler, bool]] = []
-        """By the engine's number of the method, and whether it never waits."""
+        self._handlers: list[rpc_handlers.Handler] = []
+        """By the engine's number of the method."""
         self._requests: Sequence[Requests] = ()
         """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
         self._frames: FrameHandler | None = None
@@ -473,7 +473,7 @@ class NativeServer(EngineServer):
         return port
 
     async def start(self) -> None:
-        self._handlers = [(handler, rpc_handlers.never_waits(handler)) for handler in self._registered.values()]
+        self._handlers = list(self._registered.values())
         self.engine = self._new_engine()
         if self._frames is not None:
             self.engine.set_go_away(*self._frames.go_away)
@@ -616,9 +616,9 @@ class NativeServer(EngineServer):
             assert self._frames is not None, "there are no such methods without it"
             self._frames.received(Frame(self, called))
             return
-        handler, never_waits = self._handlers[called.method]
+        handler = self._handlers[called.method]
         call = Call(self, called, handler)
-        if never_waits:
+        if handler.has_room is not None:  # it never waits
             rpc_handlers.run(self._conclude(call))
             return
         self._calls[number] = call
@@ -628,9 +628,8 @@ class NativeServer(EngineServer):
     async def _conclude(self, call: Call) -> None:
         """Ends a call with the result of its handler: the answer of a unary call, or an error. Raises nothing."""
         handler, answer = call.handler, None
-        answers: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
         try:
-            answering = answers(call.call.request, call)
+            answering = handler.answer(call.call.request, call)
             if handler.response_streaming:
                 call.call.release_request()  # the stream may last, and Python has a copy
             answer = await answering  # None of a stream, whose messages are written while it is made

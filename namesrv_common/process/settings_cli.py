@@ -121,14 +121,14 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
 
     help_config = f"TOML file with any of these settings; variables {settings.model_config['env_prefix']}… win over it."
     help_print = "Print what flags, variables and the file come to, without what was changed over the wire, and exit."
-    command.__annotations__ = {
+    options = {
         **{key: _flag(key, field) for key, field in settings.model_fields.items()},
         "config": Annotated[Path | None, typer.Option("--config", help=help_config)],
         "print_config": Annotated[bool | None, typer.Option("--print-config", help=help_print)],
     }
     parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in command.__annotations__.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in options.items()
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.command(name, cls=_Command, help=inspect.getdoc(run), context_settings={"max_content_width": 120})(command)

@@ -117,8 +117,8 @@ class LoopThread:
             return
         asyncio.run_coroutine_threadsafe(work, self._loop).add_done_callback(_log_defect)
 
-    def stop(self, last: Coroutine[Any, Any, object]) -> bool:
-        """Runs something as the last thing, and ends even if that fails. Whether the thread has ended."""
+    def stop(self, last: Coroutine[Any, Any, object]) -> None:
+        """Runs something as the last thing, and ends even if that fails."""
         try:
             self.run(last)
         except Exception:
@@ -126,10 +126,8 @@ class LoopThread:
         if self.has_started:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(JOIN_SECONDS)
-        if self._loop.is_running():
-            return False
-        self.close()
-        return True
+        if not self._loop.is_running():
+            self.close()
 
     def close(self) -> None:
         """Gives the loop back, of one that does not run."""

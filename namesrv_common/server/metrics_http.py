@@ -134,11 +134,10 @@ class MetricsServer:
         self._checks = {b"/healthz": alive, b"/readyz": ready}
         self._connections = Connections(MAX_CONNECTIONS, MAX_CONNECTIONS_BY_ADDRESS)
         self._runner = LoopThread("metrics")
-        self._listens = asyncio.Event()
 
     def start(self) -> None:
         self._runner.start()
-        self._runner.begin(self._serve())
+        self._runner.run(self._serve())
 
     def stop(self) -> None:
         """Gives the port back. Requests under way are not waited for."""
@@ -153,10 +152,8 @@ class MetricsServer:
         self._server = await asyncio.start_server(
             self._handle, sock=self._socket, limit=MAX_REQUEST_BYTES, backlog=WAITING_CONNECTIONS
         )
-        self._listens.set()
 
     async def _end(self) -> None:
-        await self._listens.wait()  # the end may come with the start
         self._server.close()
         self._connections.cut_all()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)

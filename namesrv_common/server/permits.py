@@ -26,6 +26,7 @@ from namesrv_common.errors import Refused, not_authenticated, not_permitted
 from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.files.watched_file import WatchedFile
 from namesrv_common.process.logs import RateLimitedLog
+from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.tls.certificates import identities
 from namesrv_common.topic_names import MAX_NAME_LENGTH, Group, GroupPattern
 
@@ -160,13 +161,6 @@ class Permits:
     by_token: Mapping[bytes, Principal] = field(default_factory=dict)
     """By ``token_key``. The tokens themselves are not kept."""
 
-    def of_certificate(self, names: Iterable[str]) -> Principal | None:
-        """The principal of the first name that one has."""
-        return next((self.by_certificate[name] for name in names if name in self.by_certificate), None)
-
-    def of_token(self, token: str) -> Principal | None:
-        return self.by_token.get(token_key(hashlib.sha256(token.encode()).digest()))
-
 
 def token_key(digest: bytes) -> bytes:
     """The key of a token: its SHA-256, hashed again with a secret of this process.
@@ -183,20 +177,7 @@ MAX_SHOWN_NAME = 127
 """Characters that name a certificate that the permits do not know."""
 
 
-class Call(Protocol):
-    """What a servicer's context of either kind, asyncio or not, knows of a caller."""
-
-    def invocation_metadata(self) -> Any:
-        """Pairs of key and value, or None."""
-
-    def auth_context(self) -> Mapping[str, Any]:
-        """The properties of the certificate."""
-
-    def peer(self) -> str:
-        """The address, as gRPC writes it."""
-
-
-def of_token(call: Call, permits: Permits) -> Principal | None:
+def of_token(call: Context, permits: Permits) -> Principal | None:
     """The principal of a call's bearer token; None if the call carries none. Raises NOT_AUTHENTICATED if it is no good.
 
     The scheme is case-insensitive, and exactly one space follows it. The token is the rest, white space included.
@@ -209,13 +190,13 @@ def of_token(call: Call, permits: Permits) -> Principal | None:
     scheme, _, token = str(values[0]).partition(" ")
     if scheme.lower() != "bearer":
         raise not_authenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
-    principal = permits.of_token(token)
+    principal = permits.by_token.get(token_key(hashlib.sha256(token.encode()).digest()))
     if principal is None:
         raise not_authenticated("the bearer token is not one of the permits")
     return principal
 
 
-def principal_of(call: Call, permits: Permits) -> Principal:
+def principal_of(call: Context, permits: Permits) -> Principal:
     """The principal that calls. If there is a token, it decides and not the certificate.
 
     Raises:
@@ -225,15 +206,16 @@ def principal_of(call: Call, permits: Permits) -> Principal:
 
 
 def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
-    """Returns the principal of the names in a certificate. Without a known name it has no permission.
+    """Returns the principal of the first known name in a certificate. Without a known name it has no permission.
 
     Raises:
         NOT_AUTHENTICATED: There is no name, so there is no certificate.
     """
     if not names:
         raise not_authenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
+    known = (permits.by_certificate[name] for name in names if name in permits.by_certificate)
     # A caller with a certificate that the permits do not know has a name, but may do nothing.
-    return permits.of_certificate(names) or Principal(names[0][:MAX_SHOWN_NAME])
+    return next(known, None) or Principal(names[0][:MAX_SHOWN_NAME])
 
 
 # The permits file, TOML or JSON: read whole, or not at all.

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import structlog
@@ -17,7 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
+from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import CallObserver
 
@@ -128,35 +128,14 @@ class Failures:
 
 # Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
 #
-# A task costs as much as a route's lookup. The handlers of such calls are marked. An engine that wants to runs them to
-# their end in the callback that brought the request.
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-
-_MARK = "has_room"
+# A task costs as much as a route's lookup. An engine that wants to runs such calls to their end in the callback that
+# brought the request.
 
 ResultT = TypeVar("ResultT")
 
 
 class Waited(RuntimeError):
     """What was to be answered at once waits for something: a defect."""
-
-
-def marked(handler: Handler, has_room: Callable[[], bool]) -> Handler:
-    """The same handler of a unary call, marked for engines as one that never waits."""
-    setattr(handler, _MARK, has_room)
-    return handler
-
-
-def never_waits(handler: Handler) -> bool:
-    """Whether the handler of a call answers at once (``inline_calls``)."""
-    return hasattr(handler, _MARK)
-
-
-def room_of(handler: Handler) -> Callable[[], bool]:
-    """Returns a function: whether the handler of a call that never waits has memory for every caller now."""
-    has_room: Callable[[], bool] = getattr(handler, _MARK)
-    return has_room
 
 
 def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
@@ -209,16 +188,11 @@ class CallHandlers:
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
         """Adds those calls of a service that its parts answer to a server of gRPC's own."""
-        handlers = self.of(service, parts)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-        # grpcio takes it as the quicker path.
-        server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
+        server.add_registered_method_handlers(service.full_name, self.of(service, parts))  # type: ignore[attr-defined]
 
     def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, Handler]:
         """The handlers of a service by the names of its calls."""
-        return {
-            method.name: _Method(self, method, part).handler for part in parts for method in methods_of(service, part)
-        }
+        return {method.name: Handler(self, method, part) for part in parts for method in methods_of(service, part)}
 
 
 class _CallerGone(Exception):
@@ -229,8 +203,8 @@ END_OF_REQUESTS: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs d
 """What ``read`` of a context returns after the last request."""
 
 
-class _Method:
-    """Answers the calls of one method of the contract."""
+class Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # a generic class in the stubs only
+    """Answers the calls of one method of the contract, for a server of any engine."""
 
     def __init__(self, handlers: CallHandlers, method: MethodDescriptor, part: object) -> None:
         """Takes the part of the service that answers these calls."""
@@ -247,14 +221,17 @@ class _Method:
         found = [observer.of(name, streams=method.server_streaming) for observer in handlers.observers]
         self.observers = [begun for begun in found if begun is not None]
 
-    @property
-    def handler(self) -> Handler:
-        if not self.method.server_streaming:
-            unary = grpc.unary_unary_rpc_method_handler(self._answer)
-            return marked(unary, self.gate.has_room) if self.is_inline else unary
-        if self.method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._stream)
-        return grpc.unary_stream_rpc_method_handler(self._stream)
+        self.request_streaming, self.response_streaming = method.client_streaming, method.server_streaming
+        answer: Any = self._stream if self.response_streaming else self._answer
+        self.answer: Callable[[Any, Any], Any] = answer
+        """Answers a call, given its bytes. The messages of a stream are written to its context."""
+        self.has_room = self.gate.has_room if self.is_inline else None
+        """Whether a call that never waits has a share for every caller now. None: it may wait."""
+        # The same as servers of gRPC's own find it.
+        self.unary_unary = None if self.response_streaming else answer
+        self.unary_stream = answer if self.response_streaming and not self.request_streaming else None
+        self.stream_stream = answer if self.response_streaming and self.request_streaming else None
+        self.stream_unary = self.request_deserializer = self.response_serializer = None
 
     async def _answer(self, request: bytes, context: Context) -> bytes:
         call = _Call(self, context)
@@ -307,26 +284,26 @@ class _Method:
 class _Call:
     """One call. Its requests are admitted to the memory for requests, and parsed. ``end`` must follow."""
 
-    def __init__(self, method: _Method, context: Context) -> None:
-        self._method = method
+    def __init__(self, handler: Handler, context: Context) -> None:
+        self._handler = handler
         self._context = context
         self._caller: Any = None
         self._has_entered = False
         self._taken = 0
         self.code = grpc.StatusCode.CANCELLED
         """The code that the call ends with; this one unless it is answered, or fails."""
-        self._ends = [begun(context.invocation_metadata) for begun in method.observers]
+        self._ends = [begun(context.invocation_metadata) for begun in handler.observers]
 
     def enter(self) -> AbstractContextManager[None]:
         """Enters the gate. Returns the context to answer in. Raises Refused."""
-        gate = self._method.gate
+        gate = self._handler.gate
         self._caller = gate.enter(self._context)
         self._has_entered = True
-        return NO_LIMIT if self._method.is_inline else gate.while_allowed(self._caller, self._context)
+        return NO_LIMIT if self._handler.is_inline else gate.while_allowed(self._caller, self._context)
 
     async def parsed(self, request: bytes) -> Any:
         """Returns a request as a message."""
-        of, caller, context = self._method, self._caller, self._context
+        of, caller, context = self._handler, self._caller, self._context
         parse_large = None if of.is_inline else of.handlers.parse_large
         if len(request) > of.most_bytes:
             raise limit_exceeded("bytes of the request", len(request), int(of.most_bytes))
@@ -350,14 +327,15 @@ class _Call:
         """Gives the memory of the present request back."""
         taken, self._taken = self._taken, 0
         if taken:
-            self._method.gate.give_back(self._caller, taken)
+            self._handler.gate.give_back(self._caller, taken)
 
     async def fail(self, error: BaseException) -> NoReturn:
         """Ends the call with an error."""
-        failures = self._method.handlers.failures
+        failures = self._handler.handlers.failures
         if isinstance(error, DecodeError):
             error.with_traceback(None)  # a half-parsed request is held by it
-            error = malformed_request(self._method.method.input_type.full_name)
+            name = self._handler.method.input_type.full_name
+            error = Refused(CommonReason.MALFORMED_REQUEST, f"the request is not a {name}", message=name)
         elif isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -367,7 +345,7 @@ class _Call:
                     # Both lead to this frame by the traceback, and would wait for the garbage collector.
                     del error, task
             error = failures.shutting_down()
-        rich = failures.answer(error, self._method.method.full_name)
+        rich = failures.answer(error, self._handler.method.full_name)
         self.code = rich.code
         await self._context.abort(rich.code, rich.message, rich.trailers())
 
@@ -375,6 +353,6 @@ class _Call:
         """Gives back what the call holds, and reports its end."""
         self.give_back()
         if self._has_entered:
-            self._method.gate.leave(self._caller)
+            self._handler.gate.leave(self._caller)
         for end in filter(None, self._ends):
             end(self.code)

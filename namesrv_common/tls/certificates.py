@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -118,7 +118,7 @@ def names_in(content: bytes, *, is_der: bool = False) -> Mapping[str, Sequence[b
         }
 
 
-def identities(names: Mapping[str, Sequence[bytes]]) -> Iterator[str]:
+def identities(names: Mapping[str, Iterable[bytes]]) -> Iterator[str]:
     """URIs and DNS names among the names in a certificate; its common names if it has neither."""
     for name in (*names.get("peer_uri", ()), *names.get("peer_dns", ())) or names.get("x509_common_name", ()):
         yield name.decode("utf-8", "replace")

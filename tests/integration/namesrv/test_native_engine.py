@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -19,7 +20,6 @@ from namesrv.engines.api import EngineFailed
 from namesrv.grpc_api.handlers import PIECE_BYTES
 from namesrv.server.server import NamesrvServer, build_server
 from namesrv.settings import NamesrvSettings
-from namesrv_common.server.rpc_handlers import marked
 from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT
 from tests.support.programs.processes import eventually
@@ -38,6 +38,11 @@ KEPT = "namesrv_api.v1.RouteService/GetTopicRoute"
 FLAGS = {"listen": "127.0.0.1:0", "engine": "native", "warm_up_millis": 0, "shutdown_grace_millis": 100}
 
 
+def _handler(answer: Callable[[bytes, Any], Awaitable[object]], has_room: Callable[[], bool] | None = None) -> Any:
+    """A handler of unary calls that are in no contract."""
+    return SimpleNamespace(answer=answer, has_room=has_room, request_streaming=False, response_streaming=False)
+
+
 class _Server:
     """A server of the native engine. ``hold`` keeps its event loop busy until two further calls have come."""
 
@@ -47,6 +52,8 @@ class _Server:
         self.server = server
         self.broken = 0
         """Calls of the broken handler."""
+        self.has_room = True
+        """Whether calls of Known have a share."""
         self.holds = threading.Event()
 
         async def hold(request: bytes, _context: object) -> bytes:
@@ -72,17 +79,21 @@ class _Server:
             context.may_repeat(lambda: "no bytes")
             return request
 
-        unary = grpc.unary_unary_rpc_method_handler
+        async def answer_and_be_known(request: bytes, context: Any) -> bytes:
+            context.may_repeat(lambda: b"again")
+            return request
+
         handlers = {
-            "Hold": marked(unary(hold), lambda: True),
-            "Broken": marked(unary(fail), lambda: True),
-            "BrokenAnswer": unary(answer_what_is_no_message),
-            "Fine": unary(answer),
-            "Again": marked(unary(break_when_it_comes_again), lambda: True),
+            "Hold": _handler(hold, has_room=lambda: True),
+            "Broken": _handler(fail, has_room=lambda: True),
+            "BrokenAnswer": _handler(answer_what_is_no_message),
+            "Fine": _handler(answer),
+            "Again": _handler(break_when_it_comes_again, has_room=lambda: True),
+            "Known": _handler(answer_and_be_known, has_room=lambda: self.has_room),
         }
         self.server.add_handlers("test", handlers)
         service, name = KEPT.split("/")
-        self.server.add_handlers(service, {name: unary(break_when_it_may_be_kept)})
+        self.server.add_handlers(service, {name: _handler(break_when_it_may_be_kept)})
         self.server.keep_answers_of(Fleet().state, follows_traces=False)
         self.port = self.server.listen("127.0.0.1:0", [])
 
@@ -143,6 +154,13 @@ async def test_calls_that_come_again_are_answered_although_one_cannot_be() -> No
     async with connected(_Server()) as call:
         answers = [await call("Again"), *await asyncio.gather(call("Again"), call("Again"))]
     assert answers == [REQUEST] * 3
+
+
+async def test_calls_that_come_again_are_looked_at_while_their_kind_is_full() -> None:
+    async with connected(server := _Server()) as call:
+        assert [await call("Known"), await call("Known")] == [REQUEST, b"again"]
+        server.has_room = False
+        assert await call("Known") == REQUEST
 
 
 class _Engine:

@@ -92,8 +92,9 @@ def test_a_permit_for_an_action_is_for_the_groups_it_names_only() -> None:
     assert not may(by_permits(lambda: permits, GROUP), FILTER_SERVER, Caller("ops", peer="ipv4:127.0.0.1:1"))
     assert not may(by_permits(lambda: permits, ("Other", "broker-a")), ROLE, Caller("ops"))
     assert not may(by_permits(lambda: permits, GROUP), ROLE, Caller("unknown"))
+    nameless: Any = Caller()
     with refuses(CommonReason.NOT_AUTHENTICATED):
-        by_permits(lambda: permits, GROUP)(ROLE, Caller())
+        by_permits(lambda: permits, GROUP)(ROLE, nameless)
 
 
 class Blocked:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from unittest import mock
+from typing import Any
 
 import grpc
 import pytest
@@ -17,6 +17,8 @@ from namesrv_common.errors import (
     FieldViolation,
     invalid_field,
     limit_exceeded,
+    not_durable,
+    suppress_refusals,
 )
 from namesrv_common.grpc_errors import DETAILS_KEY, PUSHBACK_KEY, RichError
 from tests.support.refusals import refuses
@@ -27,6 +29,13 @@ def check(problems: FieldProblems, fields: Iterable[str]) -> None:
         with problems:
             raise invalid_field(field, "is bad")
     problems.raise_any()
+
+
+def test_only_the_named_reasons_are_passed_over() -> None:
+    with suppress_refusals(CommonReason.INVALID_FIELD):
+        raise invalid_field("a", "is bad")
+    with refuses(CommonReason.NOT_DURABLE), suppress_refusals(CommonReason.INVALID_FIELD):
+        raise not_durable("the disk is full")
 
 
 def test_all_problems_are_listed_and_the_text_names_the_first() -> None:
@@ -66,13 +75,9 @@ def test_another_error_is_raised_at_once(error: Exception) -> None:
     assert caught.value is error
 
 
-Trailers = Sequence[tuple[str, str | bytes]] | None
-
-
-def read(error: RichError, trailers: Trailers) -> RichError:
+def read(error: RichError, trailers: Any) -> RichError:
     """What a client reads from a call that failed with code and message of an error, and these trailers."""
-    failed = {"code": error.code, "details": error.message, "trailing_metadata": trailers}
-    return RichError.of(mock.Mock(**{f"{name}.return_value": value for name, value in failed.items()}))
+    return RichError.of(grpc.aio.AioRpcError(error.code, grpc.aio.Metadata(), trailers, error.message, None))
 
 
 ERROR = RichError(
@@ -99,7 +104,7 @@ def test_a_retry_hint_is_also_in_the_trailer_that_grpc_itself_reads() -> None:
 @pytest.mark.parametrize(
     "trailers", [None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)]
 )
-def test_missing_or_broken_details_leave_code_and_message(trailers: Trailers) -> None:
+def test_missing_or_broken_details_leave_code_and_message(trailers: Any) -> None:
     assert read(ERROR, trailers) == RichError(ERROR.code, ERROR.message)
 
 

@@ -154,7 +154,7 @@ def follower(tmp_path: Path) -> Follower:
 def test_a_change_is_taken_when_two_looks_a_second_apart_have_seen_it(follower: Follower) -> None:
     follower.path.write_text("22")
     for _ in range(5):
-        assert follower.reloaded.refreshed() == (1, 1)
+        assert follower.reloaded.refreshed() == follower.reloaded.refreshed_within(60) == (1, 1)
     assert follower.look() == (1, 1), "this was the first look"
     assert follower.look() == (2, 22)
     assert (follower.told, follower.reloaded.value) == ([22], 22)
@@ -204,12 +204,13 @@ def test_within_the_grace_a_broken_file_is_not_reported(follower: Follower) -> N
         follower.look()
         follower.look()
     assert follower.told == [22, 22, 22]
-    follower.path.write_text("half")
-    for _ in range(4):
+    for change in ("half", None, "still half", None):
+        if change:
+            follower.path.write_text(change)
         follower.look()
         assert (follower.told, follower.reloaded.problem) == ([22, 22, 22], None)
     follower.look()
-    assert follower.reloaded.problem == follower.told.pop() == "invalid literal for int() with base 10: 'half'"
+    assert follower.reloaded.problem == follower.told.pop() == "invalid literal for int() with base 10: 'still half'"
     follower.path.write_text("333")
     follower.look()
     assert follower.look() == (5, 333)
@@ -239,9 +240,14 @@ def test_a_disk_that_hangs_holds_up_one_user_for_as_long_as_it_allows(follower: 
     assert len({*threading.enumerate()} - before) == 1
     disk.set()
     eventually(lambda: follower.reloaded.refreshed_within(0), lambda seen: seen == (2, 22))
+    follower.path.write_text("333")
+    follower.look()
+    follower.clock.advance(CHECK_SECONDS)
+    assert follower.reloaded.refreshed_within(60) == (3, 333), "it waits for a look that ends soon"
 
 
 def test_a_requested_reload_loads_unchanged_and_broken_files_at_once(follower: Follower) -> None:
+    assert follower.look() == follower.look() == (1, 1)
     request_reload()
     assert follower.reloaded.refreshed() == (2, 1)
     assert follower.told == [1]

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from namesrv_common.errors import CommonReason, Refused
 from namesrv_common.server.permits import (
@@ -22,8 +23,10 @@ from namesrv_common.server.permits import (
     Permits,
     PermitsError,
     Principal,
+    of_certificate,
     of_token,
     read_permits,
+    warn_of_permits,
 )
 from tests.support.refusals import refuses
 from tests.support.secured.fleet import digest
@@ -47,20 +50,15 @@ def permits(tmp_path: Path) -> Permits:
     return read_permits(path)
 
 
-def principal(permits: Permits, name: str) -> Principal:
-    found = permits.of_certificate([name])
-    assert found is not None
-    return found
+@pytest.fixture
+def broker_a(permits: Permits) -> Principal:
+    return of_certificate(["broker-a.example"], permits)
 
 
-def test_a_principal_is_known_by_a_name_of_its_certificate_or_by_its_token(permits: Permits) -> None:
-    assert principal(permits, "broker-a.example").name == "broker-a"
-    assert permits.of_certificate(["x", "spiffe://prod/broker-a"]) is principal(permits, "broker-a.example")
-    found = permits.of_token("secret")
-    assert found is not None
-    assert found.name == "ops@example"
-    assert permits.of_certificate(["broker-a", "BROKER-A.EXAMPLE"]) is None
-    assert [permits.of_token(token) for token in ("", "Secret", digest("secret"), "secret ")] == [None] * 4
+def test_a_principal_is_known_by_a_name_of_its_certificate(permits: Permits, broker_a: Principal) -> None:
+    assert broker_a.name == "broker-a"
+    assert of_certificate(["x", "spiffe://prod/broker-a"], permits) is broker_a
+    assert of_certificate(["broker-a", "BROKER-A.EXAMPLE"], permits) == Principal("broker-a")
 
 
 def shown(*authorizations: str) -> Any:
@@ -71,7 +69,9 @@ def shown(*authorizations: str) -> Any:
 
 def test_a_call_shows_its_token_after_a_scheme_in_any_case_or_none(permits: Permits) -> None:
     for value in ("Bearer secret", "bEARER secret"):
-        assert of_token(shown(value), permits) is permits.of_token("secret")
+        found = of_token(shown(value), permits)
+        assert found is not None
+        assert found.name == "ops@example"
     assert of_token(shown(), permits) is None
 
 
@@ -79,6 +79,7 @@ def test_a_call_shows_its_token_after_a_scheme_in_any_case_or_none(permits: Perm
     "values",
     [
         *(("Bearer  secret",), ("Bearer secret ",), ("Bearer ",), ("Bearer",), ("Bearer\tsecret",)),
+        *(("Bearer Secret",), (f"Bearer {digest('secret')}",)),
         *(("Basic secret",), ("secret",), ("",), ("Bearer secret", "Bearer secret")),
     ],
 )
@@ -86,6 +87,23 @@ def test_a_token_in_another_form_is_refused_and_not_repeated(permits: Permits, v
     with refuses(CommonReason.NOT_AUTHENTICATED) as refused:
         of_token(shown(*values), permits)
     assert "secret" not in refused.value.text
+
+
+@pytest.mark.parametrize(
+    ("with_tls", "client_ca", "events"),
+    [
+        (False, None, ["tokens_without_tls", "permits_without_client_certificates"]),
+        (True, None, ["permits_without_client_certificates"]),
+        (True, Path("ca"), []),
+    ],
+)
+def test_permits_that_no_caller_can_show_safely_are_logged(
+    permits: Permits, client_ca: Path | None, events: list[str], *, with_tls: bool
+) -> None:
+    with capture_logs() as lines:
+        warn_of_permits(permits, with_tls=with_tls, client_ca=client_ca)
+        warn_of_permits(Permits(), with_tls=with_tls, client_ca=client_ca)
+    assert [line["event"] for line in lines] == events
 
 
 def is_allowed(check: Callable[[], None]) -> bool:
@@ -99,10 +117,10 @@ def is_allowed(check: Callable[[], None]) -> bool:
     return True
 
 
-def test_what_is_not_granted_is_denied(permits: Permits) -> None:
-    broker, ops = principal(permits, "broker-a.example"), permits.of_token("secret")
+def test_what_is_not_granted_is_denied(permits: Permits, broker_a: Principal) -> None:
+    ops = of_token(shown("Bearer secret"), permits)
     assert ops is not None
-    granted = [[each for each in Permission if is_allowed(partial(who.check, each))] for who in (broker, ops)]
+    granted = [[each for each in Permission if is_allowed(partial(who.check, each))] for who in (broker_a, ops)]
     assert granted == [[Permission.LOOKUP, Permission.REGISTER], [Permission.ADMINISTER]]
 
 
@@ -119,10 +137,10 @@ def test_what_is_not_granted_is_denied(permits: Permits) -> None:
     ],
 )
 def test_a_group_is_permitted_by_the_whole_of_both_names(
-    permits: Permits, cluster: str, name: str, *, fits: bool
+    broker_a: Principal, cluster: str, name: str, *, fits: bool
 ) -> None:
     brokers = [NamedBroker(("DefaultCluster", "broker-a")), NamedBroker((cluster, name))]
-    assert is_allowed(partial(principal(permits, "broker-a.example").check_brokers, brokers)) is fits
+    assert is_allowed(partial(broker_a.check_brokers, brokers)) is fits
 
 
 def test_an_error_shows_no_more_of_a_long_name_than_a_name_may_have() -> None:
@@ -216,6 +234,8 @@ def file_of(**values: object) -> str:
         (json.dumps({"principals": {"a": row(), "b": row()}}), "'x' is a's already"),
         (json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}), "is a's already"),
         (file_of(token_sha256=[digest("t"), digest("").upper()]), "a.token_sha256.1: is the SHA-256 of an empty token"),
+        (file_of(token_sha256=["secret"]), "a.token_sha256.0: is not a SHA-256 in hexadecimal"),
+        (json.dumps({"principals": {"a": {"look_up": True}}}), "a: has neither certificates nor token_sha256"),
         (json.dumps({"principals": {"a b": row()}}), "a name has 1 to 127 of"),
         (file_of(look_up=1), "principals.a.look_up: Input should be a valid boolean"),
         (file_of(lookup=True), "a.lookup: is unknown; did you mean look_up?"),

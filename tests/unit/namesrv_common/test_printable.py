@@ -16,9 +16,12 @@ import pytest
 import structlog
 
 from namesrv_common.printable import UNPRINTABLE, print_error, printable, printable_json
+from namesrv_common.process import logs
 from namesrv_common.process.logs import LogFormat, configure_logs
 from namesrv_common.process.settings_cli import exit_with
 from tests.support.hostile.server import HOSTILE, unescaped
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import eventually
 
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 
@@ -56,8 +59,10 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @contextmanager
-def _logging(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    root, err = logging.getLogger(), io.StringIO()
+def _logging(
+    log_format: LogFormat, monkeypatch: pytest.MonkeyPatch, err: io.StringIO | None = None
+) -> Iterator[io.StringIO]:
+    root, err = logging.getLogger(), err or io.StringIO()
     handlers, level = root.handlers[:], root.level
     monkeypatch.setattr(sys, "stderr", err)
     for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
@@ -98,6 +103,27 @@ def test_a_log_line_is_one_line_and_a_traceback_looks_like_none(
     else:
         own = [line for line in lines if not line.startswith("  ")]
         assert len(own) == 3, own
+
+
+def test_lines_beyond_the_bound_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the reader of the log takes nothing."""
+    reads = threading.Event()
+
+    class Slow(io.StringIO):
+        def write(self, text: str) -> int:
+            assert reads.wait(TIMEOUT)
+            return super().write(text)
+
+    monkeypatch.setattr(logs, "QUEUE_CAPACITY", 3)
+    with _logging("text", monkeypatch, Slow()) as err:
+        for number in range(10):
+            structlog.get_logger("x").warning("event", number=number)
+        reads.set()
+        eventually(lambda: "number=2" in err.getvalue())
+        structlog.get_logger("x").warning("last")
+    kept = err.getvalue().count("number=")
+    assert kept < 10
+    assert f"log_lines_dropped count={10 - kept}" in err.getvalue()
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import resource
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from namesrv_common.process.shutdown import (
     run_step,
 )
 from namesrv_common.version import __version__
+from tests.support.programs.processes import eventually
 
 
 def test_results_and_errors_come_back_and_threads_have_names() -> None:
@@ -73,9 +75,17 @@ def test_work_that_fails_in_a_loop_thread_is_logged_and_the_thread_ends(
     if not is_last:
         thread.begin(fail())
         thread.run(asyncio.sleep(0))
-    assert thread.stop(fail() if is_last else asyncio.sleep(0))
+    thread.stop(fail() if is_last else asyncio.sleep(0))
     assert thread.is_over
     assert "ValueError: broken" in caplog.text
+
+
+def test_work_for_a_loop_thread_that_has_ended_is_closed() -> None:
+    thread, late = LoopThread("test"), hang()
+    thread.start()
+    thread.stop(asyncio.sleep(0))
+    thread.begin(late)
+    assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED
 
 
 @pytest.fixture
@@ -101,6 +111,13 @@ def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next(hanging: 
         ("shutdown_step_failed", "failing", "broken"),
         ("shutdown_step_failed", "dividing", "integer division or modulo by zero"),
     ]
+
+
+async def test_calls_in_daemon_threads_leave_no_thread_behind() -> None:
+    before = {*threading.enumerate()}
+    await in_daemon_thread("awaited", lambda: None)
+    run_blocking_step("blocking", lambda: None)
+    eventually(lambda: {*threading.enumerate()} <= before)
 
 
 async def test_the_first_failure_of_background_work_ends_the_rest() -> None:

@@ -71,6 +71,12 @@ def test_traces_are_sent_where_their_exporter_or_an_endpoint_asks_for_it(environ
     assert are_traces_wanted(environ) is wanted
 
 
+def test_a_variable_that_cannot_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
+    with pytest.raises(ValueError, match=r"a variable OTEL_... cannot be used"):
+        open_telemetry("namesrv", ENDPOINT, traces_follow_callers=True)
+
+
 def test_a_missing_package_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "namesrv_common.server.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)

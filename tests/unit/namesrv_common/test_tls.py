@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+import structlog
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
@@ -31,6 +32,7 @@ from namesrv_common.tls.certificates import (
     read_key_pair,
     read_token,
 )
+from namesrv_common.tls.listener_tls import ListenerTls
 from tests.support.programs.processes import eventually
 from tests.support.secured.certificates import DAY, Authority
 
@@ -70,6 +72,20 @@ def test_files_that_are_no_pair_are_refused_by_name_without_a_question(authority
     ):
         with pytest.raises(CertificateError, match=problem):
             read_key_pair(certificate, key)
+
+
+def test_a_listener_takes_only_files_that_its_server_takes_and_warns_of_their_end(authority: Authority) -> None:
+    def check(certificate: bytes, key: bytes, authorities: bytes | None) -> None:
+        assert (certificate, key) == (pair.certificate.read_bytes(), pair.key.read_bytes())
+        if authorities is not None:
+            raise ValueError("too small a key")
+
+    pair = authority.sign("a", ends=3 * DAY)
+    with structlog.testing.capture_logs() as logged:
+        assert ListenerTls(*pair, None, check=check).value.names == {"a"}
+    assert [line["event"] for line in logged] == ["tls_loaded", "tls_certificate_ends_soon"]
+    with pytest.raises(CertificateError, match=r"a\.pem: too small a key"):
+        ListenerTls(*pair, authority.path, check=check)
 
 
 def test_authorities_must_be_certificates(authority: Authority, tmp_path: Path) -> None:
