@@ -24,6 +24,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from tests.support.core_fleet import Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.state_changes import Held
 
 STARTED_AT = 1_700_000_000_000
@@ -57,7 +58,7 @@ async def holding(writer: TableWriter, state: RouteState, owner: str = OWN) -> A
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         while not condition():  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0)
 

@@ -16,6 +16,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.servicers import channel_streams
 
@@ -55,7 +56,7 @@ class Told:
         )
 
     async def next_event(self, addr: str) -> pb.OpenChannelResponse:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT):
             return await self._events[addr][1].get()
 
     def events(self, addr: str) -> list[pb.OpenChannelResponse]:

@@ -28,6 +28,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import SnapshotFile
 from namesrv.storage.database import Database
 from tests.support.core_fleet import A, B, Fleet
+from tests.support.patience import TIMEOUT
 
 
 class SlowFile:
@@ -55,7 +56,7 @@ class SlowFile:
     def _operate(self) -> None:
         self.busy.set()
         self.takes()
-        assert self.lets.wait(20)
+        assert self.lets.wait(TIMEOUT)
         if self.problem is not None:
             raise self.problem
 
@@ -85,7 +86,7 @@ async def saving(
         await made.write_last(20)
     for thread in threading.enumerate():
         if thread.name.startswith("snapshot-file"):
-            thread.join(20)
+            thread.join(TIMEOUT)
             assert not thread.is_alive()
 
 

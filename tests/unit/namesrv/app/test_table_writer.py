@@ -30,6 +30,7 @@ from namesrv.core.registrations import BrokerRegistration, TopicRegistration
 from namesrv.core.removals import TopicDeletion
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 from tests.support.state_changes import HeldWork, Nothing
 from tests.support.virtual_clock import VirtualClock
@@ -330,7 +331,7 @@ async def holders(callers: Sequence[str], cancelled: int | None = None, at_once:
         while len(order) < cancelled:  # noqa: ASYNC110 - the holders set no event
             await asyncio.sleep(0)
         tasks[cancelled].cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.wait(tasks)
     return order
 

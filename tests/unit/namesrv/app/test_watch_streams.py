@@ -29,6 +29,7 @@ from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Sharer
 from tests.support.calls_from_nowhere import CONTEXT, Caller, FakeEngineCall, whole
 from tests.support.core_fleet import B, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 from tests.unit.namesrv.servicers import admin_servicer, route_servicer, until
 
@@ -101,13 +102,13 @@ async def stop(*tasks: asyncio.Future[Any]) -> None:
 
 
 async def next_of(stream: Messages) -> pb.WatchTopicRoutesResponse:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         return pb.WatchTopicRoutesResponse.FromString(await anext(stream))
 
 
 async def failure_of(stream: Messages) -> Refused:
     with pytest.raises(Refused) as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT):
             await anext(stream)
     return caught.value
 

@@ -43,6 +43,7 @@ from namesrv_common.server.shares import MACHINE
 from namesrv_common.topic_names import MAX_LABELS, MAX_MAPPED_QUEUES, Labels
 from tests.support.calls_from_nowhere import CONTEXT, FakeEngineCall
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 from tests.support.registrations import data_version, identity, registration, topic_config
 from tests.unit.namesrv.servicers import holding, registration_servicer, until
@@ -382,9 +383,9 @@ async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(flee
     namesrv = NameServer(fleet)
     await namesrv.register(registration(LARGE))
     go_on = threading.Event()
-    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(20), "a"))
+    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(TIMEOUT), "a"))
     await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         assert not (await namesrv.register(registration(LARGE))).changed
         assert (await namesrv.register(registration(["T1"], counter=2))).changed
     go_on.set()
