@@ -185,6 +185,7 @@ class ClientSecurity:
     def __init__(self, files: ClientFiles, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Reads the files. Raises CertificateError, with the reason, if they cannot be used."""
         self.files = files
+        self.server_name = files.server_name
         paths = [path for path in (files.authorities, files.certificate, files.key) if path is not None]
         self._credentials = WatchedFile(
             paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
@@ -244,7 +245,7 @@ def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Client
     if security is None:
         return api.insecure_channel(target, options=options)
 
-    if (name := security.files.server_name) is not None:
+    if (name := security.server_name) is not None:
         options = (*options, ("grpc.ssl_target_name_override", name))
     return RenewedChannel(lambda credentials: api.secure_channel(target, credentials, options=options), security)
 
