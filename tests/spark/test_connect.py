@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +13,9 @@ from pyspark.sql import SparkSession
 
 from namesrv_common.printable import how_to_install
 from route_pipeline.data_source import register
-from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import BIN, NamesrvProcess, eventually, unused_port
+from tests.support.programs.processes import NamesrvProcess
 from tests.support.spark_session import ensure_java_home
 
-SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-"""What Spark's start-connect-server.sh starts, which not every installation has."""
-START_SECONDS = 240.0
 NEEDED = ("pandas", "grpc_status", "zstandard")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -33,40 +26,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         pytest.skip(f"Spark Connect needs {', '.join(missing)}: {how_to_install('spark-connect')}; or tests.spark")
     ensure_java_home()
-    folder = tmp_path_factory.mktemp("connect")
-    port = unused_port()
-    settings = {
-        "spark.master": "local[2,2]",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
+    variables = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": f"--conf spark.sql.warehouse.dir={tmp_path_factory.mktemp('warehouse')} pyspark-shell",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_TESTING": "1",  # it listens on any free port
     }
-    with (folder / "log").open("w") as said:
-        server = subprocess.Popen(
-            [
-                BIN / "spark-submit",
-                "--class",
-                SERVER,
-                *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
-                "spark-internal",
-            ],
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-            cwd=folder,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
-    try:
-        eventually(lambda: "Spark Connect server started" in (folder / "log").read_text(), within_seconds=START_SECONDS)
-        session: Any = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in variables.items():
+            patched.setenv(name, value)
+        session: Any = SparkSession.builder.remote("local[2,2]").getOrCreate()
         yield session
         session.stop()
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(3 * TIMEOUT)
 
 
 @pytest.mark.parametrize("registered", [False, True], ids=["found by itself", "registered"])

@@ -222,21 +222,6 @@ def test_each_batch_says_what_it_brought(life: Life) -> None:
     assert not any(batch.aside for batch in life.batches)
 
 
-def test_the_history_has_each_version_with_the_reason_of_its_end(asked: Questions) -> None:
-    found = asked.ask("from history where topic = 'TopicTest'")
-    told = sorted(
-        (row["namesrv"], row["broker_name"], row["valid_from_revision"], row["valid_to_revision"], row["end_reason"])
-        for row in found
-    )
-    assert told == [
-        ("ns-a", "broker-a", 2, 3, "GROUP_GONE"),
-        ("ns-a", "broker-a", 4, None, None),
-        ("ns-a", "broker-b", 2, None, None),
-        ("ns-b", "broker-a", 2, 1, "NOT_IN_SNAPSHOT"),
-        ("ns-b", "broker-b", 2, None, None),
-    ]
-
-
 def test_a_topic_can_be_asked_for_its_past(life: Life, asked: Questions) -> None:
     def told(topic: str, at: datetime) -> list[tuple[str, str, str | None]]:
         found = asked.route_at(topic, at)
