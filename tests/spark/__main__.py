@@ -19,7 +19,7 @@ from deploy.release.engine import REPOSITORY, run
 from tests.support import cache_folder as caches
 
 PYSPARK = "4.2.0"
-TESTS = ("tests/integration/pipeline/test_spark.py", "tests/spark/test_connect.py")
+TESTS = ("tests/integration/pipeline/test_spark.py", "tests/spark/test_places.py")
 TEST_SECONDS = 1200
 """For one test: a job that is broken off in the middle would leave the session of all others useless."""
 INSTALL_SECONDS = 600
