@@ -110,7 +110,7 @@ def test_the_answers_are_a_route_no_route_and_not_known(tmp_path: Path) -> None:
 
     then = "2026-01-02T12:00:00.000005"
     assert "Route of T at 2026-01-02 12:00:00.000 (UTC)" in said(then, "T")
-    assert said(then, "Other") == "ns-a had no route of Other at 2026-01-02 12:00:00.000 (UTC).\n"
+    assert said(then, "[b]Other") == "ns-a had no route of [b]Other at 2026-01-02 12:00:00.000 (UTC).\n"
     for at in ("2026-01-01", "2030-01-01"):
         assert said(at, "T").startswith(
             f"ns-a: not known at {at} 00:00:00.000 (UTC). The log knows it from 2026-01-02 "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +13,10 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
-from pyspark.util import handle_worker_exception
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from route_pipeline import name_server, schemas, spark_errors
+from route_pipeline import name_server, schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.data_source import NamesrvDataSource
@@ -109,22 +108,11 @@ def test_a_wrong_option_is_named_when_spark_asks_for_the_schema(options: dict[st
         data_source(**options).schema()
 
 
-@pytest.mark.parametrize("is_worker", [True, False])
-def test_a_worker_of_spark_reports_the_text_first_and_the_traceback_last(
-    is_worker: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark_errors, "_is_worker", lambda: is_worker)
-    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
-    report = io.BytesIO()
-    try:
+def test_outside_of_sparks_workers_an_error_is_as_it_is_raised() -> None:
+    with pytest.raises(ValueError, match="option 'tabel'") as caught:
         data_source(endpoints="a:1", tabel="brokers")
-    except ValueError as error:
-        handle_worker_exception(error, report)
-    lines = report.getvalue()[8:].decode().splitlines()
-    text = "ValueError: option 'tabel' is unknown to namesrv: did you mean 'table'?"
-    assert lines[0] == (text if is_worker else "Traceback (most recent call last):")
-    assert lines[-1] == text
-    assert lines.count("Traceback (most recent call last):") == 1
+    assert not hasattr(caught.value, "__notes__")
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ
 
 
 def test_a_stream_is_of_the_table_of_changes() -> None:
