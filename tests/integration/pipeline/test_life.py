@@ -42,6 +42,7 @@ from tests.support.fakes.snapshot_name_server import (
 )
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.registrations import register, unregister
+from tests.support.routes.log_rows import append_rows, read, row
 
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 NOT_YET = datetime.max.replace(tzinfo=UTC)
@@ -132,6 +133,18 @@ def test_a_restart_between_plan_and_snapshot_is_read_once_and_then_goes_on(log: 
     fake.epoch, fake.changes, fake.revision = "0001", {8: [gone("Other")]}, 8
     (batch,) = ingest(log, fake)
     assert [read.partition(",")[0] for read in batch.reads] == ["ns-a: changes"]
+
+
+def test_a_change_that_the_snapshot_before_it_holds_too_is_a_change(log: RouteLog) -> None:
+    """A snapshot may be of a later revision than its batch; the next batch repeats what changed in between."""
+    names = {"table_name": "topic_queues", "key": "T/c/b", "topic": "T", "cluster_name": "c", "broker_name": "b"}
+    old: dict[str, Any] = names | {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}
+    new = old | {"perm": 4}
+    append_rows(log, row(from_snapshot=True, **old), read(1, "snapshot"))
+    append_rows(log, row(revision=12, from_snapshot=True, snapshot=2, **new), read(12, "snapshot", snapshot=2))
+    append_rows(log, row(revision=11, snapshot=2, **new), read(12, snapshot=2))
+    told = "select valid_from_revision, valid_to_revision, end_reason from history order by valid_from_revision"
+    assert [tuple(one.values()) for one in rows(log, told)] == [(1, 11, "CHANGED"), (11, None, None)]
 
 
 def test_a_quiet_follow_says_once_a_minute_until_when_it_knows(log: RouteLog, pair: Pair) -> None:
