@@ -41,15 +41,10 @@ def test_scenario_78_queues_of_a_group_with_a_master_or_of_the_ordered_configura
     assert ordered.ordered
 
 
-@pytest.mark.parametrize("perm", [0, 1, 4, 5])
-def test_queues_without_the_write_bit_take_no_messages(perm: int) -> None:
-    assert publish_info(TOPIC, route(perm=perm)).queues == ()
-
-
-def test_queues_of_a_group_without_a_master_take_no_messages_and_can_be_read() -> None:
-    without_master = route(ids=(1, 2))
-    assert publish_info(TOPIC, without_master).queues == ()
-    assert len(subscribe_info(TOPIC, without_master)) == 4
+def test_queues_without_the_write_bit_or_a_master_take_no_messages_and_can_be_read() -> None:
+    for read_only in (route(perm=5), route(ids=(1, 2))):
+        assert publish_info(TOPIC, read_only).queues == ()
+        assert len(subscribe_info(TOPIC, read_only)) == 4
 
 
 def test_queues_on_a_group_without_addresses_take_no_messages() -> None:
@@ -85,14 +80,11 @@ def test_queues_are_made_once_a_route_and_a_malformed_one_leaves_them() -> None:
     assert infos.of(TOPIC, route()).ordered is False
 
 
-@pytest.mark.parametrize(("default_queues", "expected"), [(8, 4), (4, 4), (2, 2)])
-def test_a_topic_without_a_route_has_at_most_four_queues_on_each_broker_of_the_default_topic(
-    default_queues: int, expected: int
-) -> None:
-    info = publish_info("NewTopic", route(queues=default_queues, perm=7), by_default=True)
-    assert len(info.queues) == expected
-    assert info.by_default
-    assert info.queues[0].topic == "NewTopic"
+def test_a_new_topic_has_at_most_four_queues_on_each_broker_of_the_default_topic() -> None:
+    for default_queues, expected in ((8, 4), (2, 2)):
+        info = publish_info("NewTopic", route(queues=default_queues, perm=7), by_default=True)
+        assert (len(info.queues), info.by_default) == (expected, True)
+        assert info.queues[0].topic == "NewTopic"
 
 
 def test_subscribe_info_is_sorted_and_has_the_readable_queues() -> None:
@@ -320,7 +312,6 @@ def labelled_route(zones: dict[str, str] | None = None) -> TopicRoute:
         ({"rack": "r1"}, "a", False),
         ({"rack": "r1", "row": "7"}, "a", False),
         ({"rack": "r2", "row": "7"}, "abc", True),
-        ({"rack": "r3"}, "abc", True),
         ({"rack": "of-slaves"}, "abc", True),
     ],
 )
