@@ -37,7 +37,7 @@ from route_client import (
 from route_client.watch_stream import WatchStream
 from tests.integration.route_client.conftest import NOBODY, QUICK, TOPIC, InOrder, shows, watching
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
-from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, Refusal, abort
+from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, abort
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import joined
 from tests.support.programs.processes import eventually
@@ -70,23 +70,15 @@ def test_a_topic_that_is_not_there_yet_arrives_when_it_comes_and_is_not_asked_fo
         shows(client, topic="Later")
 
 
-def test_the_watch_is_tried_again_where_there_was_none(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
-    fake.watches = False
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
-        fake.watches = True
-        watching(client, fake)
-
-
 @pytest.mark.parametrize(
-    ("refusals", "problem"),
-    [([], "NOT_IMPLEMENTED"), ([(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)], "LIMIT_EXCEEDED")],
+    ("code", "problem"),
+    [(grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")],
 )
-def test_without_a_watch_routes_are_polled_and_unexplained_losses_held(
-    fake: FakeNameServer, refusals: list[Refusal], problem: str
+def test_without_a_watch_routes_are_polled_and_unexplained_losses_held_until_there_is_one(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode, problem: str
 ) -> None:
-    fake.watches, fake.refusals = bool(refusals), refusals
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 1.0)
+    fake.refusals = [(code, problem, None)] * 99
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         eventually(lambda: client.status().mode, lambda mode: mode == "poll")
         assert problem in client.status().last_error
@@ -95,6 +87,8 @@ def test_without_a_watch_routes_are_polled_and_unexplained_losses_held(
         fake.put(TOPIC, None)
         shows(client, "broker-b", stale=Stale.HELD)
         assert client.status().held_topics == (TOPIC,)
+        fake.refusals.clear()
+        watching(client, fake)
 
 
 def test_a_topic_that_is_too_many_for_the_watch_has_all_routes_polled(fake: FakeNameServer) -> None:
@@ -233,7 +227,7 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked(
             assert client.route(TOPIC).stale is None
 
 
-def test_without_a_name_server_routes_come_from_disk_until_one_answers(fake: FakeNameServer, tmp_path: Path) -> None:
+def test_routes_come_from_disk_while_nobody_answers_and_go_if_they_went(fake: FakeNameServer, tmp_path: Path) -> None:
     settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
     fake.put("Other", wire_route("broker-b"))
     with RouteClient(str(fake.endpoint), settings, topics=[TOPIC, "Other"]):
@@ -248,15 +242,9 @@ def test_without_a_name_server_routes_come_from_disk_until_one_answers(fake: Fak
             client.route("never-seen")
         fake.start()
         shows(client)
-
-
-def test_a_topic_that_really_went_is_not_on_disk_any_more(fake: FakeNameServer, tmp_path: Path) -> None:
-    reasons = [wire_removal(route_data_pb2.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None)]
-    with RouteClient(str(fake.endpoint), ClientSettings(cache_dir=tmp_path), topics=[TOPIC]) as client:
         watching(client, fake)
-        eventually(lambda: list(tmp_path.glob("*.route")))
-        fake.put(TOPIC, None, tuple(reasons))
-        eventually(lambda: list(tmp_path.iterdir()), lambda files: not files)
+        fake.put(TOPIC, None, (wire_removal(route_data_pb2.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None),))
+        eventually(lambda: [*tmp_path.iterdir()], lambda files: len(files) == 1)
 
 
 def test_a_topic_without_a_route_goes_to_the_default_topics_brokers(fake: FakeNameServer) -> None:
