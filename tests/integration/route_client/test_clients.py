@@ -215,9 +215,7 @@ def test_a_name_server_that_lets_a_lookup_wait_is_asked_last(fake: FakeNameServe
             hanging.hold_lookups.set()
 
 
-def test_routes_stay_confirmed_while_the_second_name_server_is_asked(
-    fake: FakeNameServer,
-) -> None:
+def test_routes_stay_confirmed_while_the_second_name_server_is_asked(fake: FakeNameServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoints = joined(fake, Endpoint(*silent.getsockname()))
         with RouteClient(endpoints, ClientSettings(timeout_seconds=TIMEOUT), [TOPIC], InOrder()) as client:
