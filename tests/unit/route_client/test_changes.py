@@ -130,7 +130,7 @@ async def test_an_asynchronous_iteration_has_each_change_until_another_thread_cl
     changes = listeners.changes()
     async with asyncio.timeout(TIMEOUT):
         for told in (change(None, ONE), change(ONE, TWO), None):
-            reading = asyncio.create_task(anext(changes, None))
+            reading = asyncio.create_task(anext(aiter(changes), None))
             await asyncio.sleep(0)  # it waits now
             if told is None:
                 await asyncio.to_thread(changes.close)
