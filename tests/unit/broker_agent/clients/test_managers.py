@@ -288,6 +288,14 @@ def test_scenario_76_an_expired_consumer_is_scanned_away_with_its_group(agent: A
     assert agent.managers.consumers.group(GROUP) is None
 
 
+def test_a_client_that_renews_from_another_address_gives_back_what_it_took(agent: Agent) -> None:
+    channel = agent.open(Sharer("10.0.0.1"))
+    for sharer in (channel.sharer, Sharer("10.0.0.2")):
+        agent.beat(channel, "client", [GROUP], [consumer()], sharer)
+    agent.managers.on_channel_close(channel)  # a share that was not taken cannot be given back
+    assert agent.groups() == (set(), set())
+
+
 def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 2 * limits.MEMBER_BYTES + 2 * limits.SUBSCRIPTION_BYTES + 20
     monkeypatch.setattr(limits, "MAX_GROUP_BYTES", 2 * most)
