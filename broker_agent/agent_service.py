@@ -7,6 +7,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, RegistrationResults
 from broker_agent.broker_probe import BrokerProbe
+from broker_agent.errors import checked
 from broker_agent.registration import CurrentBroker
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.topic_service import version_message
@@ -67,10 +68,7 @@ class BrokerAgentServicer:
         if request.broker_id < 0:
             raise invalid_field("broker_id", f"is {request.broker_id}, must be 0 to {2**63 - 1}")
         wanted = request.state_version if request.HasField("state_version") else None
-        try:
-            in_force = self._current.change_role(request.broker_id, wanted)
-        except ValueError as error:
-            raise invalid_field("state_version", str(error)) from error
+        in_force = checked("state_version", self._current.change_role, request.broker_id, wanted)
         self._results.forget_master()
         _log.info("broker_role_changed", broker_id=request.broker_id, state_version=in_force)
         targets = self._outer_api.targets
