@@ -18,8 +18,9 @@ from broker_agent.auth import Rule, by_permits
 from broker_agent.clients import channels, limits
 from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
+from broker_agent.timing import Timing
 from broker_agent.topics import manager as topics_manager
-from broker_agent.topics.files import TopicsFile
+from broker_agent.topics.files import FollowedTopics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
@@ -28,7 +29,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.permits import Permits, Principal, token_key
 from tests.integration.error_reasons.name_servers import Call, Caller, Errors, Patch, all_of, error_of
 from tests.support.agents.fan_out_harness import STATE
-from tests.support.agents.topic_agents import topic_agent
+from tests.support.agents.topic_agents import own_topics, topic_agent
 
 SERVICES = (
     topics.DESCRIPTOR.services_by_name["TopicConfigService"],
@@ -40,7 +41,7 @@ BUILT_IN, T = TopicConfig("BuiltIn", 1, 1, 6), TopicConfig("T", 1, 1, 6)
 
 
 def _own(path: Path) -> TopicConfigManager:
-    return TopicConfigManager.own(path / "topics.json", (BUILT_IN,))
+    return own_topics(path / "topics.json", (BUILT_IN,))
 
 
 def _kept(path: Path) -> Path:
@@ -51,19 +52,20 @@ def _kept(path: Path) -> Path:
 
 
 def _followed(path: Path) -> TopicConfigManager:
-    return TopicConfigManager.follow(_kept(path))
+    timing = Timing()
+    followed = FollowedTopics(_kept(path), timing)
+    return TopicConfigManager(followed.first_table(), timing, followed=followed)
 
 
 def _on_a_full_disk(path: Path) -> TopicConfigManager:
     def full(*_: Any) -> NoReturn:
         raise OSError(28, "No space left on device")
 
-    file = _kept(path)
-    return TopicConfigManager.own(file, (), file=TopicsFile(file, write=full))
+    return own_topics(_kept(path), write=full)
 
 
 def _that_others_write(path: Path) -> TopicConfigManager:
-    manager = TopicConfigManager.own(_kept(path), ())
+    manager = own_topics(_kept(path))
     (path / "topics.json").write_text("{}")
     return manager
 

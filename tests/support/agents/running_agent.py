@@ -16,11 +16,10 @@ from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentService
 
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
+from broker_agent.cli import topic_configs_of
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
-from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import built_in_topics
 from tests.support.agents.fixtures import MakeSettings
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
@@ -86,11 +85,7 @@ class Agent:
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
         self.rounds = RoundsOnDemand(timing or Timing())
         self.probe, self.list = ToldProbe(), ToldList(*servers)
-        if settings.topics_mode == "own":
-            built_in = built_in_topics(settings.cluster, settings.broker_name)
-            self.topics = TopicConfigManager.own(settings.topics, built_in)
-        else:
-            self.topics = TopicConfigManager.follow(settings.topics)
+        self.topics = topic_configs_of(settings, Timing())
         self.controller = BrokerController(settings, self.topics, self.list, self.probe, timing=self.rounds.timing)
 
     def wait_until_idle(self) -> None:

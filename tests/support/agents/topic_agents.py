@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -12,6 +13,8 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 
 from broker_agent.auth import Rule
 from broker_agent.listener import AgentServer
+from broker_agent.timing import Timing
+from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigChange, TopicConfigManager
 from broker_agent.topics.table import TopicConfig
 from broker_agent.topics.topic_service import SERVICE
@@ -40,6 +43,17 @@ def error_of(call: Callable[[], object]) -> RichError:
     with pytest.raises(grpc.RpcError) as raised:
         call()
     return RichError.of(cast("Any", raised.value))
+
+
+def own_topics(
+    path: Path,
+    built_in: Collection[TopicConfig] = (),
+    timing: Timing | None = None,
+    write: Callable[[Path, bytes], None] | None = None,
+) -> TopicConfigManager:
+    """The topics of an agent that owns the file."""
+    timing, file = timing or Timing(), TopicsFile(path, write)
+    return TopicConfigManager(file.first_table(built_in, timing), timing, file=file, built_in=built_in)
 
 
 def put_topic(manager: TopicConfigManager, topic: TopicConfig) -> TopicConfigChange:

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
-from broker_agent.topics.files import TopicsFile, replace_keeping_copy
+from broker_agent.topics.files import FollowedTopics, replace_keeping_copy
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from tests.support.agents.topic_agents import put_topic
+from tests.support.agents.topic_agents import own_topics, put_topic
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
@@ -44,7 +44,7 @@ def written(path: Path, *topics: TopicConfig, version: DataVersion = VERSION) ->
 
 
 def owner(path: Path, time: VirtualClock, built_in: tuple[TopicConfig, ...] = (), **kwargs: Any) -> TopicConfigManager:
-    return TopicConfigManager.own(path, built_in, timing=agent_timing(time), **kwargs)
+    return own_topics(path, built_in, agent_timing(time), **kwargs)
 
 
 def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
@@ -142,9 +142,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
             raise OSError(28, "No space left on device")
         replace_keeping_copy(file, content)
 
-    manager = TopicConfigManager.own(
-        written(path, TOPIC), (), timing=agent_timing(time), file=TopicsFile(path, write=write)
-    )
+    manager = owner(written(path, TOPIC), time, write=write)
     heard = heard_of(manager)
     full = True
     changes: list[Callable[[], object]] = [
@@ -216,7 +214,9 @@ class Following:
     """A manager that follows a file, and looks at it when told."""
 
     def __init__(self, path: Path, time: VirtualClock) -> None:
-        self.manager = TopicConfigManager.follow(path, timing=agent_timing(time))
+        timing = agent_timing(time)
+        followed = FollowedTopics(path, timing)
+        self.manager = TopicConfigManager(followed.first_table(), timing, followed=followed)
         self.heard = heard_of(self.manager)
         self._path = path
 
