@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
@@ -41,6 +41,15 @@ STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
 
 
+class Callers(TypedDict, total=False):
+    """How callers of a listener are known, what they may do, and what watches their calls."""
+
+    tls: ListenerTls | None
+    rule: Rule | None
+    """Says which callers may make which calls; None lets everybody."""
+    observers: Sequence[CallObserver]
+
+
 class LoopListener:
     """Serves services and health checks. Has a thread only once started."""
 
@@ -72,7 +81,6 @@ class LoopListener:
             keepalive_seconds: Silence after which a peer is pinged, and the time for its answer.
             slow_reader_seconds: How long a reader of a stream may take nothing.
             most_health_calls: Most open health checks and watches.
-            rule: Says which callers may make which calls; None lets everybody.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -233,20 +241,13 @@ class AgentServer(LoopListener):
     """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
 
     def __init__(
-        self,
-        listen: Endpoint,
-        services: Sequence[tuple[ServiceDescriptor, object]],
-        tls: ListenerTls | None = None,
-        *,
-        rule: Rule | None = None,
-        observers: Sequence[CallObserver] = (),
+        self, listen: Endpoint, services: Sequence[tuple[ServiceDescriptor, object]], **callers: Unpack[Callers]
     ) -> None:
         """Takes the port; answers only once started. Raises StartError.
 
         Args:
             services: The object that answers each service. A call without a method of its name is not served. Methods
                 block; those of streams return iterators that block.
-            rule: Says which callers may make which calls; None lets everybody.
         """
         self._accepted = self._stopping = False
         self._threads = CallThreads(THREADS, "broker-agent-server")
@@ -266,9 +267,7 @@ class AgentServer(LoopListener):
             slow_reader_seconds=SLOW_READER_SECONDS,
             most_health_calls=MAX_HEALTH_CALLS,
             most_calls=MAX_WAITING_CALLS,
-            tls=tls,
-            rule=rule,
-            observers=observers,
+            **callers,
         )
         self._runner.run(self._report_health())
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import unquote
 
 from broker_agent_api.v1 import client_service_pb2 as pb
@@ -14,20 +14,17 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from broker_agent.auth import Rule
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.errors import Reason, checked
-from broker_agent.listener import LoopListener
+from broker_agent.listener import Callers, LoopListener
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import FieldProblems, Refused, invalid_field, limit_exceeded
-from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.rpc_handlers import Context, methods_of
 from namesrv_common.server.shares import sharer_at
-from namesrv_common.tls.listener_tls import ListenerTls
 from namesrv_common.topic_names import check_name, check_topic
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
@@ -233,14 +230,7 @@ class ClientServer(LoopListener):
     """Serves ClientService and its health, and removes silent clients. A channel costs no thread."""
 
     def __init__(
-        self,
-        listen: Endpoint,
-        managers: ClientManagers,
-        broker: Callable[[], BrokerState],
-        tls: ListenerTls | None = None,
-        *,
-        rule: Rule | None = None,
-        observers: Sequence[CallObserver] = (),
+        self, listen: Endpoint, managers: ClientManagers, broker: Callable[[], BrokerState], **callers: Unpack[Callers]
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
         self._managers = managers
@@ -254,9 +244,7 @@ class ClientServer(LoopListener):
             keepalive_seconds=limits.KEEPALIVE_SECONDS,
             slow_reader_seconds=limits.SLOW_READER_SECONDS,
             most_health_calls=limits.MAX_HEALTH_CALLS,
-            tls=tls,
-            rule=rule,
-            observers=observers,
+            **callers,
         )
         self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
 
