@@ -242,7 +242,6 @@ class ClientServer(LoopListener):
             max_connections=limits.MAX_CONNECTIONS,
             max_pending_requests=limits.MAX_PENDING_REQUESTS,
             keepalive_seconds=limits.KEEPALIVE_SECONDS,
-            slow_reader_seconds=limits.SLOW_READER_SECONDS,
             most_health_calls=limits.MAX_HEALTH_CALLS,
             **callers,
         )
