@@ -106,11 +106,6 @@ class NameServerStatus:
         self._confirmed_at: float | None = None
 
     @property
-    def registered(self) -> bool:
-        """Whether the name server holds the registration as far as the agent knows."""
-        return self._registered is True
-
-    @property
     def counts(self) -> Mapping[tuple[pb.RegistrationKind, CallResult], int]:
         """Calls so far that keep the broker registered."""
         with self.changed:
@@ -127,7 +122,7 @@ class NameServerStatus:
         with self.changed:
             report = pb.NamesrvTargetStatus()
             report.CopyFrom(self._report)
-            report.registered, report.channel_open = self.registered, self.channel_id is not None
+            report.registered, report.channel_open = self._registered is True, self.channel_id is not None
             accepted = {kind: count for (kind, result), count in self._counts.items() if result == "accepted"}
             report.full_registration_count = accepted.pop(pb.REGISTRATION_KIND_FULL, 0)
             report.increment_count = sum(accepted.values())
@@ -213,7 +208,7 @@ class NameServerStatus:
             report.namesrv_name, report.generation, report.broker_id_held_by = namesrv_name, generation, ""
             report.last_kind, report.last_topic_count = kind, topics
             report.last_registered_at_millis = self._timing.wall_millis()
-            newly = channel_is_open and not self.registered
+            newly = channel_is_open and not self._registered
             self._registered = self._registered or newly
             if newly:  # logged here, before the end of a channel that ends at this moment
                 self._log.info("registered", namesrv_name=namesrv_name, generation=generation, topics=topics)
