@@ -98,7 +98,8 @@ class NameServerStatus:
         """The channel that is open; None if none is. Guarded by ``changed``."""
         self.known = Known()
         """What the name server holds. Replaced whole, guarded by ``changed``."""
-        self._timing = timing
+        self.endpoint = endpoint
+        self.timing = timing
         self._log = _log.bind(endpoint=str(endpoint))
         self._registered: bool | None = None  # None: nothing is known of this name server yet
         self._report = pb.NamesrvTargetStatus(endpoint=str(endpoint))
@@ -115,7 +116,7 @@ class NameServerStatus:
     def confirmed_seconds_ago(self) -> float | None:
         """Seconds since the name server last accepted or confirmed a registration; None if it never did."""
         with self.changed:
-            return None if self._confirmed_at is None else self._timing.clock() - self._confirmed_at
+            return None if self._confirmed_at is None else self.timing.clock() - self._confirmed_at
 
     def report(self) -> pb.NamesrvTargetStatus:
         """The status, without the fields that are only known elsewhere."""
@@ -130,7 +131,7 @@ class NameServerStatus:
 
     def event(self, kind: pb.NamesrvEvent.Kind, detail: str = "") -> None:
         """Keeps something that happened."""
-        at_millis = self._timing.wall_millis()
+        at_millis = self.timing.wall_millis()
         with self.changed:
             self._report.events.add(kind=kind, at_millis=at_millis, detail=detail)
             del self._report.events[:-MAX_EVENTS]
@@ -203,11 +204,11 @@ class NameServerStatus:
                 id_doubtful=False,
             )
             self._counts[kind, "accepted"] += 1
-            self._confirmed_at = self._timing.clock()
+            self._confirmed_at = self.timing.clock()
             report = self._report
             report.namesrv_name, report.generation, report.broker_id_held_by = namesrv_name, generation, ""
             report.last_kind, report.last_topic_count = kind, topics
-            report.last_registered_at_millis = self._timing.wall_millis()
+            report.last_registered_at_millis = self.timing.wall_millis()
             newly = channel_is_open and not self._registered
             self._registered = self._registered or newly
             if newly:  # logged here, before the end of a channel that ends at this moment
@@ -227,7 +228,7 @@ class NameServerStatus:
                     self.known,
                     refused=registration,
                     refused_seconds=seconds,
-                    refused_until=self._timing.clock() + seconds,
+                    refused_until=self.timing.clock() + seconds,
                 )
             self._report.last_error = str(error)
             self._counts[kind, "failed"] += 1
@@ -248,7 +249,7 @@ class NameServerStatus:
             self._counts[pb.REGISTRATION_KIND_QUERY, "changed" if changed else "unchanged"] += 1
             self._report.namesrv_name = namesrv_name
             if not changed:
-                self._confirmed_at = self._timing.clock()
+                self._confirmed_at = self.timing.clock()
                 self._report.last_kind, self._report.last_topic_count = pb.REGISTRATION_KIND_QUERY, 0
                 return
             lost = self.known.held is not None and not holds_any

@@ -218,7 +218,7 @@ class Status(NameServerStatus):
 def open_again(stub: Stub, status: type[NameServerStatus]) -> None:
     """Holds a channel open until a second one has been opened."""
     known = status(ENDPOINT, Timing())
-    channel = NamesrvChannel(ENDPOINT, cast(Any, stub), "test", known, lambda: None, timing=Timing())
+    channel = NamesrvChannel(cast(Any, stub), "test", known, lambda: None)
     channel.open()
     try:
         assert stub.again.wait(20)
