@@ -48,8 +48,7 @@ class BrokerController:
         topic_configs: TopicConfigManager,
         namesrv_list: NamesrvList,
         probe: BrokerProbe,
-        *,
-        timing: Timing | None = None,
+        timing: Timing,
     ) -> None:
         """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
@@ -62,7 +61,7 @@ class BrokerController:
         self._topic_configs = topic_configs
         self._namesrv_list = namesrv_list
         self._probe = probe
-        self._timing = timing = timing or Timing()
+        self._timing = timing
         self._stopping = threading.Event()
         self._clients = ClientManagers(timing)
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)

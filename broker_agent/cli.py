@@ -80,7 +80,7 @@ def _controller(settings: AgentSettings) -> BrokerController:
         raise StartError(f"setting namesrv: {error}") from error
     check = partial(connect_to, settings.probe_endpoint) if settings.probe_endpoint else None
     probe = BrokerProbe(check, timing, settings.probe_failures)
-    return BrokerController(settings, topic_configs, namesrv_list, probe, timing=timing)
+    return BrokerController(settings, topic_configs, namesrv_list, probe, timing)
 
 
 def topic_configs_of(settings: AgentSettings, timing: Timing) -> TopicConfigManager:

@@ -18,16 +18,13 @@ from namesrv_common.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 # Topics and their versions between the agent's records and the wire.
 
 _DEFAULT_QUEUES, _READ_WRITE = 16, 6
-_MAX_SYS_FLAG = 2**31 - 1
 _FILTER_TYPES = {pb.TOPIC_FILTER_TYPE_SINGLE_TAG: "SINGLE_TAG", pb.TOPIC_FILTER_TYPE_MULTI_TAG: "MULTI_TAG"}
 _FILTER_TYPES_BY_NAME = {name: number for number, name in _FILTER_TYPES.items()}
-
-
 _HIGHEST = {
     "read_queue_nums": MAX_QUEUE_NUMS,
     "write_queue_nums": MAX_QUEUE_NUMS,
     "perm": MAX_PERM,
-    "topic_sys_flag": _MAX_SYS_FLAG,
+    "topic_sys_flag": 2**31 - 1,
 }
 """The highest value of each numeric field of a topic."""
 _COPIED = (*_HIGHEST, "order")

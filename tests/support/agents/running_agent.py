@@ -86,7 +86,7 @@ class Agent:
         self.rounds = RoundsOnDemand(timing or Timing())
         self.probe, self.list = ToldProbe(), ToldList(*servers)
         self.topics = topic_configs_of(settings, Timing())
-        self.controller = BrokerController(settings, self.topics, self.list, self.probe, timing=self.rounds.timing)
+        self.controller = BrokerController(settings, self.topics, self.list, self.probe, self.rounds.timing)
 
     def wait_until_idle(self) -> None:
         """A periodic round leaves out name servers that are busy, also if they find nothing to do."""
