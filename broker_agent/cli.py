@@ -92,7 +92,7 @@ def topic_configs_of(settings: AgentSettings, timing: Timing) -> TopicConfigMana
     # The version that a broker has before its first change; the file's version will be newer.
     without_file = TopicConfigTable(DataVersion(0, 0), built_in) if settings.topics_missing == "wait" else None
     followed = FollowedTopics(settings.topics, timing)
-    return TopicConfigManager(followed.first_table(without_file), timing, followed=followed, built_in=built_in)
+    return TopicConfigManager(followed.first_table(without_file), timing, followed=followed)
 
 
 add_command(app, "serve", AgentSettings, serve)
