@@ -60,7 +60,7 @@ class Reason(StrEnum):
 
 
 def checked(field: str, check: Callable[..., ResultT], *values: object) -> ResultT:
-    """Returns what a check of a field returns. Raises INVALID_FIELD in place of its ValueError."""
+    """Returns what a check of a field returns. Raises INVALID_FIELD instead of its ValueError."""
     try:
         return check(*values)
     except ValueError as error:
