@@ -64,18 +64,17 @@ class TopicsFile:
         self._signature: tuple[int, ...] | None = None
 
     def first_table(self, built_in: Collection[TopicConfig], timing: Timing) -> TopicConfigTable:
-        """Reads the table for the start, puts missing built-in topics in, and makes the file if there is none.
+        """Reads the table for the start, and puts missing built-in topics into the file, or into a new one.
 
         Raises:
             StartError: The file and its copy are broken, or the file cannot be written.
         """
-        loaded = self.load()
-        table = loaded or TopicConfigTable(DataVersion(timing.wall_millis(), 0), ())
+        table = self.load() or TopicConfigTable(DataVersion(timing.wall_millis(), 0), ())
         if problem := table.too_many_topics:
             raise StartError(f"{self.path}: {problem}")
         log_skipped_topics(self.path, table)
         missing = [topic for topic in built_in if table.get(topic.topic_name) is None]
-        if missing or loaded is None:
+        if missing:
             # RocketMQ leaves the version as it is, and name servers that know this version never learn of the new
             # topics.
             table = table.with_topics(missing, table.data_version.next(timing.wall_millis()))
