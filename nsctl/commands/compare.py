@@ -148,7 +148,7 @@ def compare_rocketmq(
     both = here.groups.keys() & there.groups.keys()
     differing = [row for row in differences([here.rows, there.rows]) if row.subject[:2] in both]
     planned, topics = _explained(differing, held)
-    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])]
+    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])[:MOST_DIFFERENCES]]
     shared = {key: here.settings[key] for key in there.settings}
     parts: list[Part] = [
         ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),

@@ -20,7 +20,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from nsctl import rocketmq
 from nsctl.cli import app
-from nsctl.commands import drained
+from nsctl.commands import compare, drained
 from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqClient
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
@@ -124,6 +124,15 @@ def test_a_missing_broker_is_named_once_with_what_clients_there_do_without(own_n
             [row] = compared(own_namesrv, rocketmq, FOUND)
         assert (row["broker"], row["here"]) == ("broker-c", "not there")
         assert row["clients_of_rocketmq"] == "use it: 13 topics (topic-00, topic-01, topic-02, ...)"
+
+
+def test_only_the_first_differences_of_each_kind_are_shown(own_namesrv: NamesrvProcess) -> None:
+    there = stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders"]))
+    command = ("compare-rocketmq", "--namesrv", own_namesrv.endpoint, "-o", "json")
+    with there as rocketmq, mock.patch.object(compare, "MOST_DIFFERENCES", 1):
+        result = nsctl_runs.run(*command, rocketmq, exit_code=FOUND)
+    assert [row["broker"] for row in json.loads(result.stdout)] == ["broker-b"]
+    assert result.stderr.endswith("(of each kind 1 at most)\n")
 
 
 def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_namesrv: NamesrvProcess) -> None:
