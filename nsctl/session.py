@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
@@ -148,9 +147,7 @@ class Session(typer.Context):
 
     def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
         """Makes clients of agents; the caller closes them."""
-        with _usage_errors():
-            endpoints = parsed("AGENT", named)
-        return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in endpoints)
+        return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in parsed("AGENT", named))
 
     def rocketmq(self, endpoint: Endpoint, authorities: Path | None) -> RocketmqClient:
         """Connects to a program of RocketMQ, which is shown the same certificate as the name servers. Raises CallError.
@@ -160,10 +157,7 @@ class Session(typer.Context):
         """
         if authorities is None:
             return RocketmqClient(endpoint, self.timeout_seconds)
-        try:
-            context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
-        except CertificateError as error:
-            raise typer.BadParameter(str(error)) from error
+        context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
         if self.security is not None and (own := self.security.files).certificate is not None:
             context.load_cert_chain(own.certificate, own.key)
         return RocketmqClient(endpoint, self.timeout_seconds, context)
@@ -221,16 +215,6 @@ class Session(typer.Context):
         return [{"endpoint": endpoint, **one} for endpoint, rows in found.items() for one in rows]
 
 
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Ends the command with one line if it is not clear whom to call, or how."""
-    try:
-        yield
-    except (ContextError, CertificateError) as error:
-        print_error(PROGRAM, str(error))
-        raise typer.Exit(USAGE) from error
-
-
 def _tls(name: str, meaning: str, metavar: str | None = "FILE") -> Any:
     """Makes an option that may also be a variable of its name."""
     return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar=metavar, help=meaning)
@@ -270,16 +254,14 @@ def _prepare(
         session.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
         raise typer.Exit(USAGE)
     namesrv, context = namesrv or namesrv_before, context or context_before
-    with _usage_errors():
-        flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
-        files = client_files(flags, namesrv, context, os.environ)
-        if asks_agents and files is not None:
-            # These values of a context are for name servers: an agent must not see their token.
-            files = replace(
-                files, token=None if token_file is None else expanded(token_file), server_name=tls_server_name
-            )
-        endpoints = () if asks_agents else name_servers(namesrv, context, os.environ)
-        session.security = None if files is None else ClientSecurity(files)
+    flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
+    files = client_files(flags, namesrv, context, os.environ)
+    if asks_agents and files is not None:
+        # These values of a context are for name servers: an agent must not see their token.
+        token = None if token_file is None else expanded(token_file)
+        files = replace(files, token=token, server_name=tls_server_name)
+    endpoints = () if asks_agents else name_servers(namesrv, context, os.environ)
+    session.security = None if files is None else ClientSecurity(files)
     session.servers = session.with_resource(name_servers_at(endpoints, timeout, session.security))
 
 
@@ -317,19 +299,23 @@ class Act(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
-        _prepare(session, **{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
-        while True:
-            try:
-                super().invoke(session)
-            except CallError as error:
-                session.failed(error)
-            if session.watch is None:
-                raise typer.Exit(session.exit_code)
-            try:
-                time.sleep(session.watch)
-            except KeyboardInterrupt:
-                raise typer.Exit(session.exit_code) from None
-            session.exit_code = 0
+        try:
+            _prepare(session, **{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
+            while True:
+                try:
+                    super().invoke(session)
+                except CallError as error:
+                    session.failed(error)
+                if session.watch is None:
+                    break
+                try:
+                    time.sleep(session.watch)
+                except KeyboardInterrupt:
+                    break
+                session.exit_code = 0
+        except (ContextError, CertificateError) as error:  # it is not clear whom to call, or how
+            session.note(str(error), USAGE)
+        raise typer.Exit(session.exit_code)
 
 
 class Show(Act):
