@@ -14,7 +14,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.commands.history import last_change
-from nsctl.findings import named
+from nsctl.findings import first_few
 from nsctl.held import (
     ABSENT,
     LIVES,
@@ -245,4 +245,4 @@ def _named(topics: Sequence[str], fleet: Shown) -> str:
     own = sorted(topic for topic in topics if is_application(topic, named_after))
     if not own:
         return "no topic of an application"
-    return f"{counted(len(own), 'topic')} ({named(own, SHOWN_TOPICS)})"
+    return f"{counted(len(own), 'topic')} ({first_few(own, SHOWN_TOPICS)})"

@@ -17,7 +17,7 @@ from namesrv_common.endpoints import unreachable_addresses
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
-from nsctl.findings import Code, Finding, Severity, merged, named
+from nsctl.findings import Code, Finding, Severity, first_few, merged
 from nsctl.held import (
     BrokerKey,
     Clock,
@@ -153,7 +153,7 @@ def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float)
             yield Finding(Code.BROKER_WITHOUT_CHANNEL, what, "run the broker agent beside it")
     unreachable = set(unreachable_addresses(one.broker_addr for one in lives))
     if odd := [one for one in lives if one.broker_addr in unreachable]:
-        who = named([f"{one.broker_name} ({one.broker_addr})" for one in odd])
+        who = first_few([f"{one.broker_name} ({one.broker_addr})" for one in odd])
         what = f"{counted(len(odd), 'broker')} registered an address that other machines cannot call: {who}"
         yield Finding(Code.BROKER_ADDRESS_LOCAL, what, "set the address that clients call (RocketMQ: brokerIP1)")
     for (cluster, name), members in groups.items():
@@ -191,11 +191,11 @@ def check_topics(
             (unwritable if lacks_writable_queue(route, drained) else planned).append(topic)
     if unwritable:
         explain = f"nsctl explain {quote(unwritable[0])}"
-        what = f"{_lacking(unwritable)} no writable queue with a master: {named(unwritable)}"
+        what = f"{_lacking(unwritable)} no writable queue with a master: {first_few(unwritable)}"
         yield Finding(Code.TOPICS_NOT_WRITABLE, what, f"`{explain}` says why", explain)
     if planned:
-        ends = named([f"{one.broker_name}{_until(one)}" for one in drained.values()], 3)
-        what = f"{_lacking(planned)} no writable queue during a drain ({ends}): {named(planned)}"
+        ends = first_few([f"{one.broker_name}{_until(one)}" for one in drained.values()], 3)
+        what = f"{_lacking(planned)} no writable queue during a drain ({ends}): {first_few(planned)}"
         yield Finding(Code.TOPICS_DRAINED, what, "restore a broker, or stop the producers of these topics")
 
 
