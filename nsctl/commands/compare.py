@@ -235,7 +235,7 @@ def _planned_row(intent: Intent, topics: Sequence[str], here: Shown) -> Row:
         seen = f"keep writing to {intent.broker_name}: {_named(topics, here)}"
     else:
         seen = f"cannot write to {intent.broker_name}: {_named(topics, here)}"
-    until = iso(intent.ends_at_millis) if intent.HasField("ends_at_millis") else ""
+    until = iso(intent.ends_at_millis)
     return {**intent_key(intent)._asdict(), "until": until, "why": intent.comment, CLIENTS: seen}
 
 

@@ -57,7 +57,7 @@ def drained(
         left = deadline - time.monotonic()
         if not rows or left <= 0:
             break
-        pause(min(PAUSE_SECONDS, left))
+        time.sleep(min(PAUSE_SECONDS, left))
     session.show(rows, ("what", "consumer_group=group", "topic", "messages"))
     who, messages = f"{named.broker} at {address}", sum(row["messages"] for row in rows)
     session.note(f"{who}: {counted(messages, 'message')} left" if messages else f"{who} is empty", FOUND if rows else 0)
@@ -121,11 +121,6 @@ def _address(session: Session, named: GroupKey, given: str | None, *, yes: bool)
     session.note(f"{address} registered as {named.broker} and was not called; allow it with --broker-addr {address}")
     session.found(USAGE)
     return None
-
-
-def pause(seconds: float) -> None:
-    """Waits between two questions."""
-    time.sleep(seconds)
 
 
 def at_terminal() -> bool:

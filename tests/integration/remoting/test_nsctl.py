@@ -384,13 +384,12 @@ def test_the_certificate_for_name_servers_is_shown_to_a_broker_that_asks_for_one
 
 
 def test_with_wait_it_is_asked_again_until_it_is_empty(namesrv: NamesrvProcess) -> None:
-    broker = Broker()
-    broker.lags = {("billing", "orders"): [3]}
+    class Consumed(Broker):
+        def answer(self, code: int) -> tuple[int, str, bytes]:
+            self.lags = {("billing", "orders"): [3 - self.asked.count(317)]}
+            return super().answer(code)
 
-    def consume(_seconds: float) -> None:
-        [lags] = broker.lags.values()
-        lags[0] -= 1
-
-    with asked(namesrv, broker), mock.patch.object(drained, "pause", consume):
+    broker = Consumed()
+    with asked(namesrv, broker), mock.patch.object(drained, "PAUSE_SECONDS", 0.01):
         assert rows(run(namesrv, "broker-a", "--yes", "--wait", "1h"), 0) == []
     assert broker.asked.count(317) == 4
