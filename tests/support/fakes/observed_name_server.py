@@ -18,7 +18,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import examined
 from nsctl.console.observer import Observation
-from nsctl.held import BrokerKey, Clock, GroupKey, Held, Reported, Tables
+from nsctl.held import BrokerKey, Clock, GroupKey, Held, Reported, Tables, broker_of
 
 NOW = 1_700_000_000.0
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
@@ -119,7 +119,7 @@ def seen(
     **status: object,
 ) -> Observation:
     """An observation of a name server that has these brokers, and topics on each of them."""
-    by_key = {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
+    by_key = {broker_of(one): one for one in lives}
     groups: dict[GroupKey, route_data_pb2.BrokerData] = {}
     for key in by_key:
         group = groups.setdefault(
