@@ -14,12 +14,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from nsctl import rocketmq
-from nsctl.cli import app
 from nsctl.commands import compare, drained
 from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqClient
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
@@ -260,23 +259,18 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def run(namesrv: NamesrvProcess, *arguments: str, text: str = "") -> Result:
-    return CliRunner().invoke(app, ["drained", *arguments, "-o", "json", "-n", str(namesrv.endpoint)], input=text)
-
-
-def rows(result: Result, exit_code: int) -> list[dict[str, Any]]:
-    assert result.exit_code == exit_code, result.output
-    found: list[dict[str, Any]] = json.loads(result.stdout)
-    return found
+def run(namesrv: NamesrvProcess, *arguments: str, exit_code: int = 0, answer: str = "") -> Result:
+    command = ("drained", *arguments, "-o", "json", "-n", namesrv.endpoint)
+    return nsctl_runs.run(*command, exit_code=exit_code, answer=answer)
 
 
 def test_an_empty_broker_is_said_to_be_empty_and_where_it_is_not_drained(namesrv: NamesrvProcess) -> None:
     with asked(namesrv, Broker()) as address:
         result = run(namesrv, "broker-a", "--yes")
-        assert rows(result, 0) == []
+        assert json.loads(result.stdout) == []
         assert f"broker-a at {address} is empty" in result.stderr
         assert "broker-a is not drained there" in result.stderr
-        CliRunner().invoke(app, ["drain", "broker-a", "--force", "-n", str(namesrv.endpoint)])
+        nsctl_runs.run("drain", "broker-a", "--force", "-n", namesrv.endpoint)
         assert "is not drained there" not in run(namesrv, "DefaultCluster/broker-a", "--yes").stderr
 
 
@@ -285,9 +279,9 @@ def test_messages_that_wait_are_shown_topics_of_applications_first(namesrv: Name
     broker.lags |= {("billing", "orders"): [2, 3], ("billing", "%RETRY%billing"): [1], ("gone", 'odd{"}'): [4]}
     broker.runtime = CALM | {"scheduleMessageOffset_3": "5,11", "timerCongestNum": "2", "putTps": "1.5 0.1 0.0"}
     with asked(namesrv, broker):
-        result = run(namesrv, "broker-a", "--yes")
-        found = [(row["what"], row.get("topic"), row.get("group"), row["messages"]) for row in rows(result, FOUND)]
-        assert found == [
+        result = run(namesrv, "broker-a", "--yes", exit_code=FOUND)
+        rows = json.loads(result.stdout)
+        assert [(row["what"], row.get("topic"), row.get("group"), row["messages"]) for row in rows] == [
             ("consumer", 'odd{"}', "gone", 4),
             ("consumer", "orders", "billing", 5),
             ("consumer", "%RETRY%billing", "billing", 1),
@@ -296,8 +290,8 @@ def test_messages_that_wait_are_shown_topics_of_applications_first(namesrv: Name
         ]
         assert ": 18 messages left" in result.stderr
         assert "was written to during the last 10 s: 1.5 messages per second" in result.stderr
-        ignoring = run(namesrv, "broker-a", "--yes", "--ignore", "gone", "--ignore", "billing")
-        assert [row["what"] for row in rows(ignoring, FOUND)] == ["delay", "timer"]
+        ignoring = run(namesrv, "broker-a", "--yes", "--ignore", "gone", "--ignore", "billing", exit_code=FOUND)
+        assert [row["what"] for row in json.loads(ignoring.stdout)] == ["delay", "timer"]
 
 
 def test_a_broker_that_has_just_started_does_not_know_its_rate_of_writes_yet(namesrv: NamesrvProcess) -> None:
@@ -305,7 +299,6 @@ def test_a_broker_that_has_just_started_does_not_know_its_rate_of_writes_yet(nam
     broker.runtime = CALM | {"putTps": "  "}
     with asked(namesrv, broker) as address:
         result = run(namesrv, "broker-a", "--yes")
-    assert rows(result, 0) == []
     assert f"broker-a at {address} is empty" in result.stderr
     assert "does not know yet whether it is written to" in result.stderr
 
@@ -313,47 +306,46 @@ def test_a_broker_that_has_just_started_does_not_know_its_rate_of_writes_yet(nam
 def test_only_an_address_that_the_operator_named_or_confirmed_is_called(namesrv: NamesrvProcess) -> None:
     broker = Broker()
     with asked(namesrv, broker) as address:
-        result = run(namesrv, "broker-a")
-        assert (result.exit_code, broker.asked) == (USAGE, [])
-        assert f"allow it with --broker-addr {address}" in result.stderr
+        told = run(namesrv, "broker-a", exit_code=USAGE).stderr
+        assert f"allow it with --broker-addr {address}" in told
         with mock.patch.object(drained, "at_terminal", return_value=True):
-            assert (run(namesrv, "broker-a", text="n\n").exit_code, broker.asked) == (USAGE, [])
-            assert run(namesrv, "broker-a", text="y\n").exit_code == 0
+            run(namesrv, "broker-a", answer="n\n", exit_code=USAGE)
+            assert broker.asked == []
+            run(namesrv, "broker-a", answer="y\n")
         with stand_in(Broker().answer) as other:
             seen = len(broker.asked)
-            assert run(namesrv, "broker-a", "--broker-addr", other).exit_code == 0
+            run(namesrv, "broker-a", "--broker-addr", other)
             assert len(broker.asked) == seen, "the registered one was not called"
 
 
 def test_a_broker_of_another_name_is_no_answer(namesrv: NamesrvProcess) -> None:
     with asked(namesrv, Broker("broker-z")) as address:
-        result = run(namesrv, "broker-a", "--yes")
-        assert (result.exit_code, result.stdout) == (UNREACHABLE, "")
+        result = run(namesrv, "broker-a", "--yes", exit_code=UNREACHABLE)
+        assert result.stdout == ""
         assert f"{address}: UNAVAILABLE: is broker-z and not broker-a" in result.stderr
 
 
 def test_what_cannot_be_asked_is_said(namesrv: NamesrvProcess, tmp_path: Path) -> None:
-    assert run(namesrv, "nobody", "--yes").exit_code == REFUSED
-    assert run(namesrv, "broker-*", "--yes").exit_code == USAGE
-    assert run(namesrv, "broker-a", "--broker-addr", "nowhere").exit_code == USAGE
-    assert run(namesrv, "broker-a", "--broker-addr", "127.0.0.1:1").exit_code == UNREACHABLE
+    run(namesrv, "nobody", "--yes", exit_code=REFUSED)
+    run(namesrv, "broker-*", "--yes", exit_code=USAGE)
+    run(namesrv, "broker-a", "--broker-addr", "nowhere", exit_code=USAGE)
+    run(namesrv, "broker-a", "--broker-addr", "127.0.0.1:1", exit_code=UNREACHABLE)
     with stand_in(lambda _code: (16, "no permission", b"")) as address:
-        result = run(namesrv, "broker-a", "--broker-addr", address)
-    assert (result.exit_code, "answered code 16: no permission" in result.stderr) == (UNREACHABLE, True)
+        told = run(namesrv, "broker-a", "--broker-addr", address, exit_code=UNREACHABLE).stderr
+    assert "answered code 16: no permission" in told
 
 
 def test_a_broker_that_takes_nothing_but_tls_is_asked(namesrv: NamesrvProcess, authority: Authority) -> None:
     checked = ("--rocketmq-tls-ca", str(authority.path))
     with stand_in(Broker().answer, server_tls(authority.sign_server())) as address:
         asked_here = ("broker-a", "--broker-addr", address)
-        assert run(namesrv, *asked_here, *checked).exit_code == 0
-        result = run(namesrv, *asked_here)
-        assert (result.exit_code, "give --rocketmq-tls-ca" in result.stderr) == (UNREACHABLE, True), result.stderr
-        result = run(namesrv, *asked_here, "--rocketmq-tls-ca", str(namesrv.endpoint))
-        assert (result.exit_code, "No such file or directory" in result.stderr) == (USAGE, True), result.stderr
+        run(namesrv, *asked_here, *checked)
+        assert "give --rocketmq-tls-ca" in run(namesrv, *asked_here, exit_code=UNREACHABLE).stderr
+        told = run(namesrv, *asked_here, "--rocketmq-tls-ca", str(namesrv.endpoint), exit_code=USAGE).stderr
+        assert "No such file or directory" in told
     with stand_in(Broker().answer) as address:
-        result = run(namesrv, "broker-a", "--broker-addr", address, *checked)
-    assert (result.exit_code, "leave out --rocketmq-tls-ca" in result.stderr) == (UNREACHABLE, True), result.stderr
+        told = run(namesrv, "broker-a", "--broker-addr", address, *checked, exit_code=UNREACHABLE).stderr
+    assert "leave out --rocketmq-tls-ca" in told
 
 
 @pytest.mark.parametrize(
@@ -366,8 +358,9 @@ def test_a_broker_with_a_wrong_certificate_is_told_nothing(
     broker, signs = Broker(), Authority(tmp_path, "Other CA") if of_other_authority else authority
     shown = signs.sign("broker", names, ips=[] if names else ["127.0.0.1"])
     with stand_in(broker.answer, server_tls(shown)) as address:
-        result = run(namesrv, "broker-a", "--broker-addr", address, "--rocketmq-tls-ca", str(authority.path))
-    assert (result.exit_code, said in result.stderr, broker.asked) == (UNREACHABLE, True, []), result.stderr
+        command = ("broker-a", "--broker-addr", address, "--rocketmq-tls-ca", str(authority.path))
+        told = run(namesrv, *command, exit_code=UNREACHABLE).stderr
+    assert (said in told, broker.asked) == (True, []), told
 
 
 def test_the_certificate_for_name_servers_is_shown_to_a_broker_that_asks_for_one(tmp_path: Path) -> None:
@@ -379,8 +372,8 @@ def test_the_certificate_for_name_servers_is_shown_to_a_broker_that_asks_for_one
         NamesrvProcess(*place.flags("mTLS")) as namesrv,
         stand_in(Broker().answer, server_tls(place.server, place.authority)) as address,
     ):
-        result = run(namesrv, "broker-a", "--broker-addr", address, *ca, *to_servers)
-    assert (result.exit_code, f"broker-a at {address} is empty" in result.stderr) == (0, True), result.stderr
+        told = run(namesrv, "broker-a", "--broker-addr", address, *ca, *to_servers).stderr
+    assert f"broker-a at {address} is empty" in told
 
 
 def test_with_wait_it_is_asked_again_until_it_is_empty(namesrv: NamesrvProcess) -> None:
@@ -391,5 +384,5 @@ def test_with_wait_it_is_asked_again_until_it_is_empty(namesrv: NamesrvProcess) 
 
     broker = Consumed()
     with asked(namesrv, broker), mock.patch.object(drained, "PAUSE_SECONDS", 0.01):
-        assert rows(run(namesrv, "broker-a", "--yes", "--wait", "1h"), 0) == []
+        run(namesrv, "broker-a", "--yes", "--wait", "1h")
     assert broker.asked.count(317) == 4
