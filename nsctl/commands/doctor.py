@@ -235,6 +235,11 @@ class Lost(NamedTuple):
     at_millis: int
     reason: str
 
+    def __str__(self) -> str:
+        """In words."""
+        cluster, broker, number, addr = self.key
+        return f"{broker} ({addr}, id {number}) of {cluster} left at {iso(self.at_millis)}: {self.reason}"
+
 
 def losses(entries: Iterable[admin_service_pb2.AuditEntry], reasons: Collection[int]) -> list[Lost]:
     """Reads the brokers that left for some reasons, as far as summaries name them; the newest first."""
@@ -259,30 +264,21 @@ def check_losses(
     for one in lost:
         if now - one.at_millis / 1000 < LOSS_SECONDS:
             newest.setdefault(one.key, one)
-    shown = Counter[Code]()
-    left_out: list[Lost] = []
-    for key, one in newest.items():
-        live = there.get(key[:3])
-        if live is not None and (live.unconfirmed or now - one.at_millis / 1000 > BACK_SECONDS):
-            continue
-        code = Code.BROKER_LOST if live is None else Code.BROKER_CAME_BACK
-        shown[code] += 1
-        if shown[code] > SHOWN_LOSSES:
-            left_out += [one] if live is None else []
-            continue
-        what = f"{key.broker} ({key.addr}, id {key.id}) of {key.cluster} left at {iso(one.at_millis)}: {one.reason}"
-        if live is not None:
-            log = "its own log: it registers itself" if live.topic_by_topic else "the log of its agent"
-            do = f"it is back; for the reason see {log}"
-        elif one.reason == "BROKER_DOWN":
-            do = "start the broker; its agent is there"
-        else:
-            do = "see its machine, its own log, and the log of its agent if it has one"
-        yield Finding(code, what, do, subject=key)
-    if left_out:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in Counter(one.reason for one in left_out).items())
-        what = f"{len(left_out):,} more brokers left within the hour ({reasons})"
+    gone = [one for key, one in newest.items() if key[:3] not in there]
+    for one in gone[:SHOWN_LOSSES]:
+        has_agent = one.reason == "BROKER_DOWN"
+        elsewhere = "see its machine, its own log, and the log of its agent if it has one"
+        do = "start the broker; its agent is there" if has_agent else elsewhere
+        yield Finding(Code.BROKER_LOST, str(one), do, subject=one.key)
+    if left_out := Counter(one.reason for one in gone[SHOWN_LOSSES:]):
+        reasons = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
+        what = f"{left_out.total():,} more brokers left within the hour ({reasons})"
         yield Finding(Code.BROKER_LOST, what, "look for what they have in common")
+    back = [(one, there[key[:3]]) for key, one in newest.items() if key[:3] in there]
+    recent = [(one, live) for one, live in back if not live.unconfirmed and now - one.at_millis / 1000 <= BACK_SECONDS]
+    for one, live in recent[:SHOWN_LOSSES]:
+        log = "its own log: it registers itself" if live.topic_by_topic else "the log of its agent"
+        yield Finding(Code.BROKER_CAME_BACK, str(one), f"it is back; for the reason see {log}", subject=one.key)
 
 
 def check_contests(lost: Iterable[Lost], now: float) -> Iterator[Finding]:
