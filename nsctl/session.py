@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
+import grpc
 import typer
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
@@ -20,13 +21,12 @@ from typer.core import TyperCommand
 from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
 from namesrv_common.client.namesrv_client import Client, NamesrvClient
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError
+from namesrv_common.grpc_errors import CallError, hint_on
 from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers, parsed
-from nsctl.findings import Code
+from nsctl.findings import Code, Finding
 from nsctl.output import Format, Row, row, show
-from nsctl.probe import check_silence
 from nsctl.rocketmq import RocketmqClient, RocketmqError
 
 # Exit codes of the commands.
@@ -110,6 +110,42 @@ def name_servers_at(
 ) -> Fleet[NamesrvClient]:
     """The name servers at these endpoints, connected at the first call."""
     return Fleet(NamesrvClient(one, timeout_seconds, security, settings=CONNECTION) for one in endpoints)
+
+
+# Why a server does not answer a call of gRPC, and what to do about it.
+
+_BY_HINT = {
+    "the server's certificate has ended": Code.CERTIFICATE_ENDED,
+    "something else than gRPC listens there": Code.WRONG_PORT,
+}
+"""Findings by gRPC's hints; all others are about TLS."""
+
+
+def check_silence(error: CallError, timeout_seconds: float) -> Finding:
+    """Why a server did not answer within so many seconds, and what to do about that."""
+    told = error.error
+    if told.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        do = "see whether its process hangs, or the network drops packets"
+        return Finding(Code.UNREACHABLE, f"did not answer within {timeout_seconds:g} s", do)
+    if told.code is not grpc.StatusCode.UNAVAILABLE or told.reason:
+        do = "the server runs: look for the error in its log before you restart it"
+        return Finding(Code.SERVER_ERROR, f"it answers with an error: {told}", do)
+    what, _, do = hint_on(told.message).partition(": ")
+    if "certificate" not in what and _speaks_rocketmq(error.endpoint, timeout_seconds):
+        what = "it speaks RocketMQ's protocol: this is the port of brokers and clients"
+        return Finding(Code.WRONG_PORT, what, "name its gRPC port")
+    if not what:
+        return Finding(Code.UNREACHABLE, f"cannot be reached: {told}", "start it, or take it off the list")
+    return Finding(_BY_HINT.get(what, Code.TLS_REFUSED), what, do)
+
+
+def _speaks_rocketmq(endpoint: Endpoint, timeout_seconds: float) -> bool:
+    try:
+        with RocketmqClient(endpoint, timeout_seconds) as server:
+            server.groups()
+    except CallError as error:
+        return "answered code" in error.error.message
+    return True
 
 
 # One run of a command: which name servers, how its answer is shown, and what its exit code will be.

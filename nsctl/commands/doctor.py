@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
@@ -13,7 +16,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from namesrv_common.endpoints import unreachable_addresses
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.endpoints import Endpoint, unreachable_addresses
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
@@ -33,8 +37,7 @@ from nsctl.held import (
     reason_of,
 )
 from nsctl.output import Format, iso
-from nsctl.probe import check_certificate, check_silence
-from nsctl.session import FOUND, WARNED, Session
+from nsctl.session import FOUND, WARNED, Session, check_silence
 
 # What one name server says of itself: its status, its process, its clock, the intents of operators in force.
 
@@ -296,6 +299,33 @@ def check_contests(lost: Iterable[Lost], now: float) -> Iterator[Finding]:
             what = f"id {number} of {broker} of {cluster} is claimed in turn by {addrs}"
             do = "stop all but one, or give each its own name (RocketMQ: brokerName) or id (brokerId)"
             yield Finding(Code.BROKER_ID_CONTESTED, what, do)
+
+
+# What a name server shows at its port: when its certificate ends.
+
+ENDS_SOON_DAYS = 14
+"""A certificate that ends within this time is told."""
+
+
+def check_certificate(endpoint: Endpoint, files: ClientFiles, timeout_seconds: float) -> Iterator[Finding]:
+    """When the certificate of a server ends. Nothing if it cannot be reached, or the certificate is not trusted."""
+    try:
+        context = ssl.create_default_context(cafile=files.authorities)
+        context.set_alpn_protocols(["h2"])
+        if files.certificate is not None:
+            context.load_cert_chain(files.certificate, files.key)
+        with (
+            socket.create_connection(endpoint, timeout_seconds) as plain,
+            context.wrap_socket(plain, server_hostname=files.server_name or endpoint.host) as connection,
+        ):
+            shown = connection.getpeercert()
+    except OSError:
+        return
+    assert shown is not None, "it was checked"
+    days = (ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time()) / 86_400
+    if days < ENDS_SOON_DAYS:
+        what = f"its certificate ends in {days:,.1f} days"
+        yield Finding(Code.CERTIFICATE_ENDS_SOON, what, "renew it; the name server reads it again by itself")
 
 
 # All findings of a fleet.
