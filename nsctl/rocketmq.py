@@ -80,8 +80,7 @@ class RocketmqClient:
         if tls is not None:
             try:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=endpoint.host)
-            except OSError as error:
-                self._socket.close()
+            except OSError as error:  # it is closed then
                 may_be_plain = not isinstance(error, ssl.SSLCertVerificationError)
                 hint = "; if it takes no TLS, leave out --rocketmq-tls-ca" if may_be_plain else ""
                 raise self._failed(f"did not agree on TLS: {_of_tls(error)}{hint}") from error
