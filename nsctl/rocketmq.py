@@ -142,7 +142,7 @@ class RocketmqClient:
             may_want_tls = isinstance(error, ConnectionError) and not self._has_tls
             hint = "; if it takes nothing but TLS, give --rocketmq-tls-ca" if may_want_tls else ""
             raise self._failed(f"did not answer: {_of_tls(error)}{hint}") from error
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError) as error:
             raise self._failed(f"answered something else than RocketMQ's protocol: {error!r}") from error
         raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}")
 

@@ -223,7 +223,7 @@ class Broker:
 
     def __init__(self, name: str = "broker-a") -> None:
         self.name = name
-        self.lags: dict[tuple[str, str], list[int]] = {("billing", "orders"): [0, 0]}
+        self.lags: dict[tuple[str, str], list[float]] = {("billing", "orders"): [0, 0]}
         """Of each queue, by consumer group and topic."""
         self.runtime: Mapping[str, str] = CALM
         self.asked: list[int] = []
@@ -238,10 +238,10 @@ class Broker:
         )
         return 0, "", f'{{"brokerAddr":"x","consumeStatsList":[{groups}],"totalDiff":0}}'.encode()
 
-    def _queues(self, topic: str, lags: list[int]) -> str:
+    def _queues(self, topic: str, lags: list[float]) -> str:
         return ",".join(
             f'{{"brokerName":{json.dumps(self.name)},"queueId":{number},"topic":{json.dumps(topic)}}}:'
-            f'{{"brokerOffset":{100 + lag},"consumerOffset":100,"lastTimestamp":0,"pullOffset":100}}'
+            f'{{"brokerOffset":{json.dumps(100 + lag)},"consumerOffset":100,"lastTimestamp":0,"pullOffset":100}}'
             for number, lag in enumerate(lags)
         )
 
@@ -330,9 +330,14 @@ def test_what_cannot_be_asked_is_said(namesrv: NamesrvProcess, tmp_path: Path) -
     run(namesrv, "broker-*", "--yes", exit_code=USAGE)
     run(namesrv, "broker-a", "--broker-addr", "nowhere", exit_code=USAGE)
     run(namesrv, "broker-a", "--broker-addr", "127.0.0.1:1", exit_code=UNREACHABLE)
-    with stand_in(lambda _code: (16, "no permission", b"")) as address:
-        told = run(namesrv, "broker-a", "--broker-addr", address, exit_code=UNREACHABLE).stderr
-    assert "answered code 16: no permission" in told
+    endless = Broker()
+    endless.lags[("billing", "orders")] = [float("inf")]
+    for answer, said in (
+        (lambda _code: (16, "no permission", b""), "answered code 16: no permission"),
+        (endless.answer, "something else than RocketMQ's protocol: OverflowError"),
+    ):
+        with stand_in(answer) as address:
+            assert said in run(namesrv, "broker-a", "--broker-addr", address, exit_code=UNREACHABLE).stderr
 
 
 def test_a_broker_that_takes_nothing_but_tls_is_asked(namesrv: NamesrvProcess, authority: Authority) -> None:
