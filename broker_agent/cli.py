@@ -22,7 +22,6 @@ from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_he
 from namesrv_common.errors import Refused
 from namesrv_common.printable import print_error
 from namesrv_common.process.command_line import version_option
-from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.program import stop_event, use_all_descriptors
 from namesrv_common.process.settings_cli import add_command, exit_with
 from namesrv_common.process.systemd import reload_on_hangup, tell_systemd
@@ -52,7 +51,6 @@ def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> N
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
     use_all_descriptors()
-    configure_logs(settings.log_format, settings.log_level)
     try:
         controller = _controller(settings)
     except (StartError, Refused) as error:

@@ -12,7 +12,6 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.process.logs import LogFormat, LogLevel
 from namesrv_common.process.settings_cli import (
     ClientSecuritySettings,
     ListenerSecuritySettings,
@@ -116,8 +115,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None, description="HTTP listener of /metrics, /healthz and /readyz, host:port; none by default."
     )
-    log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
-    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 
     @property
     def period_seconds(self) -> float:

@@ -15,7 +15,6 @@ from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_he
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.printable import printable
 from namesrv_common.process.command_line import version_option
-from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.program import stop_event, use_all_descriptors
 from namesrv_common.process.settings_cli import add_command, exit_with
 from namesrv_common.process.systemd import reload_on_hangup
@@ -45,7 +44,6 @@ def serve(settings: NamesrvSettings) -> None:
     async def serve_until_signal() -> None:
         await serve_until(settings, stop_event())
 
-    configure_logs(settings.log_format, settings.log_level)
     reload_on_hangup()
     tune_garbage_collection()
     sys.setswitchinterval(SWITCH_SECONDS)

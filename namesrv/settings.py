@@ -18,7 +18,6 @@ from namesrv.core.errors import FieldProblems, Reason, Refused, invalid_field
 from namesrv.core.model import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS, MAX_PROXY_NETWORKS
 from namesrv_common.endpoints import Endpoint, parse_endpoints
-from namesrv_common.process.logs import LogFormat, LogLevel
 from namesrv_common.process.settings_cli import ListenerSecuritySettings, ProgramSettings, advanced
 from namesrv_common.server.shares import ShareRules
 
@@ -72,8 +71,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         "lookups,registrations", description="Requests on remoting_listen: lookups, registrations, operators, settings."
     )
     metrics_listen: str = Field("", description="Address of /metrics, /healthz and /readyz, HOST:PORT. Empty: off.")
-    log_format: LogFormat = Field("text", description="text for a terminal, json for one object a line.")
-    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 
     # Advanced settings. RocketMQ's switches have the names of its NamesrvConfig.
 

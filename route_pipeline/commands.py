@@ -16,8 +16,8 @@ import typer
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from namesrv_common.endpoints import parse_endpoints
-from namesrv_common.process.command_line import LoggingCommand, report, version_option, write_json_lines
-from namesrv_common.process.logs import LogFormat, configure_logs
+from namesrv_common.process.command_line import version_option
+from namesrv_common.process.logs import LogFormat, configure_logs, report
 from namesrv_common.process.terminal import TableConsole
 from route_pipeline import tables
 from route_pipeline.html_report import html_report
@@ -50,7 +50,6 @@ LOG_FORMAT_VARIABLE = "ROUTE_PIPELINE_LOG_FORMAT"
 def _log_as(log_format: LogFormat) -> LogFormat:
     """Has all lines of this program and its libraries be objects, if they are to be JSON."""
     if log_format == "json":
-        write_json_lines()
         configure_logs(log_format, "warning")
     else:
         logging.basicConfig(format="route-pipeline: %(message)s")
@@ -116,7 +115,7 @@ def _program(*, version: Annotated[bool, version_option("route-pipeline")] = Fal
     pass
 
 
-@app.command("ingest", cls=LoggingCommand)
+@app.command("ingest")
 def ingest_command(
     namesrv: Namesrv,
     out: Out,
@@ -135,7 +134,7 @@ def ingest_command(
     _say(f"{rows:,} rows appended to {log.place.url}, {aside:,} put aside")
 
 
-@app.command("follow", cls=LoggingCommand)
+@app.command("follow")
 def follow_command(
     namesrv: Namesrv,
     out: Out,
@@ -212,7 +211,7 @@ def divergence_command(
     tables.print_divergence(_console(), found, limit, min_seconds)
 
 
-@app.command("maintain", cls=LoggingCommand)
+@app.command("maintain")
 def maintain_command(
     log_url: Log,
     keep_days: Annotated[

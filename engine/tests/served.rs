@@ -82,33 +82,17 @@ async fn outcome(raw: &mut Raw, stream: u32, target: &[u8]) -> Frame {
 async fn every_authority_of_visible_bytes_is_served() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;
+    // Lists, zones of IPv6, Unix sockets, whole targets, and what no URI has.
+    let all: String = ('!'..='~').collect();
     let authorities = [
-        "127.0.0.1:9876",
-        "NameSrv.Example:9876",
-        "[::1]:9876",
-        "NAMESRV:9876",
-        // Lists.
-        "127.0.0.1:9876,127.0.0.2:9876",
-        "[::1]:9876,[::1]:9877",
-        "%5B::1%5D:9876",
-        // Zones of IPv6.
-        "[fe80::1%eth0]:9876",
-        "[fe80::1%25eth0]:9876",
-        // Unix sockets: paths, escaped paths and abstract names.
-        "/run/namesrv.sock",
-        "run/namesrv.sock",
-        "%2Frun%2Fnamesrv.sock",
-        "tmp%2Fname%20server.sock",
-        "@namesrv",
-        "%00namesrv",
-        // Whole targets.
-        "dns:///namesrv:9876",
-        "ipv4:127.0.0.1:9876,127.0.0.2:9876",
-        "unix:///run/namesrv.sock",
-        "namesrv:///TopicTest",
-        // What no URI has.
-        "|\\^`{}<>\"",
         "",
+        "[::1]:9876,NameSrv.Example:9877",
+        "[fe80::1%eth0]:9876",
+        "/run/namesrv.sock",
+        "%2Frun%2Fname%20server.sock",
+        "@namesrv",
+        "dns:///namesrv:9876",
+        &all,
     ];
     for (authority, stream) in authorities.into_iter().zip((1..).step_by(2)) {
         let frame = outcome(&mut raw, stream, &field(":authority", authority)).await;

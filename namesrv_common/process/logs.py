@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
 import logging.handlers
 import queue
@@ -12,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
 import structlog
 
-from namesrv_common.printable import printable, printable_json
+from namesrv_common.printable import print_error, printable, printable_json
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -37,9 +39,10 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
     The queue has no lock that Python code holds: a signal handler that logs may interrupt a line of the same thread.
     """
 
-    def __init__(self, lines: queue.SimpleQueue[Any]) -> None:
+    def __init__(self, lines: queue.SimpleQueue[Any], log_format: LogFormat) -> None:
         super().__init__(lines)
         self._lines = lines
+        self.log_format = log_format
         self.dropped = 0
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
@@ -146,7 +149,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     setattr(logging, "logAsyncioTasks", False)  # noqa: B010 - Python 3.11 has no such switch
     root = logging.getLogger()
-    root.handlers[:] = [_BoundedQueueHandler(lines)]
+    root.handlers[:] = [_BoundedQueueHandler(lines, log_format)]
     root.setLevel(level.upper())
     logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
     if log_format == "json":
@@ -154,6 +157,19 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
     listener.start()
     atexit.register(listener.stop)
     return listener
+
+
+def report(program: str, text: str, event: str, level: str) -> None:
+    """Writes a line to the person who started a program, at once and whatever the level of the log is.
+
+    Once the log is JSON, the line is an object with the keys of a log line; otherwise it is text.
+    """
+    if not any(getattr(handler, "log_format", "text") == "json" for handler in logging.getLogger().handlers):
+        print_error(program, text)
+        return
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    line = {"program": program, "text": text, "event": event, "level": level, "timestamp": now}
+    sys.stderr.write(printable_json(json.dumps(line)) + "\n")
 
 
 # Log lines that peers cause: however many there are, few are written, and these say how many were not.

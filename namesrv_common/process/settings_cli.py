@@ -11,9 +11,7 @@ import inspect
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
@@ -23,9 +21,10 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from typer.core import TyperCommand
 
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
-from namesrv_common.process.command_line import LoggingCommand, report, write_json_lines
+from namesrv_common.process.logs import LogFormat, LogLevel, configure_logs, report
 from namesrv_common.tls.certificates import Validity
 from namesrv_common.tls.listener_tls import CertificateCheck, ListenerTls
 
@@ -54,6 +53,9 @@ class ProgramSettings(BaseSettings):
     other_variables: ClassVar[str] = ""
     """A regular expression for variables, without prefix, that others read: they cause no warning."""
 
+    log_format: LogFormat = Field("text", description="text for a terminal, json for one object a line.")
+    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+
     @classmethod
     def load(cls, config_file: Path | None, flags: dict[str, Any]) -> Self:
         """Reads the settings. ``flags`` are the values given on the command line, by field name.
@@ -61,7 +63,7 @@ class ProgramSettings(BaseSettings):
         Raises:
             pydantic.ValidationError: A value breaks its rule or a key is unknown.
             OSError: The file cannot be read.
-            tomllib.TOMLDecodeError: The file is not TOML.
+            TOMLDecodeError: The file is not TOML.
         """
         if config_file is not None:
             config_file.open("rb").close()  # pydantic-settings ignores a file that is not there
@@ -104,14 +106,13 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
 
     Args:
         settings: The settings class; a field ``data_dir`` becomes the flag ``--data-dir``.
-        run: The command's function. Its docstring is the help text.
+        run: The command's function, called once logs are configured. Its docstring is the help text.
     """
 
     def command(*, config: Path | None, print_config: bool | None, **values: Any) -> None:
         flags = {key: value for key, value in values.items() if value not in (None, [], ())}
-        if _log_format(settings, config, flags) == "json":
-            write_json_lines()
         loaded = _load_or_exit(settings, config, flags)
+        configure_logs(loaded.log_format, loaded.log_level)
         for problem in unknown_variables(settings, os.environ):
             report(_program_of(settings), f"warning: {problem}", "variable_ignored", "warning")
         if print_config:
@@ -121,8 +122,9 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
 
     help_config = f"TOML file with any of these settings; variables {settings.model_config['env_prefix']}… win over it."
     help_print = "Print what flags, variables and the file come to, without what was changed over the wire, and exit."
+    own_first = sorted(settings.model_fields.items(), key=lambda field: field[0] not in settings.__annotations__)
     options = {
-        **{key: _flag(key, field) for key, field in settings.model_fields.items()},
+        **{key: _flag(key, field) for key, field in own_first},
         "config": Annotated[Path | None, typer.Option("--config", help=help_config)],
         "print_config": Annotated[bool | None, typer.Option("--print-config", help=help_print)],
     }
@@ -134,7 +136,7 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
     app.command(name, cls=_Command, help=inspect.getdoc(run), context_settings={"max_content_width": 120})(command)
 
 
-class _Command(LoggingCommand):
+class _Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {_PANEL: [], _ADVANCED_PANEL: []}
         for parameter in self.get_params(ctx):
@@ -170,16 +172,6 @@ def exit_with(program: str, message: str) -> NoReturn:
     """Ends a program that cannot start: one line on standard error, exit code 2."""
     report(program, message, "cannot_start", "error")
     raise SystemExit(EXIT_BAD_START)
-
-
-def _log_format(settings: type[ProgramSettings], config_file: Path | None, flags: Mapping[str, Any]) -> object:
-    """Returns the log format of the settings, even if they have errors, which are then logged in that format."""
-    given = flags.get("log_format") or os.environ.get(f"{settings.model_config['env_prefix']}LOG_FORMAT")
-    if given or config_file is None:
-        return given
-    with suppress(OSError, ValueError):
-        return tomllib.loads(config_file.read_text(encoding="utf-8")).get("log_format")
-    return None
 
 
 def _load_or_exit(settings: type[SettingsT], config_file: Path | None, flags: dict[str, Any]) -> SettingsT:

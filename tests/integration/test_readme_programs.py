@@ -13,6 +13,7 @@ import pytest
 from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest, PutKvConfigRequest
 
 from tests.support.pages import ROOT, code_blocks
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import held_port
 from tests.support.programs.processes import BIN, NamesrvProcess
 
@@ -108,7 +109,7 @@ def test_documented_backup_of_a_running_name_server_is_restored(tmp_path: Path) 
     def run_block(block: str) -> None:
         commands = "\n".join(re.findall(r"^[$#] (?!systemctl)(.+)$", block, re.MULTILINE))
         shell = ["bash", "-e", "-c", commands.replace("/var/", f"{tmp_path}/var/")]
-        done = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(shell, capture_output=True, text=True, timeout=3 * TIMEOUT, check=False)
         assert (done.returncode, done.stderr) == (0, "")
 
     with NamesrvProcess("--data-dir", str(data_dir)) as namesrv:

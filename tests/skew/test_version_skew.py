@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from deploy.release.engine import REPOSITORY, CommandError, run
 from nsctl.cli import app
 from tests.support.engines import DEVELOPMENT
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
 from tests.support.programs.processes import Client, NamesrvProcess, Process, eventually
 from tests.support.registrations import registration
@@ -143,13 +144,13 @@ def test_a_data_directory_of_one_version_is_taken_over_by_the_other(
     first, second = (previous, THIS) if direction == "upgrade" else (THIS, previous)
     flags = ("--data-dir", str(tmp_path / "data"), "--snapshot-interval-millis", "10", *NEVER_SCAN)
     with name_server(first, *flags) as (server, client):
-        client.registration.RegisterBroker(registration(), timeout=20)
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         client.admin.PutKvConfig(
             admin_service_pb2.PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=TOPIC, value="broker-a:4"),
-            timeout=20,
+            timeout=TIMEOUT,
         )
         client.admin.WipeWritePermOfBroker(
-            admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a", force=True), timeout=20
+            admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a", force=True), timeout=TIMEOUT
         )
         left = client.route()
         assert server.terminate() == 0
@@ -160,4 +161,4 @@ def test_a_data_directory_of_one_version_is_taken_over_by_the_other(
         assert found.queue_datas == left.queue_datas, "no write permission: the operator took it"
         assert [broker.broker_addr for broker in found.broker_datas[0].broker_addrs] == [ADDR]
         request = admin_service_pb2.GetKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=TOPIC)
-        assert client.admin.GetKvConfig(request, timeout=20).value == "broker-a:4"
+        assert client.admin.GetKvConfig(request, timeout=TIMEOUT).value == "broker-a:4"

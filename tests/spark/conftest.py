@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import identity, registration
 
@@ -17,5 +18,5 @@ def namesrv() -> Iterator[NamesrvProcess]:
         NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0") as server,
         server.connect() as client,
     ):
-        client.registration.RegisterBroker(registration(["TopicTest", "Other"], identity()), timeout=20)
+        client.registration.RegisterBroker(registration(["TopicTest", "Other"], identity()), timeout=TIMEOUT)
         yield server

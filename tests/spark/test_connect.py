@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from namesrv_common.printable import how_to_install
 from route_pipeline.data_source import register
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually, unused_port
 from tests.support.spark_session import ensure_java_home
 
@@ -65,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.stop()
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
+        server.wait(3 * TIMEOUT)
 
 
 @pytest.mark.parametrize("registered", [False, True], ids=["found by itself", "registered"])

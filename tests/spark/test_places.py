@@ -15,6 +15,7 @@ import pytest
 from deploy.release.engine import REPOSITORY, run
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import NamesrvProcess
 
 SUBMIT = REPOSITORY / "deploy" / "spark" / "submit.sh"
@@ -54,6 +55,6 @@ def test_the_submit_script_says_what_is_missing(tmp_path: Path) -> None:
         (without_master, "MASTER is the URL of the cluster"),
     ):
         command: list[str | Path] = ["sh", SUBMIT, "ingest"]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=3 * TIMEOUT, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert problem in done.stderr

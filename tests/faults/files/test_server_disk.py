@@ -211,7 +211,7 @@ def test_while_a_slow_disk_writes_lookups_and_registrations_are_answered(tmp_pat
             assert server.held(client) == held, "what is not durable yet is not seen"
             if change.done():
                 break
-        change.result(60)
+        change.result(3 * TIMEOUT)
         assert server.held(client) == server.acknowledged
 
 

@@ -17,8 +17,8 @@ from tests.support.virtual_clock import VirtualClock, agent_timing
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)
 
 
-class HttpServer:
-    """Answers as told, on loopback; remembers what it was asked."""
+class AddressServer:
+    """Answers as told, on loopback, and is asked on virtual time; remembers that, and what came of it."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -28,6 +28,7 @@ class HttpServer:
         self.asked: list[str] = []
         self.time = VirtualClock()
         self.times: list[float] = []
+        self.told: list[tuple[Endpoint, ...]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +41,10 @@ class HttpServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}/rocketmq/nsaddr?unit=a"
+        url = f"http://127.0.0.1:{self._server.server_port}/rocketmq/nsaddr?unit=a"
+        self.list = namesrv_list_of(["10.0.9.9:9876", url], timing=agent_timing(self.time))
+        self.list.start()
+        self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         self.asked.append(request.path)
@@ -58,52 +62,34 @@ class HttpServer:
         self._server.server_close()
 
 
-class Asking:
-    """An address server that is asked on virtual time, and what came of it."""
-
-    def __init__(self, url: str) -> None:
-        self.time = VirtualClock()
-        self.told: list[tuple[Endpoint, ...]] = []
-        self.list = namesrv_list_of(["10.0.9.9:9876", url], timing=agent_timing(self.time))
-        self.list.start()
-        self.list.on_change = lambda: self.told.append(self.list.endpoints)
-
-
 @pytest.fixture
-def server() -> Iterator[HttpServer]:
-    serving = HttpServer()
-    yield serving
-    serving.close()
-
-
-@pytest.fixture
-def asking(server: HttpServer) -> Iterator[Asking]:
-    started = Asking(server.url)
-    server.time = started.time
+def server() -> Iterator[AddressServer]:
+    started = AddressServer()
     yield started
     started.list.stop()
+    started.close()
 
 
-def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: HttpServer, asking: Asking) -> None:
-    asking.time.run(9.9)
+def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(server: AddressServer) -> None:
+    server.time.run(9.9)
     assert server.asked == []
-    asking.time.run(0.1)
+    server.time.run(0.1)
     assert server.asked == ["/rocketmq/nsaddr?unit=a"]
-    asking.time.run(100 * FETCH_PERIOD_SECONDS)
+    server.time.run(100 * FETCH_PERIOD_SECONDS)
     pauses = [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
     assert 95 <= len(pauses) <= 105
     assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
 
 
-def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, asking: Asking) -> None:
-    asking.time.run(3 * A_PERIOD)
-    assert asking.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+def test_an_answer_is_told_when_it_differs_from_the_last_one(server: AddressServer) -> None:
+    server.time.run(3 * A_PERIOD)
+    assert server.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
     server.body = b"10.0.0.3:9876;\n"
-    asking.time.run(3 * A_PERIOD)
-    assert asking.told[1:] == [parse_endpoints("10.0.0.3:9876")]
+    server.time.run(3 * A_PERIOD)
+    assert server.told[1:] == [parse_endpoints("10.0.0.3:9876")]
     server.body = b"10.0.9.9:9876"  # the list before the first answer
-    asking.time.run(A_PERIOD)
-    assert asking.told[2:] == [parse_endpoints("10.0.9.9:9876")]
+    server.time.run(A_PERIOD)
+    assert server.told[2:] == [parse_endpoints("10.0.9.9:9876")]
 
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
@@ -126,28 +112,28 @@ LENGTH = ("Content-Length", str(len(WHOLE)))
     ],
 )
 def test_a_bad_answer_keeps_the_list_and_is_logged_once(
-    server: HttpServer, asking: Asking, status: int, headers: list[tuple[str, str]], body: bytes, problem: str
+    server: AddressServer, status: int, headers: list[tuple[str, str]], body: bytes, problem: str
 ) -> None:
     server.status, server.headers, server.body = status, headers, body
     with capture_logs() as logs:
-        asking.time.run(2 * A_PERIOD)
+        server.time.run(2 * A_PERIOD)
     assert len(server.asked) >= 2
-    assert asking.told == []
+    assert server.told == []
     assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
     assert problem in logs[0]["error"]
     assert logs[0]["kept"] == ["10.0.9.9:9876"]
 
 
-def test_a_server_that_is_not_there_changes_nothing(server: HttpServer, asking: Asking) -> None:
+def test_a_server_that_is_not_there_changes_nothing(server: AddressServer) -> None:
     server.close()
     with capture_logs() as logs:
-        asking.time.run(A_PERIOD)
-    assert asking.told == []
+        server.time.run(A_PERIOD)
+    assert server.told == []
     assert "refused" in logs[0]["error"]
 
 
-def test_an_answer_in_whole_chunks_is_taken(server: HttpServer, asking: Asking) -> None:
+def test_an_answer_in_whole_chunks_is_taken(server: AddressServer) -> None:
     server.headers = [CHUNKED]
     server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
-    asking.time.run(10.0)
-    assert asking.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    server.time.run(10.0)
+    assert server.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]

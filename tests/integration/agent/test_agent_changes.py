@@ -23,9 +23,8 @@ from broker_agent.timing import LONGEST_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents.fixtures import MakeSettings, StartNameServer
-from tests.support.agents.running_agent import Agent, StartAgent
-from tests.support.agents.topic_agents import put_topic
+from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, put_topic
+from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
@@ -41,8 +40,7 @@ def health_of(controller: BrokerController, service: str = "") -> int:
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
-def test_force_register_sends_the_table_each_period(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_force_register_sends_the_table_each_period(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server, force_register=True) as running:
         running.rounds.due(2)
         server.wait_until(lambda: len(server.registrations) == 3)
@@ -64,13 +62,9 @@ def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameSer
 
 
 def test_a_step_of_the_stop_that_fails_stops_no_other(
-    name_server: StartNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+    server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_probe: BrokerProbe) -> None:
-        raise ValueError("broken")
-
-    monkeypatch.setattr(BrokerProbe, "stop", fail)
-    server = name_server()
+    monkeypatch.setattr(BrokerProbe, "stop", lambda _: 1 // 0)
     with capture_logs() as lines, agent(server):
         pass
     assert len(server.unregistrations) == 1
@@ -78,8 +72,7 @@ def test_a_step_of_the_stop_that_fails_stops_no_other(
     assert lines[-1]["event"] == "agent_stopped"
 
 
-def test_health_ends_before_the_broker_is_unregistered(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_health_ends_before_the_broker_is_unregistered(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
         with grpc.insecure_channel(str(running.controller.fast_listening_on)) as connection:
             watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
@@ -111,8 +104,8 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
 
 
 @pytest.mark.parametrize("setting", ["listen", "fast_listen", "metrics_listen"])
-def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: MakeSettings, setting: str) -> None:
-    taken = name_server().endpoint
+def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, settings: MakeSettings, setting: str) -> None:
+    taken = server.endpoint
     with pytest.raises(StartError) as raised:
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
         Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
@@ -122,8 +115,8 @@ def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
 
-def test_a_hundred_topics_at_once_are_one_registration(name_server: StartNameServer, agent: StartAgent) -> None:
-    server, clock = name_server(), VirtualClock()
+def test_a_hundred_topics_at_once_are_one_registration(server: FakeNameServer, agent: StartAgent) -> None:
+    clock = VirtualClock()
     with agent(server, timing=agent_timing(clock)) as running:
         for number in range(100):
             put_topic(running.topics, TopicConfig(f"T{number}", 4, 4, 6))
@@ -138,8 +131,7 @@ def test_a_hundred_topics_at_once_are_one_registration(name_server: StartNameSer
     assert server.queries == []
 
 
-def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_a_change_follows_the_call_in_flight(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
         server.hang()
         running.rounds.due()
@@ -147,6 +139,23 @@ def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         server.answer_again()
         server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
+
+
+def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeNameServer, agent: StartAgent) -> None:
+    server.master_addr, other = "10.0.0.9:10911", "10.0.0.8:10911"
+    with agent(server, broker_id=1) as running:
+        assert running.status().master_addr == server.master_addr
+        server.master_addr, server.version_held, server.members = None, None, {1: other, 2: other}
+        server.hang()
+        running.rounds.due()
+        server.wait_until(lambda: len(server.registrations) == 2)
+        change = running.calls.ChangeBrokerRole.future(agent_pb.ChangeBrokerRoleRequest(broker_id=2), timeout=TIMEOUT)
+        eventually(lambda: running.status().broker_id == 2)
+        server.answer_again()
+        assert change.result().accepted_count == 1
+        assert running.status().master_addr == ""
+    assert server.members == {2: "10.0.0.1:10911"}
+    assert [request.broker.broker_id for request in server.unregistrations] == [2]
 
 
 @pytest.mark.parametrize(
@@ -161,35 +170,37 @@ def test_a_change_follows_the_call_in_flight(name_server: StartNameServer, agent
     ],
 )
 def test_a_bad_change_names_its_field_and_changes_nothing(
-    name_server: StartNameServer, agent: StartAgent, call: str, request_: Any, field: str
+    server: FakeNameServer, agent: StartAgent, call: str, request_: Any, field: str
 ) -> None:
-    server = name_server()
     with agent(server) as running:
         with pytest.raises(grpc.RpcError) as refused:
-            getattr(running.calls(), call)(request_, timeout=TIMEOUT)
+            getattr(running.calls, call)(request_, timeout=TIMEOUT)
         status = running.status()
     assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
     assert len(server.registrations) == 1
 
 
-def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
-        running.probe.die()
+        running.probe.is_up = False
+        running.probe.on_down()
         server.wait_until(lambda: len(server.unregistrations) == 1)
         assert running.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
         server.end_channels()
         server.wait_until(lambda: server.channels_opened == 2)
         running.rounds.due(2)
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        answer = running.calls().UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT
-        )
-        assert (answer.accepted_count, answer.target_count) == (0, 1)
+        for call, request in (
+            (running.calls.UpdateBrokerPermission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)),
+            (running.calls.ChangeBrokerRole, agent_pb.ChangeBrokerRoleRequest(broker_id=0)),
+        ):
+            answer = call(request, timeout=TIMEOUT)
+            assert (answer.accepted_count, answer.target_count) == (0, 1)
         running.rounds.wait_until_over()
         assert (len(server.registrations), server.queries) == (1, [])
-        running.probe.come_back()
+        running.probe.is_up = True
+        running.probe.on_up()
         server.wait_until(lambda: len(server.registrations) == 2)
     assert [request.reason for request in server.unregistrations] == [BROKER_DOWN, UNREGISTERED]
     assert server.registrations[1].channel_id == "ns-2"
@@ -199,20 +210,20 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(name_server: StartNameSe
 def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameServer, agent: StartAgent) -> None:
     first, second, third = (name_server(name) for name in ("one", "two", "three"))
     with agent(first, second) as running:
-        running.list.change(second, third)
+        listed = (second.endpoint, third.endpoint)
+        running.list.take_names(listed)
         third.wait_until(lambda: len(third.registrations) == 1)
         first.wait_until(lambda: len(first.unregistrations) == 1)
         first.wait_until(lambda: not first.open_channels)
         targets = [target.endpoint for target in running.status().targets]
-        running.list.change(second, third)
-    assert targets == [str(second.endpoint), str(third.endpoint)]
+        running.list.take_names(listed)
+    assert targets == [str(endpoint) for endpoint in listed]
     assert second.unregistrations[0].reason == UNREGISTERED
     assert len(second.registrations) == 1
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 
 
-def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNameServer, agent: StartAgent) -> None:
-    server = name_server()
+def test_filter_servers_are_registered_as_they_come_and_go(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running, grpc.insecure_channel(str(running.controller.listening_on)) as connection:
         stub = client_service_pb2_grpc.ClientServiceStub(connection)
         request = client_service_pb2.OpenClientChannelRequest()
@@ -233,9 +244,8 @@ def test_filter_servers_are_registered_as_they_come_and_go(name_server: StartNam
 
 
 def test_ordered_topics_of_a_name_server_are_registered_so(
-    name_server: StartNameServer, agent: StartAgent, tmp_path: Path
+    server: FakeNameServer, agent: StartAgent, tmp_path: Path
 ) -> None:
-    server = name_server()
     server.order_topic_config = {"T": "broker-a:4", "unknown": "broker-a:4"}
     with agent(server) as running:
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))

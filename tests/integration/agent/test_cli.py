@@ -21,7 +21,7 @@ FLAGS = {
 @pytest.fixture(autouse=True)
 def _no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program's logs are set up once for the whole process, and would outlive the test."""
-    monkeypatch.setattr("broker_agent.cli.configure_logs", lambda *_: None)
+    monkeypatch.setattr("namesrv_common.process.settings_cli.configure_logs", lambda *_: None)
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> Result:

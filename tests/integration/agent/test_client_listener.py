@@ -16,15 +16,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from broker_agent.clients import limits
 from broker_agent.clients.client_service import SERVICE, ClientServer
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
+from tests.support.agents import STATE
 from tests.support.fakes.agent_clients import consumer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
-BROKER = BrokerState("C", "broker-a", 1, "127.0.0.1:10911", None, 6)
 GROUP = "consumers"
 
 
@@ -33,7 +32,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.managers = ClientManagers()
-        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER)
+        self.server = ClientServer(ANY_PORT, self.managers, lambda: STATE)
         self.server.start()
         self.connection = grpc.insecure_channel(str(self.server.endpoint))
         self.stub = ClientServiceStub(self.connection)
@@ -121,7 +120,7 @@ def test_every_channel_is_told_of_the_shutdown(listener: Listener) -> None:
     listener.server.stop()
     assert next(channel.events).closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
     assert list(channel.events) == []
-    listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
+    listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: STATE)
 
 
 def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Listener) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
+import socket
 import subprocess
 from contextlib import ExitStack
 from functools import partial
@@ -11,55 +14,52 @@ from pathlib import Path
 import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import client_service_pb2
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from broker_agent.broker_probe import connect_to
+from broker_agent.listener import THREADS
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents.fixtures import StartNameServer
+from namesrv_common.process.program import without_others
+from tests.support import metrics_page
 from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.hostile.frames import OF_LISTENERS, call, hello
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import (
-    EXACTLY,
     NEVER_SCAN,
     Agent,
-    AgentClient,
     StandInBroker,
     asking_all_the_time,
     free_port,
     held_port,
     joined,
     name_servers,
-    topics_of,
 )
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
+from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 # The agent as a process of its own: start, signals, exit codes.
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_unregisters_and_the_exit_code_is_0(name_server: StartNameServer, number: signal.Signals) -> None:
-    servers = [name_server("one"), name_server("two")]
-    with Agent(joined(*(server.endpoint for server in servers))) as agent:
-        assert [len(server.registrations) for server in servers] == [1, 1]
+def test_a_signal_unregisters_and_the_exit_code_is_0(server: FakeNameServer, number: signal.Signals) -> None:
+    with Agent(str(server.endpoint)) as agent:
+        assert len(server.registrations) == 1
         check = (str(BIN / "broker-agent"), "healthcheck", f"--fast-listen={agent.endpoint}")
         # It has three seconds, and no flag for more.
         eventually(lambda: subprocess.run(check, check=False).returncode, lambda code: code == 0)
         agent.signal(number)
         assert agent.wait() == 0
-    assert [len(server.unregistrations) for server in servers] == [1, 1]
+    assert len(server.unregistrations) == 1
     assert agent.lines[-1]["event"] == "agent_stopped"
     assert [line for line in agent.lines if line["level"] in ("warning", "error")] == []
 
 
 # Agents and name servers of every kind: whatever one of them does, the others are registered with as if alone.
-
-UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")
-
-
-def last_error(agent: AgentClient, endpoint: Endpoint) -> str:
-    """What is wrong with a name server, in the agent's status."""
-    return agent.target(endpoint).last_error
 
 
 def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
@@ -72,7 +72,8 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
         healthy.connect() as client,
     ):
         stopped.signal(signal.SIGSTOP)
-        unavailable.refusal, slow.delay_seconds = UNAVAILABLE, 3.0
+        unavailable.refusal = RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")
+        slow.delay_seconds = 3.0
         endpoints = joined(stopped, refusing, unavailable, slow, healthy)
         with Agent(endpoints) as agent, agent.connect() as status:
             # The agent says that it has started when the first round is over.
@@ -80,8 +81,8 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
             assert healthy.wait_for("broker_registered")["timestamp"] < agent.wait_for("agent_started")["timestamp"]
             eventually(lambda: status.target(slow.endpoint).registered)
             for endpoint in (stopped.endpoint, refusing, unavailable.endpoint):
-                eventually(partial(last_error, status, endpoint))
-                assert not status.target(endpoint).registered
+                target = eventually(partial(status.target, endpoint), lambda target: target.last_error != "")
+                assert not target.registered
             stopped.signal(signal.SIGCONT)
             eventually(lambda: status.target(stopped.endpoint).registered)
             assert agent.terminate() == 0
@@ -119,6 +120,16 @@ def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
         )
 
 
+def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = socket.socket()
+    ours.bind(("127.0.0.1", 0))
+    ours.connect(ours.getsockname())  # what the system may do when it gives the client the very port it asks for
+    with monkeypatch.context() as patched:
+        patched.setattr("broker_agent.broker_probe.socket.create_connection", lambda *_: ours)
+        with pytest.raises(ConnectionRefusedError, match="nobody listens"):
+            connect_to(Endpoint("127.0.0.1", 1))
+
+
 # An agent is upgraded, and every answer to a client has its healthy broker.
 
 KEEP = ("--on-stop", "keep")
@@ -146,32 +157,26 @@ def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: Namesrv
         assert namesrv.events("broker_removed") == []
 
 
-# The topics of a broker in the routes of all name servers.
-
-
-def test_mappings_of_static_topics_are_in_all_routes_and_change(tmp_path: Path) -> None:
+def test_mappings_of_static_topics_are_in_routes_and_change(tmp_path: Path) -> None:
     """The file is RocketMQ's, from the start; then another mapping comes, without a change of topics.json."""
     topics, mappings = tmp_path / "topics.json", tmp_path / "topicQueueMapping.json"
-    table = TopicConfigTable(DataVersion(1, 1), (TopicConfig("Static", 4, 8, 6), TopicConfig("Ordinary", 1, 1, 6)))
-    topics.write_bytes(encode_topics(table))
+    topics.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), (TopicConfig("Static", 4, 8, 6),))))
     mappings.write_bytes(REAL_MAPPINGS)
     moved = {"0": [{"bname": "broker-c", "queueId": 1}, {"bname": "broker-d", "queueId": 0}]}
     changed = {"bname": "broker-c", "epoch": 2, "hostedQueues": moved, "scope": "__global__", "totalQueues": 4}
+    with NamesrvProcess() as server, server.connect() as client, Agent(str(server.endpoint), topics=topics):
 
-    def queue_ids(client: Client) -> list[tuple[int, int]] | None:
-        route = client.route("Static")
-        if route is None or not route.queue_datas[0].HasField("mapping"):
-            return None
-        mapping = route.queue_datas[0].mapping
-        return list(zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=True))
+        def queue_ids() -> list[tuple[int, int]] | None:
+            route = client.route("Static")
+            if route is None or not route.queue_datas[0].HasField("mapping"):
+                return None
+            (queue,) = route.queue_datas
+            assert (queue.read_queue_nums, queue.write_queue_nums, queue.perm) == (4, 8, 6)
+            return list(zip(queue.mapping.topic_queue_ids, queue.mapping.broker_queue_ids, strict=True))
 
-    with name_servers(2, *EXACTLY) as servers, Agent(joined(*(server for server, _ in servers)), topics=topics):
-        for _, client in servers:
-            assert eventually(partial(queue_ids, client)) == [(0, 0), (1, 1)]
+        assert eventually(queue_ids) == [(0, 0), (1, 1)]
         mappings.write_bytes(mappings_json({"Static": changed}, counter=2))
-        for _, client in servers:
-            eventually(partial(queue_ids, client), [].__eq__)
-            assert topics_of(client) == {"Static": (4, 8, 6), "Ordinary": (1, 1, 6)}
+        eventually(queue_ids, [].__eq__)
 
 
 # The files of deploy/systemd as an agent meets them on a new machine.
@@ -196,3 +201,137 @@ def test_the_shipped_file_registers_a_broker_that_has_written_nothing_yet(tmp_pa
         with Process([*serve, "--log-format", "json", "--listen", "127.0.0.1:0"]) as agent:
             eventually(lambda: client.route("TBW102"))
             agent.wait_for("topics_file_awaited")
+
+
+# Half requests and floods of connections hold neither listener of an agent.
+
+CALLS = 4
+"""Of each connection."""
+
+
+@pytest.mark.parametrize(("which", "listener"), [("fast_listening_on", "agent"), ("listening_on", "clients")])
+def test_more_half_requests_than_threads_keep_nobody_from_an_answer(which: str, listener: str) -> None:
+    path = OF_LISTENERS[listener].lookup
+    with NamesrvProcess() as server, Agent(str(server.endpoint)) as agent, ExitStack() as held:
+        listen = Endpoint.parse(str(agent.wait_for("agent_started")[which]))
+        for _ in range(THREADS):
+            peer = held.enter_context(socket.create_connection(listen, timeout=20))
+            peer.sendall(hello() + b"".join(call(path, 1 + 2 * number, None) for number in range(CALLS)))
+            assert peer.recv(1)  # its settings: it has what was sent
+        client = held.enter_context(agent.connect())
+        assert client.status().broker_name == "broker-a"
+        with grpc.insecure_channel(str(listen)) as channel:
+            asked = health_pb2.HealthCheckRequest()
+            health_pb2_grpc.HealthStub(channel).Check(asked, timeout=20)
+
+
+DESCRIPTORS = 400
+WITH_FEW_DESCRIPTORS = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh")
+PLACES = without_others(DESCRIPTORS) // 2
+"""Each listener has half of what is not for the agent itself."""
+
+
+@pytest.mark.parametrize("which", ["fast_listening_on", "listening_on"])
+def test_a_flood_of_connections_leaves_an_agent_what_it_needs_itself(which: str, tmp_path: Path) -> None:
+    topics = Path(shutil.copy(TOPICS, tmp_path / "topics.json"))
+    with (
+        NamesrvProcess() as server,
+        server.connect() as client,
+        Agent(str(server.endpoint), topics=topics, prefix=WITH_FEW_DESCRIPTORS) as agent,
+        ExitStack() as held,
+    ):
+        started = agent.wait_for("agent_started")
+        listen = Endpoint.parse(str(started[which]))
+        peers = [held.enter_context(socket.create_connection(listen, timeout=20)) for _ in range(DESCRIPTORS)]
+        topics.write_text(topics.read_text().replace("TopicTest", "TopicOfNow"))
+        eventually(lambda: client.route("TopicOfNow"))
+        assert sum(bool(peer.recv(1)) for peer in peers) == PLACES, "the others are closed"
+        if which != "fast_listening_on":
+            assert agent_answers(agent)
+        held.close()
+        eventually(lambda: agent_answers(agent))
+
+
+def agent_answers(agent: Agent) -> bool:
+    with agent.connect() as client:
+        try:
+            return client.status().broker_name == "broker-a"
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            return False  # the connection was closed: there is no place for it
+
+
+# Metrics of an agent, and its answers over HTTP to whether it is alive and ready.
+
+METRICS = ("--metrics-listen", "127.0.0.1:0")
+
+
+def get(agent: Agent, path: str) -> tuple[int, str]:
+    return metrics_page.get(agent.wait_for("agent_started")["metrics"], path)
+
+
+def samples(agent: Agent) -> dict[tuple[str, ...], float]:
+    """Values by name, without its prefix, and label values."""
+    found = metrics_page.samples(agent.wait_for("agent_started")["metrics"])
+    return {(name.removeprefix("broker_agent_"), *labels): value for (name, *labels), value in found.items()}
+
+
+def test_each_name_server_and_all_clients_have_their_series() -> None:
+    with name_servers(1) as [(server, _)], free_port() as nobody, Agent(joined(server, nobody), *METRICS) as agent:
+        good, bad = str(server.endpoint), str(nobody)
+        groups = [client_service_pb2.ProducerData(group_name=name) for name in ("p1", "p2")]
+        with grpc.insecure_channel(str(agent.wait_for("agent_started")["listening_on"])) as connection:
+            request = client_service_pb2.HeartbeatRequest(client_id="c1", producer_groups=groups)
+            ClientServiceStub(connection).Heartbeat(request, timeout=TIMEOUT)
+        eventually(lambda: samples(agent), lambda seen: seen["registered", good] == 1)
+        seen = eventually(lambda: samples(agent), lambda seen: ("registrations_total", bad, "full", "failed") in seen)
+        assert seen["registrations_total", good, "full", "accepted"] >= 1
+        assert seen["registration_age_seconds", good] >= 0
+        assert ("registration_age_seconds", bad) not in seen
+        assert seen["registered", bad] == 0
+        assert seen["broker_up",] == 1
+        assert (seen["producer_groups",], seen["producers",], seen["consumers",]) == (2, 2, 0)
+        assert seen["topics",] == len(json.loads(TOPICS.read_text())["topicConfigTable"])
+        assert get(agent, "/readyz") == (200, "ok\n")
+        assert get(agent, "/healthz") == (200, "ok\n")
+
+
+def test_a_name_server_that_leaves_the_list_loses_its_series(tmp_path: Path) -> None:
+    with name_servers(2) as [(first, _), (second, _)]:
+        file = tmp_path / "name-servers"
+        file.write_text(f"{first.endpoint};{second.endpoint}")
+        with Agent(f"file:{file}", *METRICS) as agent:
+            register = "namesrv_api.v1.RegistrationService/RegisterBroker"
+            ended = {
+                ("grpc_client_call_duration_seconds_count", register, "OK", str(server.endpoint))
+                for server in (first, second)
+            }
+            eventually(lambda: ended <= samples(agent).keys())
+            file.write_text(str(first.endpoint))
+            gone = str(second.endpoint)
+            eventually(lambda: all(gone not in labels for labels in samples(agent)))
+            assert any(str(first.endpoint) in labels for labels in samples(agent))
+            assert second.wait_for("broker_removed")["reason"] == "UNREGISTERED"
+            file.write_text("not;a;list\n")
+            agent.wait_for("namesrv_list_bad")
+            assert first.events("broker_removed") == []
+
+
+def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:
+    with free_port() as nobody, Agent(str(nobody), *METRICS, "--register-name-server-period-millis", "1000") as agent:
+        assert get(agent, "/healthz") == (200, "ok\n")
+        assert get(agent, "/readyz") == (503, "no name server has accepted the registration yet\n")
+
+
+def test_a_followed_file_that_stays_broken_shows_in_metrics_and_status(tmp_path: Path) -> None:
+    topics = tmp_path / "topics.json"
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), *METRICS, "--topics-missing", "wait", topics=topics) as agent,
+        agent.connect() as calls,
+    ):
+        assert eventually(lambda: client.route("TBW102"), lambda route: route is not None)
+        topics.write_text("{")
+        eventually(lambda: samples(agent)["topics_broken",], lambda broken: broken == 1)
+        assert calls.status().topics_problem

@@ -17,8 +17,7 @@ from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
-from tests.support.agents.fixtures import MakeSettings
-from tests.support.agents.topic_agents import put_topic, topic_agent
+from tests.support.agents import MakeSettings, put_topic, topic_agent
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
 HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)
@@ -35,21 +34,20 @@ def owned(path: Path, *names: str, counter: int = 1) -> TopicConfigManager:
 
 
 class FakeMaster(MasterAgent):
-    """A master's agent as the slave sees it; every message goes through ``mend``."""
+    """The agent of a master with three topics as the slave sees it; every message goes through ``mend``."""
 
-    def __init__(self, manager: TopicConfigManager) -> None:
-        self._servicer = TopicConfigServicer(manager, lambda: False)
+    def __init__(self, path: Path) -> None:
+        self.topics = owned(path / "master" / "topics.json", "a", "b", "c", counter=7)
+        self._servicer = TopicConfigServicer(self.topics, lambda: False)
         self.requests: list[pb.ListTopicsRequest] = []
         self.away = False
         self.closed = 0
         self.mend: Callable[[pb.ListTopicsResponse], object] = lambda _chunk: None
-        self.before_answer: Callable[[], object] = lambda: None
 
     def list_topics(self, request: pb.ListTopicsRequest) -> Generator[pb.ListTopicsResponse, None, None]:
         self.requests.append(request)
         if self.away:
             raise CopyFailed("UNAVAILABLE: connection refused")
-        self.before_answer()
         for chunk in self._servicer.ListTopics(request, None):
             self.mend(chunk)
             yield chunk
@@ -61,53 +59,41 @@ class FakeMaster(MasterAgent):
 class Slave:
     """A slave of the fake master on virtual time."""
 
-    def __init__(self, manager: TopicConfigManager, master: FakeMaster) -> None:
-        self.manager = manager
+    def __init__(self, path: Path) -> None:
+        self.master = FakeMaster(path)
+        self.manager = owned(path / "slave" / "topics.json", "old")
         self.time = VirtualClock()
         self.endpoint: Endpoint | None = HERE
         self.connected_to: list[Endpoint] = []
+        self.sync = SlaveSynchronize(self.manager, lambda: self.endpoint, self._connect, agent_timing(self.time))
 
-        def connect(endpoint: Endpoint) -> FakeMaster:
-            self.connected_to.append(endpoint)
-            return master
-
-        self.sync = SlaveSynchronize(manager, lambda: self.endpoint, connect, agent_timing(self.time))
+    def _connect(self, endpoint: Endpoint) -> FakeMaster:
+        self.connected_to.append(endpoint)
+        return self.master
 
     def names(self) -> list[str]:
         return [topic.topic_name for topic in self.manager.table.topics]
 
 
 @pytest.fixture
-def master_topics(tmp_path: Path) -> TopicConfigManager:
-    return owned(tmp_path / "master" / "topics.json", "a", "b", "c", counter=7)
-
-
-@pytest.fixture
-def master(master_topics: TopicConfigManager) -> FakeMaster:
-    return FakeMaster(master_topics)
-
-
-@pytest.fixture
-def slave(tmp_path: Path, master: FakeMaster) -> Iterator[Slave]:
-    slave = Slave(owned(tmp_path / "slave" / "topics.json", "old"), master)
+def slave(tmp_path: Path) -> Iterator[Slave]:
+    slave = Slave(tmp_path)
     yield slave
     slave.sync.stop()
 
 
-def test_copied_topics_are_whole_and_durable(slave: Slave, master_topics: TopicConfigManager, tmp_path: Path) -> None:
+def test_copied_topics_are_whole_and_durable(slave: Slave, tmp_path: Path) -> None:
     assert slave.sync.synchronize()
-    assert slave.manager.table.topics == master_topics.table.topics
+    assert slave.manager.table.topics == slave.master.topics.table.topics
     assert slave.manager.table.data_version == DataVersion(1_000, 7, 0)
     assert load_topic_config_table(tmp_path / "slave" / "topics.json") == slave.manager.table
     assert not slave.sync.synchronize(), "the versions are the same"
 
 
-def test_a_table_of_many_messages_is_copied_as_one(
-    slave: Slave, master: FakeMaster, master_topics: TopicConfigManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_many_messages_is_copied_as_one(slave: Slave, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
-    later = iter(range(10))
-    master.mend = lambda _chunk: put_topic(master_topics, TopicConfig(f"later-{next(later)}", 1, 1, 6))
+    master, later = slave.master, iter(range(10))
+    master.mend = lambda _chunk: put_topic(master.topics, TopicConfig(f"later-{next(later)}", 1, 1, 6))
     assert slave.sync.synchronize()
     assert slave.names() == ["a", "b", "c"]
     assert slave.manager.table.data_version.counter == 7
@@ -115,9 +101,8 @@ def test_a_table_of_many_messages_is_copied_as_one(
     assert slave.names()[3:] == ["later-0", "later-1", "later-2"]
 
 
-def test_copies_come_after_3_s_then_every_10_or_so_and_stay_without_master(
-    slave: Slave, master: FakeMaster, master_topics: TopicConfigManager
-) -> None:
+def test_copies_come_after_3_s_then_every_10_or_so_and_stay_without_master(slave: Slave) -> None:
+    master = slave.master
     with capture_logs() as logs:
         slave.sync.start()
         slave.time.run(2.9)
@@ -131,7 +116,7 @@ def test_copies_come_after_3_s_then_every_10_or_so_and_stay_without_master(
         slave.time.run(3_600)
         asked = len(master.requests)
         assert slave.names() == ["a", "b", "c"]
-        put_topic(master_topics, TopicConfig("d", 1, 1, 6))
+        put_topic(master.topics, TopicConfig("d", 1, 1, 6))
         master.away = False
         slave.time.run(61)
     assert slave.names() == ["a", "b", "c", "d"]
@@ -141,7 +126,7 @@ def test_copies_come_after_3_s_then_every_10_or_so_and_stay_without_master(
     assert "topics_copied_again" in [line["event"] for line in logs]
 
 
-def test_another_master_is_another_connection(slave: Slave, master: FakeMaster) -> None:
+def test_another_master_is_another_connection(slave: Slave) -> None:
     slave.endpoint = None
     assert not slave.sync.synchronize()
     assert slave.connected_to == []
@@ -150,14 +135,14 @@ def test_another_master_is_another_connection(slave: Slave, master: FakeMaster) 
     slave.sync.synchronize()
     slave.endpoint = ELSEWHERE
     slave.sync.synchronize()
-    assert (slave.connected_to, master.closed) == ([HERE, ELSEWHERE], 1)
+    assert (slave.connected_to, slave.master.closed) == ([HERE, ELSEWHERE], 1)
 
 
-def test_a_slave_that_becomes_master_while_it_copies_keeps_its_own_topics(slave: Slave, master: FakeMaster) -> None:
-    def promote() -> None:
+def test_a_slave_that_becomes_master_while_it_copies_keeps_its_own_topics(slave: Slave) -> None:
+    def promote(_chunk: pb.ListTopicsResponse) -> None:
         slave.endpoint = None
 
-    master.before_answer = promote
+    slave.master.mend = promote
     assert not slave.sync.synchronize()
     assert slave.names() == ["old"]
 
@@ -179,9 +164,9 @@ BROKEN = "the master has a topic that breaks a rule:"
     ],
 )
 def test_a_table_that_is_not_whole_and_good_is_not_taken(
-    slave: Slave, master: FakeMaster, mend: Callable[[pb.ListTopicsResponse], None], problem: str
+    slave: Slave, mend: Callable[[pb.ListTopicsResponse], None], problem: str
 ) -> None:
-    master.mend = mend
+    slave.master.mend = mend
     with pytest.raises(CopyFailed, match=problem):
         slave.sync.synchronize()
     assert slave.names() == ["old"]
@@ -204,8 +189,9 @@ def test_a_master_that_sends_too_much_is_given_up_and_the_last_copy_stays(
     assert slave.names() == ["old"]
 
 
-def test_topics_come_over_a_real_connection(tmp_path: Path, master_topics: TopicConfigManager) -> None:
-    manager = owned(tmp_path / "slave" / "topics.json", "old")
+def test_topics_come_over_a_real_connection(tmp_path: Path) -> None:
+    manager = owned(tmp_path / "slave.json", "old")
+    master_topics = owned(tmp_path / "master.json", "a", "b", counter=7)
     endpoints: list[Endpoint] = []
     sync = SlaveSynchronize(manager, lambda: endpoints[0], MasterAgent, Timing())
     with topic_agent(TopicConfigServicer(master_topics, lambda: False)) as endpoint:

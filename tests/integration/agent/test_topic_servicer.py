@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
@@ -23,9 +23,23 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.endpoints import Endpoint
-from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
+from namesrv_common.grpc_errors import RichError
+from tests.support.agents import topic_agent
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
+
+
+@contextmanager
+def stub_of(endpoint: Endpoint) -> Iterator[TopicConfigServiceStub]:
+    with grpc.insecure_channel(str(endpoint)) as channel:
+        yield TopicConfigServiceStub(channel)
+
+
+def error_of(call: Callable[[], object]) -> RichError:
+    with pytest.raises(grpc.RpcError) as raised:
+        call()
+    return RichError.of(raised.value)
+
 
 TOPICS = tuple(TopicConfig(f"topic-{number}", number, number, 6) for number in range(10))
 VERSION = DataVersion(999_000, 5)

@@ -27,8 +27,7 @@ from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.permits import Permits, Principal, token_key
 from tests.integration.error_reasons.name_servers import Call, Caller, Errors, Patch, all_of, error_of
-from tests.support.agents.fan_out_harness import STATE
-from tests.support.agents.topic_agents import topic_agent
+from tests.support.agents import STATE, topic_agent
 
 SERVICES = (
     topics.DESCRIPTOR.services_by_name["TopicConfigService"],

@@ -18,6 +18,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from tests.support.engines import DEVELOPMENT, require_native
 from tests.support.hostile.frames import hello
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, cpu_seconds, eventually, sample
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import registration
@@ -26,6 +27,7 @@ ALL_TOPICS = 206
 
 START = """
 import os, sys
+from tests.support.patience import TIMEOUT
 numbers = sys.argv[1].split(",")
 for target, number in enumerate(numbers, 3):
     os.dup2(int(number), target)
@@ -50,7 +52,7 @@ def test_callers_that_connect_during_a_restart_are_answered_after_it(tmp_path: P
         socket.create_server(("127.0.0.1", 0)) as remoting,
     ):
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(30)
+        systemd.settimeout(TIMEOUT)
         at, numbers = address(held), (held.fileno(), remoting.fileno())
         begin = [sys.executable, "-c", START, ",".join(map(str, numbers)), str(BIN / "namesrv"), "serve"]
         flags = ["--listen", at, "--remoting-listen", address(remoting), "--log-format", "json"]
@@ -65,7 +67,7 @@ def test_callers_that_connect_during_a_restart_are_answered_after_it(tmp_path: P
                     assert systemd.recv(100) == b"READY=1"
                     started = process.wait_for("namesrv_started")
                     assert (started["listen"], started["remoting"]) == (at, address(remoting))
-                    early.result(30)
+                    early.result(TIMEOUT)
                     assert Client(connection).route() is None
                     assert of_rocketmq.ask(ALL_TOPICS).code == 0
                     assert process.terminate() == 0
@@ -106,7 +108,7 @@ def test_who_is_there_is_served_and_the_others_once_there_are_descriptors(listen
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (few, limit[1]))
         with ExitStack() as held:
             for _ in range(NEWCOMERS):
-                peer = held.enter_context(socket.create_connection(attacked, timeout=5))
+                peer = held.enter_context(socket.create_connection(attacked, timeout=TIMEOUT))
                 peer.sendall(hello() if listener == "listen" else b"")
             eventually(lambda: sample(server.pid)["files"], lambda files: files >= few)
             before, begun = cpu_seconds(server.pid), time.monotonic()

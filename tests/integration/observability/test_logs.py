@@ -18,6 +18,7 @@ import pytest
 from namesrv_common.endpoints import Endpoint
 from tests.support.engines import require_native
 from tests.support.fakes import odd_program
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, Process, ended, eventually
 from tests.support.registrations import register
@@ -42,22 +43,22 @@ def objects(text: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("command", "variables"),
     [
-        ([NAMESRV, "serve"], {"NAMESRV_LOG_FORMAT": "json"}),
-        ([NAMESRV, "serve", "--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}),
+        ([NAMESRV, "serve", "--data-dir=/dev/null/x"], {"NAMESRV_LOG_FORMAT": "json"}),
+        ([NAMESRV, "serve", "--data-dir=/dev/null/x", "--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}),
         ([NAMESRV, "serve", "--config"], {}),
-        ([AGENT, "serve", "--log-format=json"], {}),
-        ([PIPELINE, "ingest", "--log-format=json"], {}),
+        ([AGENT, "serve", *BROKER, "--namesrv=a:1", "--topics=/nowhere", "--log-format=json"], {}),
+        ([PIPELINE, "ingest", "--namesrv=a", "--out=x", "--log-format=json"], {}),
     ],
 )
 def test_json_is_asked_for_by_flag_variable_and_file(
     command: list[str], variables: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "it.toml").write_text('log_format = "json"\nno_such_setting = 1\n')
+    (tmp_path / "it.toml").write_text('log_format = "json"\ndata_dir = "/dev/null/x"\n')
     file = [str(tmp_path / "it.toml")] if command[-1] == "--config" else []
-    done = ended([*command, *file, "--listen", "nowhere"], variables)
+    done = ended([*command, *file], variables)
     (line,) = objects(done.stderr)
-    assert (line["event"], line["level"], line["program"]) == ("cannot_start", "error", Path(command[0]).name)
-    assert done.returncode in (1, 2)
+    assert (line["level"], line["program"], done.returncode) == ("error", Path(command[0]).name, 2)
+    assert line["event"] == ("failed" if command[0] == PIPELINE else "cannot_start")
 
 
 @pytest.mark.slow
@@ -95,7 +96,7 @@ def untold(troubles: Sequence[str], text: str) -> list[str]:
 
 def send(listen: Endpoint, said: bytes) -> None:
     """Says something to a listener; whatever the answer is has come when it returns."""
-    with socket.create_connection(listen, timeout=5) as peer, suppress(OSError):
+    with socket.create_connection(listen, timeout=TIMEOUT) as peer, suppress(OSError):
         peer.sendall(said)
         peer.shutdown(socket.SHUT_WR)
         while peer.recv(65_536):
@@ -108,7 +109,9 @@ def test_an_exception_that_ends_the_program_is_an_object() -> None:
         "configure_logs('json', 'info')\n"
         "raise ValueError('two\\nlines')"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=3 * TIMEOUT, check=False
+    )
     (line,) = objects(done.stderr)
     assert (done.returncode, line["event"]) == (1, "uncaught_exception")
     assert line["exception"].endswith("ValueError: two\nlines")
@@ -156,7 +159,9 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def test_a_signal_that_interrupts_a_log_line_blocks_nothing() -> None:
-    ended = subprocess.run([sys.executable, "-c", LOGGING_HANDLER], stderr=subprocess.PIPE, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", LOGGING_HANDLER], stderr=subprocess.PIPE, timeout=3 * TIMEOUT, check=False
+    )
     assert ended.returncode == 0
     assert b'"signal_handled"' in ended.stderr
 

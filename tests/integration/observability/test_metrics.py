@@ -19,6 +19,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.server import metrics_http
 from namesrv_common.server.metrics_http import MAX_REQUEST_BYTES, MetricsServer, metrics_registry
 from tests.support import metrics_page
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
@@ -165,7 +166,7 @@ def listen() -> Iterator[Endpoint]:
 
 
 def test_a_request_above_the_limit_is_refused_before_it_is_whole(listen: Endpoint) -> None:
-    with socket.create_connection(listen, timeout=20) as peer:
+    with socket.create_connection(listen, timeout=TIMEOUT) as peer:
         line = b"X: " + b"a" * 1_000 + b"\r\n"
         peer.sendall(b"GET /healthz HTTP/1.1\r\n" + line * (MAX_REQUEST_BYTES // len(line) + 1))
         assert peer.recv(100).startswith(b"HTTP/1.0 431 ")
@@ -175,7 +176,7 @@ def test_a_peer_that_sends_half_a_request_is_cut_after_its_time(
     listen: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_http, "REQUEST_SECONDS", 0.2)
-    with socket.create_connection(listen, timeout=20) as peer:
+    with socket.create_connection(listen, timeout=TIMEOUT) as peer:
         peer.sendall(b"GET /healthz HTTP/1.1")
         assert peer.recv(100) == b""
 

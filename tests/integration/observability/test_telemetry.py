@@ -17,6 +17,7 @@ from namesrv_api.v1 import route_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, free_port
 from tests.support.programs.processes import NamesrvProcess, Process, eventually
 from tests.support.secured.fleet import refused_start
@@ -44,7 +45,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
     def Export(self, request: Any, _context: grpc.ServicerContext) -> Any:  # noqa: N802 - the name of the call
         """Keeps the spans once calls are answered."""
         self.calls += 1
-        assert self.answers.wait(60), "the test has forgotten it"
+        assert self.answers.wait(3 * TIMEOUT), "the test has forgotten it"
         self._traces.append(request)
         return trace_service_pb2.ExportTraceServiceResponse()
 
@@ -83,7 +84,7 @@ def collector() -> Iterator[Collector]:
             yield servicer
         finally:
             servicer.answers.set()
-            server.stop(0).wait(10)
+            server.stop(0).wait(TIMEOUT)
 
 
 def span_of(found: Collector, service: str, name: str) -> Span:
@@ -175,5 +176,7 @@ def test_who_wants_no_export_does_not_load_it() -> None:
         "assert o.AgentObservability(None).observers == ()\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=3 * TIMEOUT, check=True
+    )
     assert done.stdout == "[]\n"

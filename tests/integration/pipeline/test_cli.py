@@ -18,6 +18,7 @@ from route_pipeline.log.place import Place
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.spark_errors import one_line
 from tests.properties import examples
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN
 from tests.support.routes.log_rows import append, append_rows, cluster, read
 
@@ -66,7 +67,9 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_made(tmp_path: Path, word
 @pytest.mark.parametrize("library", ["deltalake", "duckdb", "pyarrow", "rich"])
 def test_without_a_library_one_line_says_what_to_install(library: str) -> None:
     without = f"import sys; sys.modules[{library!r}] = None; from route_pipeline.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", without], capture_output=True, text=True, timeout=3 * TIMEOUT, check=False
+    )
     assert done.returncode == 2
     assert done.stderr == f"route-pipeline: {library} is missing; {how_to_install('route-pipeline')}\n"
 
@@ -117,7 +120,8 @@ def test_questions_end_with_exit_code_zero_every_time(tmp_path: Path) -> None:
     append(RouteLog(Place(str(tmp_path / "log"))), 1, op="snapshot")
     command: list[str | Path] = [BIN / "route-pipeline", "report", tmp_path / "log"]
     codes = [
-        subprocess.run(command, capture_output=True, timeout=60, check=False).returncode for _ in range(examples(10))
+        subprocess.run(command, capture_output=True, timeout=3 * TIMEOUT, check=False).returncode
+        for _ in range(examples(10))
     ]
     assert codes == [0] * len(codes)
 

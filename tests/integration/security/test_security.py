@@ -17,6 +17,7 @@ from namesrv_api.v1.route_data_pb2 import BrokerIdentity, QueueData
 from namesrv.grpc_api.handlers import REFLECTION_NAMES
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.grpc_errors import RichError
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.certificates import Authority
@@ -110,12 +111,12 @@ def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place
             assert (error.reason, error.metadata["names"], error.metadata["address"]) == expected, call
         with_ha = registration(channel_id=channel_of_own.id)
         with_ha.ha_server_addr = "127.0.0.2:10912"  # it is about its own group only
-        broker.registration.RegisterBroker(with_ha, timeout=20)
+        broker.registration.RegisterBroker(with_ha, timeout=TIMEOUT)
         held = {
             (row.broker_name, row.broker_addr) for message in other.snapshot() for row in message.chunk.live_brokers
         }
         assert held == {("broker-a", "127.0.0.1:10911"), ("broker-b", "127.0.0.1:10922")}
-        broker.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_of_own.id), timeout=20)
+        broker.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_of_own.id), timeout=TIMEOUT)
 
 
 def test_health_and_reflection_stay_open(place: Place) -> None:
@@ -126,7 +127,7 @@ def test_health_and_reflection_stay_open(place: Place) -> None:
         with connected(server.endpoint, files) as client:
             for service in REFLECTION_NAMES:
                 reflection = client.connection.stream_stream(f"/{service}/ServerReflectionInfo", None, None)
-                answers = reflection(iter([b"\x3a\x00"]), timeout=20)  # list_services
+                answers = reflection(iter([b"\x3a\x00"]), timeout=TIMEOUT)  # list_services
                 assert b"namesrv_api.v1.RouteService" in next(iter(answers))
 
 

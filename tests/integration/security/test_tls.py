@@ -217,8 +217,8 @@ async def test_clients_close_connections_that_are_out_of_date(authority: Authori
         for _ in range(50):
             security.change()
             security.credentials()
-            assert await say(b"unary", timeout=20) == b"unary"
-            assert await asyncio.to_thread(say_blocking, b"unary", timeout=20) == b"unary"
+            assert await say(b"unary", timeout=TIMEOUT) == b"unary"
+            assert await asyncio.to_thread(say_blocking, b"unary", timeout=TIMEOUT) == b"unary"
         assert security.credentials()[0] > 40
         await asyncio.to_thread(eventually, _open_files, lambda files: files <= first + MAX_MORE_FILES)
         assert blocking_stream.is_active()

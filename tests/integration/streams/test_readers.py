@@ -46,7 +46,7 @@ def test_a_watch_changes_while_it_is_open_and_outlives_its_last_request(client: 
     register(client, "T1", "T2")
     requests: queue.SimpleQueue[pb.WatchTopicRoutesRequest | None] = queue.SimpleQueue()
     requests.put(request("T1"))
-    watch: Any = client.routes.WatchTopicRoutes(iter(requests.get, None), timeout=60)
+    watch: Any = client.routes.WatchTopicRoutes(iter(requests.get, None), timeout=3 * TIMEOUT)
     assert changes_of(watch).keys() == {"T1"}
     requests.put(request("T2"))
     assert changes_of(watch)["T2"].route == client.route("T2")
@@ -66,9 +66,9 @@ def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody() -> None:
         namesrv.connect() as stalled,
     ):
         register(writer, "T1")
-        unread = stalled.routes.WatchTopicRoutes(iter([request(topic_prefixes=[""])]), timeout=60)
+        unread = stalled.routes.WatchTopicRoutes(iter([request(topic_prefixes=[""])]), timeout=3 * TIMEOUT)
         first = next(iter(unread))
-        watch: Any = reader.routes.WatchTopicRoutes(iter([request("T1")]), timeout=60)
+        watch: Any = reader.routes.WatchTopicRoutes(iter([request("T1")]), timeout=3 * TIMEOUT)
         changes_of(watch)
         for counter in range(2, 7):  # more than the stalled connection's buffers take
             register(writer, *topics, counter=counter, name=f"broker-{counter % 2}", port=20911 + counter % 2)
@@ -82,7 +82,7 @@ def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody() -> None:
         assert RichError.of(caught.value).reason == "SLOW_READER"
         point = pb.ResumePoint(epoch=first.header.epoch, revision=first.header.revision)
         again = request(topic_prefixes=[""], resume_after=point)
-        resumed: Any = reader.routes.WatchTopicRoutes(iter([again]), timeout=60)
+        resumed: Any = reader.routes.WatchTopicRoutes(iter([again]), timeout=3 * TIMEOUT)
         assert changes_of(resumed).keys() >= set(topics)
         resumed.cancel()
 
@@ -90,7 +90,9 @@ def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody() -> None:
 @contextmanager
 def following(client: Client, **fields: Any) -> Iterator[Iterator[pb.StreamRouteSnapshotResponse]]:
     """A followed snapshot; its messages wait for the next one."""
-    call: Any = client.routes.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(follow=True, **fields), timeout=60)
+    call: Any = client.routes.StreamRouteSnapshot(
+        pb.StreamRouteSnapshotRequest(follow=True, **fields), timeout=3 * TIMEOUT
+    )
     yield iter(call)
     call.cancel()
 
@@ -155,7 +157,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NamesrvPr
                 # Long names, so that a snapshot fills the buffers of a reader that stalls.
                 topics = [f"broker-{number}-topic-{index}{'x' * 120 if index else ''}" for index in range(6_000)]
                 request = registration(topics, identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}"))
-                client.registration.RegisterBroker(request, timeout=60, metadata=as_caller("honest"))
+                client.registration.RegisterBroker(request, timeout=3 * TIMEOUT, metadata=as_caller("honest"))
         yield process, str(process.wait_for("namesrv_started")["metrics"])
 
 
@@ -165,20 +167,20 @@ def pin(client: Client, metadata: Metadata) -> Any:
 
 
 def stall_a_snapshot(client: Client, metadata: Metadata) -> Any:
-    stream = client.routes.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), timeout=60, metadata=metadata)
+    stream = client.routes.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), timeout=3 * TIMEOUT, metadata=metadata)
     next(iter(stream))
     return stream
 
 
 def watch(client: Client, metadata: Metadata, topics: Sequence[str] = (TOPIC,)) -> Any:
-    stream = client.routes.WatchTopicRoutes(iter([request(*topics)]), timeout=60, metadata=metadata)
+    stream = client.routes.WatchTopicRoutes(iter([request(*topics)]), timeout=3 * TIMEOUT, metadata=metadata)
     next(iter(stream))
     return stream
 
 
 def open_channel(client: Client, metadata: Metadata) -> Any:
     request = registration_service_pb2.OpenChannelRequest(holder="test")
-    stream = client.registration.OpenChannel(request, timeout=60, metadata=metadata)
+    stream = client.registration.OpenChannel(request, timeout=3 * TIMEOUT, metadata=metadata)
     next(iter(stream))
     return stream
 

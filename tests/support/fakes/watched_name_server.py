@@ -14,6 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
+from tests.support.patience import TIMEOUT
 
 Refusal = tuple[grpc.StatusCode, str, float | None]
 EXPIRED: Refusal = (grpc.StatusCode.UNAVAILABLE, "WATCH_EXPIRED", 0.0)
@@ -94,7 +95,7 @@ class FakeNameServer(ScriptedNamesrv):
     ) -> pb.BatchGetTopicRoutesResponse:
         self.lookups.append(list(request.topics))
         if self.hold_lookups is not None:
-            self.hold_lookups.wait(30)
+            self.hold_lookups.wait(TIMEOUT)
         with self.happened:
             answer = pb.BatchGetTopicRoutesResponse(header=self.header())
             for topic in request.topics:
@@ -146,7 +147,7 @@ class FakeNameServer(ScriptedNamesrv):
         while True:
             with self.happened:
                 while told == (self.revision, watch.request_count) and self._cut == cut and context.is_active():
-                    self.happened.wait(60)
+                    self.happened.wait(3 * TIMEOUT)
                 if self._cut > cut or not context.is_active():
                     return
                 if watch.refusal is not None:

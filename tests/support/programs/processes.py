@@ -168,7 +168,7 @@ class Process:
         def seen() -> ValueT:
             found = find()
             if not found and self._popen.poll() is not None:
-                self._reader.join(5)
+                self._reader.join(TIMEOUT)
                 found = find()  # its last lines may have come only now
                 assert found, f"ended with {self._popen.returncode} before {what}:\n{self.raw}"
             return found
@@ -186,7 +186,7 @@ class Process:
     def kill(self) -> None:
         """Kills the process, as a crash would."""
         self.signal(signal.SIGKILL)
-        self._popen.wait(10)
+        self._popen.wait(TIMEOUT)
 
     def terminate(self, within_seconds: float = 20.0) -> int:
         """Asks the process to end, waits, and returns its exit code."""
@@ -196,7 +196,7 @@ class Process:
     def wait(self, within_seconds: float = 20.0) -> int:
         """Waits until the process has ended and all that it said is there; returns its exit code."""
         code = self._popen.wait(within_seconds)
-        self._reader.join(5)
+        self._reader.join(TIMEOUT)
         return code
 
     def __enter__(self) -> Self:
@@ -208,10 +208,10 @@ class Process:
             if MEASURED:
                 self.signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._popen.wait(20)
+                    self._popen.wait(TIMEOUT)
             self.signal(signal.SIGKILL)
-        self._popen.wait(10)
-        self._reader.join(5)
+        self._popen.wait(TIMEOUT)
+        self._reader.join(TIMEOUT)
         assert self._popen.stderr is not None
         for pipe in self.pipes:
             pipe.close()
@@ -333,4 +333,6 @@ class Client:
 
     def snapshot(self) -> list[route_service_pb2.StreamRouteSnapshotResponse]:
         """All messages of a snapshot."""
-        return list(self.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60))
+        return list(
+            self.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=3 * TIMEOUT)
+        )

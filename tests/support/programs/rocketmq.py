@@ -212,4 +212,4 @@ def stand_in(answer: Callable[[int], tuple[int, str, bytes]], tls: ssl.SSLContex
             yield f"127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(TIMEOUT)

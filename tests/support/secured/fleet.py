@@ -17,6 +17,7 @@ from namesrv_common.client.channels import ClientFiles, ClientSecurity, open_cha
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.engines import require_native
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended
 from tests.support.registrations import registration
 from tests.support.secured.certificates import Authority, Files
@@ -127,11 +128,11 @@ def outcome(call: Callable[[], object]) -> str:
 
 
 def lookup(client: Client) -> str:
-    return outcome(lambda: client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=20))
+    return outcome(lambda: client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=TIMEOUT))
 
 
 def register(client: Client, **changes: Any) -> str:
-    return outcome(lambda: client.registration.RegisterBroker(registration(**changes), timeout=20))
+    return outcome(lambda: client.registration.RegisterBroker(registration(**changes), timeout=TIMEOUT))
 
 
 @contextmanager
@@ -146,7 +147,7 @@ def with_its_broker(place: Place, kind: str, *flags: str) -> Iterator[tuple[Name
 
 
 def administer(client: Client) -> str:
-    return outcome(lambda: client.admin.ListAuditEntries(admin_service_pb2.ListAuditEntriesRequest(), timeout=20))
+    return outcome(lambda: client.admin.ListAuditEntries(admin_service_pb2.ListAuditEntriesRequest(), timeout=TIMEOUT))
 
 
 def refused_start(*flags: str) -> str:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.agents.fixtures import _no_thread_is_left, name_server, settings
+from tests.support.agents import _no_thread_is_left, settings
 
-__all__ = ["_no_thread_is_left", "name_server", "settings"]  # pytest finds fixtures by their names in this module
+__all__ = ["_no_thread_is_left", "settings"]  # pytest finds fixtures by their names in this module

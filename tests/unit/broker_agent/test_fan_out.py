@@ -13,7 +13,7 @@ from broker_agent.broker_outer_api import RegistrationResults
 from broker_agent.fan_out import CopyOnWriteList, CountDownLatch, Lane, call_all
 from broker_agent.name_server import Master, NamesrvTarget, RegisterBrokerResult
 from namesrv_common.endpoints import Endpoint
-from tests.support.agents.fan_out_harness import target_of
+from tests.support.agents import target_of
 from tests.support.patience import TIMEOUT
 
 

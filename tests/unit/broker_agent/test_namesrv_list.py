@@ -70,7 +70,8 @@ def endpoints(text: str) -> tuple[Endpoint, ...]:
 def test_a_setting_is_a_list_in_any_notation_or_one_file() -> None:
     assert check_namesrv(["a:1;b:2", "c:3, d:4"]) == ["a:1", "b:2", "c:3", "d:4"]
     assert check_namesrv([" file:/etc/list "]) == ["file:/etc/list"]
-    assert check_namesrv(["http://h/ns", "a:1"]) == ["a:1", "http://h/ns"]
+    for url in ("http://h", "https://h:8080/rocketmq/nsaddr?unit=a", "http://[::1]:80/x"):
+        assert check_namesrv([url, "a:1"]) == ["a:1", url]
     assert check_namesrv(MANY[:-1]) == MANY[:-1]
 
 
@@ -119,11 +120,6 @@ def test_an_error_of_a_file_names_the_file(tmp_path: Path) -> None:
         read_list_file(file)
     file.write_text("a:1\n")
     assert read_list_file(file) == endpoints("a:1")
-
-
-@pytest.mark.parametrize("url", ["http://h", "https://h:8080/rocketmq/nsaddr?unit=a", "http://[::1]:80/x"])
-def test_the_url_of_an_address_server_is_http_or_https(url: str) -> None:
-    assert check_namesrv([url]) == [url]
 
 
 @pytest.mark.parametrize(

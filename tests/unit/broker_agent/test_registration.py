@@ -16,17 +16,15 @@ from broker_agent.timing import Timing
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
-from tests.support.agents.fixtures import MakeSettings
-from tests.support.agents.topic_agents import put_topic
+from tests.support.agents import STATE, MakeSettings, put_topic, topic
 
-STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
 NOW_MILLIS = 1_700_000_000_000
 ON_NO_DISK = TopicsFile(Path("topics.json"), write=lambda _file, _content: None)
 
 
 def current(version: DataVersion, file: TopicsFile = ON_NO_DISK) -> tuple[CurrentBroker, TopicConfigManager]:
     timing = Timing(wall_clock=lambda: NOW_MILLIS / 1000)
-    topics = TopicConfigManager(TopicConfigTable(version, (TopicConfig("T", 4, 4, 6),)), timing, file=file)
+    topics = TopicConfigManager(TopicConfigTable(version, (topic("T"),)), timing, file=file)
     return CurrentBroker(STATE, topics, timing), topics
 
 
@@ -38,7 +36,7 @@ def test_as_long_as_nothing_changes_the_registration_is_the_same_one() -> None:
     second = broker.registration()
     assert not broker.change_filter_servers(("f:1",))
     assert broker.registration() is second
-    put_topic(topics, TopicConfig("U", 4, 4, 6))
+    put_topic(topics, topic("U"))
     assert not broker.registration().same_as(second)
 
 
@@ -58,7 +56,7 @@ def test_a_table_older_than_the_permission_has_the_permissions_time() -> None:
     broker, topics = current(DataVersion(NOW_MILLIS, 5))
     broker.change_permission(4)
     of_permission = broker.registration().version
-    put_topic(topics, TopicConfig("U", 4, 4, 6))
+    put_topic(topics, topic("U"))
     after = broker.registration().version
     assert after.timestamp_millis >= of_permission.timestamp_millis
     assert after.counter == 6

@@ -24,7 +24,7 @@ from broker_agent.timing import Timing
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.properties import Machine, machine_test
-from tests.support.agents.fan_out_harness import STATE, registration, topic
+from tests.support.agents import STATE, registration, topic
 from tests.support.virtual_clock import VirtualClock
 
 Event = agent_pb.NamesrvEvent
@@ -307,7 +307,7 @@ class RoundsAgainstANameServer(Machine):
         assert held is None or self.server.registrations
 
     def teardown(self) -> None:
-        self.target._connection.close()
+        self.target.close()
 
 
 TestRoundsAgainstANameServer = machine_test(RoundsAgainstANameServer, 100, steps=30)

@@ -1,4 +1,4 @@
-"""Clocks, periods and pauses of the agent."""
+"""Clocks, periods and pauses of the agent, and the probe of its broker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
+from broker_agent.broker_probe import BrokerProbe
 from broker_agent.timing import AFTER_BUG_SECONDS, ChangeThread, PeriodicThread, RegistrationThread, Timing
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
@@ -173,3 +174,88 @@ def test_a_thread_that_is_stopped_before_its_start_does_nothing() -> None:
     thread.start()
     thread.join(10)
     assert done == []
+
+
+# BrokerProbe: three failed looks, a second apart, are a dead broker. One that succeeds is a living one.
+
+
+class Broker:
+    """A broker that is there or not, as the test says, and a probe that looks at it on virtual time."""
+
+    def __init__(self) -> None:
+        self.time = VirtualClock()
+        self.alive = True
+        self.seconds_to_answer = 0.0
+        self.looks: list[float] = []
+        self.told: list[tuple[str, float]] = []
+        self.probe = BrokerProbe(self._check, agent_timing(self.time))
+        self.probe.on_down = lambda: self.told.append(("down", self.time.seconds))
+        self.probe.on_up = lambda: self.told.append(("up", self.time.seconds))
+
+    def _check(self) -> None:
+        self.looks.append(self.time.seconds)
+        self.time.advance(self.seconds_to_answer)
+        if not self.alive:
+            raise ConnectionRefusedError("nobody there")
+
+    def is_alive(self, alive: bool, seconds: float) -> None:
+        self.alive = alive
+        self.time.run(seconds)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    watched = Broker()
+    yield watched
+    watched.probe.stop()
+
+
+def test_three_failures_in_a_row_are_a_dead_broker_and_one_success_revives(broker: Broker) -> None:
+    with capture_logs() as logs:
+        broker.probe.start()
+        broker.time.run(5.0)
+        for _ in range(2):
+            broker.is_alive(False, 2.0)
+            assert (broker.told, broker.probe.is_up) == ([], True)
+            broker.is_alive(True, 1.0)
+        broker.is_alive(False, 3.0)
+        assert (broker.told, broker.probe.is_up) == ([("down", 1_014.0)], False)
+        broker.time.run(100.0)
+        broker.is_alive(True, 60.0)
+    assert broker.told == [("down", 1_014.0), ("up", 1_115.0)]
+    assert [(entry["event"], entry.get("error")) for entry in logs] == [
+        ("broker_down", "nobody there"),
+        ("broker_up", None),
+    ]
+
+
+def test_a_broker_that_is_not_there_at_first_is_up_when_it_comes(broker: Broker) -> None:
+    broker.alive = False
+    assert not broker.probe.first_look()
+    assert not broker.probe.is_up
+    broker.probe.start()
+    broker.time.run(10.0)
+    assert broker.told == []
+    broker.is_alive(True, 1.0)
+    assert broker.told == [("up", 1_011.0)]
+    broker.is_alive(False, 3.0)
+    assert broker.told[1:] == [("down", 1_014.0)]
+
+
+def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker) -> None:
+    broker.probe.start()
+    broker.time.settle(1)
+    broker.seconds_to_answer = 0.6
+    broker.time.run(3.0)
+    assert broker.looks == pytest.approx([1_000.0, 1_001.0, 1_002.0, 1_003.0])
+
+
+def test_without_a_probe_the_broker_is_alive_whatever_happens() -> None:
+    time = VirtualClock()
+    probe = BrokerProbe(None, agent_timing(time))
+    probe.on_down = probe.on_up = pytest.fail
+    probe.start()
+    time.run(60.0, waiters=0)
+    probe.stop()
+    assert probe.is_up
+    assert probe.first_look()

@@ -24,8 +24,11 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from tests.support.core_fleet import Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.state_changes import Held
-from tests.unit.namesrv.explaining import STARTED_AT
+
+STARTED_AT = 1_700_000_000_000
+"""When the name server of an operator's calls started."""
 
 
 def admin_servicer(
@@ -54,9 +57,10 @@ async def holding(writer: TableWriter, state: RouteState, owner: str = OWN) -> A
         await task
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody tells of it
-        await asyncio.sleep(0)
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not condition():  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
 
 
 def channel_streams(fleet: Fleet, writer: TableWriter | None = None) -> ChannelStreams:

@@ -15,6 +15,7 @@ from namesrv_common.errors import (
     CommonReason,
     FieldProblems,
     FieldViolation,
+    Refused,
     invalid_field,
     limit_exceeded,
     not_durable,
@@ -32,10 +33,13 @@ def check(problems: FieldProblems, fields: Iterable[str]) -> None:
 
 
 def test_only_the_named_reasons_are_passed_over() -> None:
-    with suppress_refusals(CommonReason.INVALID_FIELD):
-        raise invalid_field("a", "is bad")
-    with refuses(CommonReason.NOT_DURABLE), suppress_refusals(CommonReason.INVALID_FIELD):
-        raise not_durable("the disk is full")
+    def fail(error: Refused) -> None:
+        with suppress_refusals(CommonReason.INVALID_FIELD):
+            raise error
+
+    fail(invalid_field("a", "is bad"))
+    with refuses(CommonReason.NOT_DURABLE):
+        fail(not_durable("the disk is full"))
 
 
 def test_all_problems_are_listed_and_the_text_names_the_first() -> None:

@@ -149,7 +149,7 @@ async def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
             call = RegistrationServiceStub(connection).RegisterBroker(many, wait_for_ready=True)
             await held.begun()
             stop.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TIMEOUT):
                 assert await call.code() is grpc.StatusCode.UNAVAILABLE
                 await running
     assert [line["event"] for line in lines if line["event"].startswith("shutdown_step")] == []

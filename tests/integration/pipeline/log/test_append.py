@@ -26,6 +26,7 @@ from route_pipeline.log.data_files import statistics_of
 from route_pipeline.log.place import STATISTICS, LogError, Place, StoreError
 from route_pipeline.log.route_log import ConflictError, RouteLog
 from route_pipeline.questions import questions
+from tests.support.patience import TIMEOUT
 from tests.support.programs.s3_server import make_bucket, running_s3_server, s3_client
 from tests.support.routes.log_rows import NOON, append, append_rows, cluster, read, revisions_of, staged
 
@@ -66,7 +67,7 @@ def test_of_writers_of_one_batch_one_wins_and_the_others_end_in_one_line(place: 
         logs, barrier = [RouteLog(place) for _ in range(3)], Barrier(3)
 
         def race(log: RouteLog, barrier: Barrier = barrier, revision: int = number + 1) -> str:
-            barrier.wait(30)
+            barrier.wait(TIMEOUT)
             try:
                 append_rows(log, cluster(revision), read(revision))
             except ConflictError as error:
@@ -299,12 +300,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if shutil.which("mount") is None:
         pytest.skip("there is no mount, which makes a small disk")
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, timeout=20, check=False).returncode:
+    if subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here: that needs root")
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], timeout=20, check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], timeout=TIMEOUT, check=True)
 
 
 def test_a_disk_full_at_any_point_of_a_batch_is_told_and_costs_nothing(small_disk: Path) -> None:

@@ -34,6 +34,7 @@ from tests.support.fakes.snapshot_name_server import (
     snapshot,
     topics_chunk,
 )
+from tests.support.patience import TIMEOUT
 
 QUICK = Connecting(connect_seconds=2, total_seconds=20)
 TWO_TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b", 4, 2, 4)], Other=[queue("broker-a")])
@@ -237,7 +238,7 @@ def test_a_name_server_that_says_nothing_more_is_given_up_at_the_total_timeout()
 
     def stalled(_context: grpc.ServicerContext) -> Iterator[Response]:
         yield header()
-        released.wait(20)
+        released.wait(TIMEOUT)
 
     with serving(stalled) as fake:
         try:
@@ -264,7 +265,7 @@ def test_a_reader_that_stops_early_cancels_the_call() -> None:
         batches = read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK)
         next(batches)
         batches.close()  # type: ignore[attr-defined]
-        assert cancelled.wait(timeout=10)
+        assert cancelled.wait(timeout=TIMEOUT)
 
 
 def test_a_snapshot_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

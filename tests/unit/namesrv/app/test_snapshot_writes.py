@@ -28,6 +28,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import SnapshotFile
 from namesrv.storage.database import Database
 from tests.support.core_fleet import A, B, Fleet
+from tests.support.patience import TIMEOUT
 
 
 class SlowFile:
@@ -55,7 +56,7 @@ class SlowFile:
     def _operate(self) -> None:
         self.busy.set()
         self.takes()
-        assert self.lets.wait(20)
+        assert self.lets.wait(TIMEOUT)
         if self.problem is not None:
             raise self.problem
 
@@ -85,7 +86,7 @@ async def saving(
         await made.write_last(20)
     for thread in threading.enumerate():
         if thread.name.startswith("snapshot-file"):
-            thread.join(20)
+            thread.join(TIMEOUT)
             assert not thread.is_alive()
 
 
@@ -280,7 +281,7 @@ async def test_it_is_said_what_the_warm_up_waits_for_and_once_that_it_is_over(
     assert logs == [*warming, {"event": "namesrv_warm", "log_level": "info"}]
 
 
-def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
+async def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
     """Runs a name server that two brokers register with; returns after how many seconds it was warm.
 
     The second broker registers when the name server has written its last file, if it is late.
@@ -289,31 +290,29 @@ def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
     settings = NamesrvSettings.load(None, {"warm_up_millis": "20000"})
     durable = DurableRoutes(fleet.state, settings, Database(folder))
     start = fleet.clock.seconds
-
-    async def run_to_its_end() -> float:
-        await durable.begin_run()
-        fleet.register(A)
-        if late is None:
-            fleet.register(B, name="broker-b")
-        while not durable.warm_up.is_warm():
-            fleet.clock.advance(0.5)
-        warm_after = fleet.clock.seconds - start
-        await durable.snapshots.write_last(20)
-        if late is not None:
-            fleet.register(late, name="broker-b")
-        await durable.close(orderly=orderly)
-        return warm_after
-
-    return asyncio.run(run_to_its_end())
+    await durable.begin_run()
+    fleet.register(A)
+    if late is None:
+        fleet.register(B, name="broker-b")
+    while not durable.warm_up.is_warm():
+        fleet.clock.advance(0.5)
+    warm_after = fleet.clock.seconds - start
+    await durable.snapshots.write_last(20)
+    if late is not None:
+        fleet.register(late, name="broker-b")
+    await durable.close(orderly=orderly)
+    return warm_after
 
 
-def test_after_an_orderly_end_a_name_server_is_warm_as_soon_as_the_brokers_of_its_file_are_back(tmp_path: Path) -> None:
-    assert life(tmp_path, orderly=True) == 20.0
-    assert life(tmp_path, orderly=False) == 0.0
-    assert life(tmp_path, orderly=True) == COMING_BACK_SECONDS
-    assert life(tmp_path, orderly=True) == 0.0
+async def test_after_an_orderly_end_a_name_server_is_warm_as_soon_as_the_brokers_of_its_file_are_back(
+    tmp_path: Path,
+) -> None:
+    assert await life(tmp_path, orderly=True) == 20.0
+    assert await life(tmp_path, orderly=False) == 0.0
+    assert await life(tmp_path, orderly=True) == COMING_BACK_SECONDS
+    assert await life(tmp_path, orderly=True) == 0.0
 
 
-def test_a_file_that_lacks_a_broker_is_not_complete_after_an_orderly_end_either(tmp_path: Path) -> None:
-    assert life(tmp_path, orderly=True, late=B) == 20.0
-    assert life(tmp_path, orderly=True) == COMING_BACK_SECONDS
+async def test_a_file_that_lacks_a_broker_is_not_complete_after_an_orderly_end_either(tmp_path: Path) -> None:
+    assert await life(tmp_path, orderly=True, late=B) == 20.0
+    assert await life(tmp_path, orderly=True) == COMING_BACK_SECONDS

@@ -30,6 +30,7 @@ from namesrv.core.registrations import BrokerRegistration, TopicRegistration
 from namesrv.core.removals import TopicDeletion
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 from tests.support.state_changes import HeldWork, Nothing
 from tests.support.virtual_clock import VirtualClock
@@ -280,13 +281,13 @@ async def turns_between_two_slices(slice_seconds: float, turn_seconds: float) ->
     return turns
 
 
-def test_others_get_as_much_time_as_a_slice_took() -> None:
-    assert asyncio.run(turns_between_two_slices(1.0, 0.125)) == 8
-    assert asyncio.run(turns_between_two_slices(1.0, 1.5)) == 1
+async def test_others_get_as_much_time_as_a_slice_took() -> None:
+    assert await turns_between_two_slices(1.0, 0.125) == 8
+    assert await turns_between_two_slices(1.0, 1.5) == 1
 
 
-def test_an_idle_event_loop_holds_steps_up_for_a_bounded_number_of_turns() -> None:
-    assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MAX_YIELDS
+async def test_an_idle_event_loop_holds_steps_up_for_a_bounded_number_of_turns() -> None:
+    assert await turns_between_two_slices(1.0, 0.0) == MAX_YIELDS
 
 
 async def test_names_of_topics_that_are_gone_are_forgotten_in_time(
@@ -306,47 +307,43 @@ async def test_names_of_topics_that_are_gone_are_forgotten_in_time(
     assert fleet.topics == {"TopicTest"}
 
 
-def holders(callers: Sequence[str], cancelled: int | None = None, at_once: int = 1) -> list[str]:
+async def holders(callers: Sequence[str], cancelled: int | None = None, at_once: int = 1) -> list[str]:
     """The order in which callers hold the lock. The first one holds it until the last one waits.
 
     Args:
         cancelled: The index of a caller that is cancelled once those before it have held the lock.
     """
-    order: list[str] = []
+    lock, all_wait, order = FairLock(at_once), asyncio.Event(), list[str]()
 
-    async def hold(lock: FairLock, caller: str, all_wait: asyncio.Event) -> None:
+    async def hold(caller: str) -> None:
         async with lock.held_for(caller[0]):
             order.append(caller)
             await all_wait.wait()
             await asyncio.sleep(0)
             assert order[-1] == caller, "nobody else has it meanwhile"
 
-    async def run() -> None:
-        lock, all_wait = FairLock(at_once), asyncio.Event()
-        tasks = []
-        for caller in callers:
-            tasks.append(asyncio.create_task(hold(lock, caller, all_wait)))
+    tasks = []
+    for caller in callers:
+        tasks.append(asyncio.create_task(hold(caller)))
+        await asyncio.sleep(0)
+    all_wait.set()
+    if cancelled is not None:
+        while len(order) < cancelled:  # noqa: ASYNC110 - the holders set no event
             await asyncio.sleep(0)
-        all_wait.set()
-        if cancelled is not None:
-            while len(order) < cancelled:  # noqa: ASYNC110 - the holders set no event
-                await asyncio.sleep(0)
-            tasks[cancelled].cancel()
-        async with asyncio.timeout(20):
-            await asyncio.wait(tasks)
-
-    asyncio.run(run())
+        tasks[cancelled].cancel()
+    async with asyncio.timeout(TIMEOUT):
+        await asyncio.wait(tasks)
     return order
 
 
-def test_a_cancelled_waiter_leaves_the_lock_to_the_next_one() -> None:
+async def test_a_cancelled_waiter_leaves_the_lock_to_the_next_one() -> None:
     for cancelled, left in ((1, ["a1", "a3", "a4"]), (2, ["a1", "a2", "a4"])):
-        assert holders(["a1", "a2", "a3", "a4"], cancelled) == left
+        assert await holders(["a1", "a2", "a3", "a4"], cancelled) == left
 
 
-def test_a_waiter_that_is_called_and_finds_the_lock_held_keeps_its_place() -> None:
-    assert holders(["a1", "a2", "b1", "c1", "d1"], at_once=3) == ["a1", "b1", "c1", "d1", "a2"]
-    assert holders(["a1", "a2", "a3", "a4", "a5"], at_once=3) == ["a1", "a2", "a3", "a4", "a5"]
+async def test_a_waiter_that_is_called_and_finds_the_lock_held_keeps_its_place() -> None:
+    assert await holders(["a1", "a2", "b1", "c1", "d1"], at_once=3) == ["a1", "b1", "c1", "d1", "a2"]
+    assert await holders(["a1", "a2", "a3", "a4", "a5"], at_once=3) == ["a1", "a2", "a3", "a4", "a5"]
 
 
 def test_items_of_an_owner_that_are_next_are_served_as_they_come() -> None:

@@ -14,6 +14,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.patience import TIMEOUT
 from tests.unit.namesrv.scenarios.groups import delete_topic, wipe
 from tests.unit.namesrv.servicers import channel_streams
 
@@ -28,7 +29,7 @@ async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monke
     detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
     channels = channel_streams(fleet, writer)
     scanning = asyncio.create_task(scan_for_silent_brokers(fleet.state, writer, channels, detector, lambda: 3_600.0))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         await scanned.wait()
     scanning.cancel()
 
@@ -48,7 +49,7 @@ async def test_a_channel_of_a_silent_broker_is_closed_unless_it_has_others(
     fleet.clock.advance(20.001)
     detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
     scanning = asyncio.create_task(scan_for_silent_brokers(fleet.state, writer, channels, detector, lambda: 3_600.0))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         assert await closed.get() == "alone"
     scanning.cancel()
     assert [key.broker_addr for key in fleet.state.tables.broker_live_table] == [B]

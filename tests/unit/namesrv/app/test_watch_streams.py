@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from random import Random
 from typing import Any, Self, cast
@@ -29,8 +29,9 @@ from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Sharer
 from tests.support.calls_from_nowhere import CONTEXT, Caller, FakeEngineCall, whole
 from tests.support.core_fleet import B, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
-from tests.unit.namesrv.servicers import admin_servicer, route_servicer
+from tests.unit.namesrv.servicers import admin_servicer, route_servicer, until
 
 Messages = AsyncIterator[bytes]
 
@@ -94,12 +95,6 @@ class Server:
         return await self.lists.ListWatchers(admin_service_pb2.ListWatchersRequest(**fields), CONTEXT)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0)
-
-
 async def stop(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
@@ -107,13 +102,13 @@ async def stop(*tasks: asyncio.Future[Any]) -> None:
 
 
 async def next_of(stream: Messages) -> pb.WatchTopicRoutesResponse:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         return pb.WatchTopicRoutesResponse.FromString(await anext(stream))
 
 
 async def failure_of(stream: Messages) -> Refused:
     with pytest.raises(Refused) as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT):
             await anext(stream)
     return caught.value
 
@@ -261,11 +256,21 @@ async def test_a_watch_names_as_much_as_it_may_and_no_more() -> None:
                 assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
         async with server.watch("T", topic_prefixes=["T", "a\tb"]) as stream:
             assert (await failure_of(stream)).violations[0].field == "topic_prefixes[1]"
-        update = pb.WatchTopicRoutesRequest(topics=["one-more"])
-        async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics), update)) as stream:
-            while not (await next_of(stream)).bookmark:
-                pass
-            assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
+        too_much = pb.WatchTopicRoutesRequest(topics=["one"]), pb.WatchTopicRoutesRequest(removed_topics=[*topics, "T"])
+        for update in too_much:
+            async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics), update)) as stream:
+                while not (await next_of(stream)).bookmark:
+                    pass
+                assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [({}, "topics"), *(({name: ["T1"]}, name) for name in ("removed_topics", "removed_topic_prefixes"))],
+)
+async def test_a_watch_begins_with_names_and_removes_none(fields: dict[str, list[str]], field: str) -> None:
+    async with serving() as server, server.watch(**fields) as stream:
+        assert (await failure_of(stream)).violations[0].field == field
 
 
 async def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:

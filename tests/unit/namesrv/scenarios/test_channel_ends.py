@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -33,7 +34,10 @@ class Calls:
         self.stall_detector = StallDetector(fleet.clock.monotonic, fleet.state.grant_more_time, 10.0)
         writer = TableWriter(max_waiting_writers)
         self.channels = ChannelStreams(fleet.state, writer, self.stall_detector)
-        self.registration = RegistrationServicer(fleet.state, writer, self.channels, 120_000)
+        self._registration = RegistrationServicer(fleet.state, writer, self.channels, 120_000)
+
+    async def hand_over(self, channel_id: str) -> pb.HandOverChannelResponse:
+        return await self._registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT)
 
 
 @pytest.fixture
@@ -41,51 +45,39 @@ def calls(fleet: Fleet) -> Calls:
     return Calls(fleet)
 
 
-def judgement(calls: Calls, use: Callable[[str], object], doubt: Doubt | None = None) -> str:
-    """Opens a channel, does something with it, ends it, and returns what the log says of that."""
+@asynccontextmanager
+async def judged(calls: Calls, doubt: Doubt | None = None) -> AsyncIterator[tuple[str, list[str]]]:
+    """A channel that ends with the context, and what the log says of its end."""
     said: list[str] = []
-
-    async def end() -> None:
-        judge = asyncio.create_task(calls.channels.remove_brokers_of_ended())
-        with capture_logs() as logs:
-            async with calls.channels.open("test", doubt=lambda: doubt) as (channel_id, _):
-                use(channel_id)
-            async with asyncio.timeout(JUDGED_SECONDS):
-                while not said:
-                    await asyncio.sleep(0)
-                    told = [log for log in logs if log["log_level"] != "debug"]
-                    said.extend(str(log.get("why") or log.get("reason")) for log in told)
-        judge.cancel()
-
-    asyncio.run(end())
-    return said[-1]
-
-
-def hand_over(calls: Calls, channel_id: str) -> pb.HandOverChannelResponse:
-    """The call, without an event loop: it waits for nothing."""
-    call = calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT)
-    with pytest.raises(StopIteration) as ended:
-        call.send(None)
-    response = ended.value.value
-    assert isinstance(response, pb.HandOverChannelResponse)
-    return response
+    judge = asyncio.create_task(calls.channels.remove_brokers_of_ended())
+    with capture_logs() as logs:
+        async with calls.channels.open("test", doubt=lambda: doubt) as (channel_id, _):
+            yield channel_id, said
+        async with asyncio.timeout(JUDGED_SECONDS):
+            while not said:
+                await asyncio.sleep(0)
+                told = [log for log in logs if log["log_level"] != "debug"]
+                said.extend(str(log.get("why") or log.get("reason")) for log in told)
+    judge.cancel()
 
 
 @pytest.mark.parametrize("max_waiting_writers", [10, 0])
-def test_the_end_of_a_channel_removes_its_broker_however_many_wait(fleet: Fleet, max_waiting_writers: int) -> None:
-    calls = Calls(fleet, max_waiting_writers)
-    assert judgement(calls, lambda channel_id: fleet.register(channel_id=channel_id)) == "CHANNEL_CLOSED"
+async def test_the_end_of_a_channel_removes_its_broker_however_many_wait(
+    fleet: Fleet, max_waiting_writers: int
+) -> None:
+    async with judged(Calls(fleet, max_waiting_writers)) as (channel_id, said):
+        fleet.register(channel_id=channel_id)
+    assert said[-1] == "CHANNEL_CLOSED"
     assert fleet.route() is None
 
 
-def test_a_channel_that_is_handed_over_leaves_its_brokers_the_grace(fleet: Fleet, calls: Calls) -> None:
-    def use(channel_id: str) -> None:
+async def test_a_channel_that_is_handed_over_leaves_its_brokers_the_grace(fleet: Fleet, calls: Calls) -> None:
+    async with judged(calls) as (channel_id, said):
         fleet.register(A, channel_id=channel_id)
         fleet.register(B, name="broker-b", channel_id=channel_id)
-        answer = hand_over(calls, channel_id)
+        answer = await calls.hand_over(channel_id)
         assert (answer.channel_grace_millis, answer.broker_count) == (30_000, 2)
-
-    assert judgement(calls, use) == "handed_over"
+    assert said[-1] == "handed_over"
     fleet.clock.advance(GRACE)
     fleet.register(B, name="broker-b")
     assert fleet.scan() == []
@@ -96,10 +88,9 @@ def test_a_channel_that_is_handed_over_leaves_its_brokers_the_grace(fleet: Fleet
 async def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_channel(
     fleet: Fleet, calls: Calls
 ) -> None:
-
     async with calls.channels.open("old") as (old, _), calls.channels.open("new") as (new, _):
         fleet.register(A, channel_id=old)
-        hand_over(calls, old)
+        await calls.hand_over(old)
         fleet.register(A, channel_id=new)
         assert fleet.end_channel(old) == []
         assert fleet.state.liveness.bound(new)
@@ -109,12 +100,12 @@ async def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_
 
 
 @pytest.mark.parametrize("channel_id", ["ended", "never-opened"])
-def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, channel_id: str) -> None:
+async def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, channel_id: str) -> None:
     if channel_id == "ended":
         channel_id = fleet.state.open_channel()
         fleet.end_channel(channel_id)
     with refuses(Reason.CHANNEL_GONE):
-        asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT))
+        await calls.hand_over(channel_id)
 
 
 INCONCLUSIVE: dict[str, tuple[Doubt, Doubt | None, Callable[[Fleet, Calls, str], object]]] = {
@@ -131,14 +122,13 @@ INCONCLUSIVE: dict[str, tuple[Doubt, Doubt | None, Callable[[Fleet, Calls, str],
 
 
 @pytest.mark.parametrize(("why", "of_engine", "happens"), INCONCLUSIVE.values(), ids=INCONCLUSIVE)
-def test_an_inconclusive_end_leaves_brokers_time_to_register_again(
+async def test_an_inconclusive_end_leaves_brokers_time_to_register_again(
     fleet: Fleet, calls: Calls, why: Doubt, of_engine: Doubt | None, happens: Callable[[Fleet, Calls, str], object]
 ) -> None:
-    def use(channel_id: str) -> None:
+    async with judged(calls, of_engine) as (channel_id, said):
         fleet.register(A, channel_id=channel_id)
         happens(fleet, calls, channel_id)
-
-    assert judgement(calls, use, of_engine) == why.name.lower()
+    assert said[-1] == why.name.lower()
     assert fleet.addrs() == {0: A}
     fleet.clock.advance(DOUBTED_SECONDS)
     assert fleet.scan() == []
@@ -172,13 +162,12 @@ def test_a_broker_of_two_channels_that_end_together_is_removed_once() -> None:
     assert [removed.live.broker_addr for removed in gone] == [A]
 
 
-def test_a_channel_handed_over_before_we_close_it_leaves_the_grace(fleet: Fleet, calls: Calls) -> None:
-    def use(channel_id: str) -> None:
+async def test_a_channel_handed_over_before_we_close_it_leaves_the_grace(fleet: Fleet, calls: Calls) -> None:
+    async with judged(calls) as (channel_id, said):
         fleet.register(A, channel_id=channel_id)
-        hand_over(calls, channel_id)
+        await calls.hand_over(channel_id)
         calls.channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
-
-    assert judgement(calls, use) == "handed_over"
+    assert said[-1] == "handed_over"
     fleet.clock.advance(GRACE)
     assert fleet.scan() == []
     fleet.clock.advance(0.001)

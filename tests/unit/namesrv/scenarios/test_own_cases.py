@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core.changes import GroupChange, LiveChange
 from namesrv.core.errors import Reason
+from namesrv.core.journal import summary
 from namesrv.core.model import Behaviour, DataVersion, LiveKey, RemovalReason
+from namesrv_common.topic_names import Labels
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import (
@@ -153,6 +156,40 @@ def test_a_registration_that_names_no_zone_and_no_acting_master_leaves_the_group
     fleet.register(B, 1)
     (group,) = known_route(fleet).broker_datas
     assert (group.zone_name, group.enable_acting_master) == ("zone-1", True)
+
+
+# Labels, which RocketMQ does not have
+
+R1: Labels = (("rack", "r1"),)
+R2: Labels = (("rack", "r2"), ("row", "7"))
+
+
+def labels_of(fleet: Fleet) -> list[dict[str, str]]:
+    """Of each broker of the only group."""
+    (group,) = known_route(fleet).broker_datas
+    return [dict(broker.labels) for broker in group.broker_addrs]
+
+
+def test_other_labels_under_the_same_version_are_a_change(fleet: Fleet) -> None:
+    fleet.register(labels=R1)
+    fleet.register(B, 1)
+    revision = fleet.state.revision
+    assert fleet.register(labels=R2).changed
+    assert labels_of(fleet) == [dict(R2), {}]
+    change = fleet.state.change_log.after(revision)
+    assert change is not None
+    assert {type(row) for row in change.rows} == {GroupChange, LiveChange}
+    assert summary(change).endswith("labels are rack=r2 (id 0), row=7 (id 0) now")
+    assert not fleet.register(labels=R2).changed
+
+
+@pytest.mark.parametrize(("said", "left"), [(None, R1), ((), ())])
+def test_no_labels_leave_those_of_a_broker_and_empty_ones_remove_them(
+    fleet: Fleet, said: Labels | None, left: Labels
+) -> None:
+    fleet.register(labels=R1)
+    fleet.register(labels=said)
+    assert labels_of(fleet) == [dict(left)]
 
 
 # Late words about a broker that has come back

@@ -1,22 +1,25 @@
-"""What RocketMQ's own brokers register: tables that may be parts, each under the version of the whole."""
+"""What RocketMQ's own brokers register: tables that may be parts of the whole, and static topics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.errors import Reason
-from namesrv.core.model import DataVersion, LiveKey, RegisterBrokerResult, ReportedTopic, TopicTableFingerprint
+from namesrv.core.model import LiveKey, ReportedTopic, StaticMapping, TopicTableFingerprint
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
-from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, version, wipe
+from tests.unit.namesrv.reference_operators import mapping_message
+from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, version, wipe
 
 
-def says(fleet: Fleet, *topics: str | ReportedTopic, addr: str = A, version: DataVersion) -> RegisterBrokerResult:
+def says(fleet: Fleet, *topics: str | ReportedTopic, addr: str = A, **fields: Any) -> None:
     """A RocketMQ broker of version 5 registers."""
-    return fleet.register(addr, 0, topics, version=version, enable_acting_master=False, topic_by_topic=True)
+    fleet.register(addr, 0, topics, enable_acting_master=False, topic_by_topic=True, **fields)
 
 
 # A table whose mark is held is not read again
@@ -24,16 +27,17 @@ def says(fleet: Fleet, *topics: str | ReportedTopic, addr: str = A, version: Dat
 MARK = TopicTableFingerprint(100, b"a digest", 2)
 
 
-def says_marked(fleet: Fleet, mark: TopicTableFingerprint = MARK, *, is_read: bool = False) -> RegisterBrokerResult:
-    """The table T1, T2 comes with its mark, without having been read."""
-    return fleet.register(topics=("T1", "T2"), version=version(2), topic_by_topic=True, mark=mark, is_read=is_read)
+def says_marked(fleet: Fleet, mark: TopicTableFingerprint = MARK, *, is_read: bool = False) -> bool:
+    """The table T1, T2 comes with its mark, without having been read. Whether it changes anything."""
+    said = fleet.register(topics=("T1", "T2"), version=version(2), topic_by_topic=True, mark=mark, is_read=is_read)
+    return said.changed
 
 
 def test_a_table_of_the_same_mark_need_not_be_read_and_is_no_increment(fleet: Fleet) -> None:
     says_marked(fleet, is_read=True)
     says_marked(fleet)
     assert fleet.topics == {"T1", "T2"}
-    assert not says_marked(fleet).changed
+    assert not says_marked(fleet)
     assert not fleet.topics_read
     assert fleet.state.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
 
@@ -103,3 +107,36 @@ def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fle
     fleet.state.heartbeat_by_address(LiveKey(CLUSTER, A))
     fleet.clock.advance(100.0)
     assert fleet.state.liveness.idle_channels() == []
+
+
+# Static topics: their mappings go wherever the group's queues of the topic go.
+
+STATIC = StaticMapping("__global__", 4, 1_795_340_517_986, False, ((0, 0), (1, 1), (2, 2), (3, 3)))
+MOVED = StaticMapping("__global__", 4, 1_795_340_999_999, True, ((0, 0), (3, 5)))
+
+
+def shown(fleet: Fleet, topic: str = "T") -> list[route_data_pb2.StaticTopicMapping]:
+    """The mapping of each group of the route that has one."""
+    return [queues.mapping for queues in known_route(fleet, topic).queue_datas if queues.HasField("mapping")]
+
+
+def test_a_route_has_the_mapping_of_each_group_and_ordinary_topics_have_none(fleet: Fleet) -> None:
+    says(fleet, "T", "Ordinary", mappings={"T": STATIC})
+    says(fleet, "T", addr=B, name="broker-b", mappings={"T": MOVED})
+    assert shown(fleet) == [mapping_message(STATIC), mapping_message(MOVED)]
+    assert shown(fleet, "Ordinary") == []
+
+
+def test_a_topic_registered_by_itself_keeps_its_mapping(fleet: Fleet) -> None:
+    says(fleet, "T", mappings={"T": STATIC})
+    assert fleet.register_topic("T", {GROUP: (8, 8, 6, 0)})
+    assert shown(fleet) == [mapping_message(STATIC)]
+
+
+def test_a_held_static_topic_comes_back_with_the_mapping_that_was_said_last(fleet: Fleet) -> None:
+    says(fleet, "T", "T2", mappings={"T": STATIC})
+    hold(fleet, "T")
+    says(fleet, mappings={"T": MOVED})
+    says(fleet, "T")
+    lift_all(fleet)
+    assert shown(fleet) == [mapping_message(MOVED)]

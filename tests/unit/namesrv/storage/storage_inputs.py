@@ -19,7 +19,6 @@ CLOSE_SECONDS = 30.0
 """For the committing thread; never waited for in full."""
 
 MILLIS = st.integers(-(2**63), 2**63 - 1)
-NUMBERS = st.integers(0, 2**63 - 1)
 TEXTS = st.text(max_size=8) | st.sampled_from(["", "\0", "\n", '"', "\\", "größer", "\u2028", "1", "1.0", "null"])
 GROUPS = st.builds(BrokerKey, TEXTS, TEXTS)
 PERMISSIONS = st.sampled_from([IntentKind.WIPE_WRITE_PERM, IntentKind.ADD_WRITE_PERM])

@@ -127,15 +127,6 @@ def test_all_that_was_replaced_is_there_after_any_number_of_restarts(
         assert stored(db) == model
 
 
-def test_a_table_of_another_version_is_kept_beside_ours(tmp_path: Path) -> None:
-    with opened(tmp_path) as db:
-        replace(db, LATER, {"key": "value"})
-        replace(db, SETTINGS, {"key": "other"})
-    with opened(tmp_path) as db:
-        replace(db, SETTINGS, {})
-        assert db.load(LATER) == {"key": "value"}
-
-
 def test_a_write_returns_its_result_and_makes_all_of_it_or_nothing(tmp_path: Path) -> None:
     def half(connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM durable")
@@ -220,22 +211,18 @@ async def test_a_commit_that_hangs_is_a_problem_until_it_ends(tmp_path: Path) ->
 
 async def watched(db: Database, on_pause: Callable[[int], None]) -> int:
     """Runs the watch until there is no problem, without a pause; returns the tries that it took."""
-
-    class NoProblem(Exception):
-        pass
-
     pauses = 0
 
     async def sleep(seconds: float) -> None:
         nonlocal pauses
         assert seconds == PROBE_SECONDS
         if db.problem is None:
-            raise NoProblem
+            raise asyncio.CancelledError
         on_pause(pauses)
         pauses += 1
         assert pauses < 10
 
-    with pytest.raises(NoProblem):
+    with pytest.raises(asyncio.CancelledError):
         await db.watch(sleep)
     return pauses
 

@@ -78,15 +78,9 @@ class Kept:
         for _ in range(times):
             self.log.append(Change(Cause("PutKvConfig", "caller", comment), rows or (PUT,)), at)
 
-    def write(self) -> None:
-        asyncio.run(self.journal.write_last())
-
-    def read(self, query: JournalQuery = ALL) -> list[JournalEntry]:
-        return asyncio.run(self.journal.read(query))
-
-    def told(self) -> list[int | tuple[int, int]]:
+    async def told(self) -> list[int | tuple[int, int]]:
         """Oldest first, the revisions of changes, and the first and the last one of those that are missing."""
-        return [_told(entry) for entry in reversed(self.read())]
+        return [_told(entry) for entry in reversed(await self.journal.read(ALL))]
 
 
 def _told(entry: JournalEntry) -> int | tuple[int, int]:
@@ -171,32 +165,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
             yield made
 
 
-def emptied(db: Database) -> Database:
-    asyncio.run(db.write(lambda connection: connection.execute("DELETE FROM journal")))
+async def emptied(db: Database) -> Database:
+    await db.write(lambda connection: connection.execute("DELETE FROM journal"))
     return db
 
 
 # The content of an entry, and the names that find it.
-
-
-def test_entries_survive_a_restart_newest_first(tmp_path: Path) -> None:
-    live = BrokerLiveInfo(BrokerKey("c", "b"), 0, "10.0.0.1:10911", None, DataVersion(1, 1), None, 1, 120.0)
-    with opened(tmp_path) as db:
-        before = Kept(db, db.next_epoch(1_000))
-        before.append(KvChange(("ns", "größer"), None, "value"))
-        before.append(*[LiveChange(live.key, live, None, RemovalReason.EXPIRED)] * 2, comment="", at=1)
-        before.write()
-    with opened(tmp_path) as db:
-        after = Kept(db, db.next_epoch(0))
-        after.append()
-        after.write()
-        first, second, third = reversed(after.read())
-    told = "KV configuration: 'ns' 'größer' put: 'va'... (5 characters)"
-    assert first[1:] == (1, 1_700_000_000_001, "caller", "PutKvConfig", "why", told, 0, 0)
-    assert second[1:6] == (2, 1, "caller", "PutKvConfig", "")
-    assert second[-2:] == (2, RemovalReason.EXPIRED.value)
-    assert [entry.revision for entry in (first, second, third)] == [1, 2, 1]
-    assert first.epoch == second.epoch < third.epoch
 
 
 CLUSTERS = ["c", "d"]
@@ -263,33 +237,33 @@ def passes(change: Change, query: JournalQuery) -> bool:
     written=1,
 )
 @given(changes=CHANGES, queries=st.lists(QUERIES, min_size=1, max_size=5), written=st.integers(0, 12))
-def test_a_query_finds_the_newest_that_pass_all_filters_written_or_not(
+async def test_a_query_finds_the_newest_that_pass_all_filters_written_or_not(
     shared: Database, changes: list[tuple[int, list[Row]]], queries: list[JournalQuery], written: int
 ) -> None:
-    kept = Kept(emptied(shared))
+    kept = Kept(await emptied(shared))
     for number, (at, rows) in enumerate(changes):
         kept.append(*rows, at=at)
         if number < written:
-            kept.write()
+            await kept.journal.write_last()
     for query in [ALL, *queries]:
         passing = [entry_of(EPOCH, change) for change in kept.log.newest_first() if passes(change, query)]
-        assert kept.read(query) == passing[: query.limit]
+        assert await kept.journal.read(query) == passing[: query.limit]
 
 
-def test_an_entry_of_very_many_topics_is_found_by_every_topic(db: Database) -> None:
+async def test_an_entry_of_very_many_topics_is_found_by_every_topic(db: Database) -> None:
     kept = Kept(db)
     kept.append(wide(MAX_TOPICS_OF_ENTRY + 1))
     kept.append(wide(MAX_TOPICS_OF_ENTRY), wide(MAX_TOPICS_OF_ENTRY))
     kept.append(put("another", broker=BrokerKey("c", "a")))
-    kept.write()
+    await kept.journal.write_last()
 
-    def found(query: JournalQuery) -> list[int]:
-        return [entry.revision for entry in kept.read(query)]
+    async def found(query: JournalQuery) -> list[int]:
+        return [entry.revision for entry in await kept.journal.read(query)]
 
-    assert found(JournalQuery(9, topic="T1")) == [2, 1]
-    assert found(JournalQuery(9, topic="another")) == [3, 1]
-    assert found(JournalQuery(9, topic="another", broker_name="b")) == [1]
-    assert found(JournalQuery(9, topic="another", broker_name="a")) == [3]
+    assert await found(JournalQuery(9, topic="T1")) == [2, 1]
+    assert await found(JournalQuery(9, topic="another")) == [3, 1]
+    assert await found(JournalQuery(9, topic="another", broker_name="b")) == [1]
+    assert await found(JournalQuery(9, topic="another", broker_name="a")) == [3]
 
 
 # What is kept.
@@ -300,10 +274,10 @@ def test_an_entry_of_very_many_topics_is_found_by_every_topic(db: Database) -> N
     max_entries=st.integers(1, 12),
     max_bytes=st.integers(1, 1_500),
 )
-def test_the_newest_entries_within_both_bounds_are_kept(
+async def test_the_newest_entries_within_both_bounds_are_kept(
     shared: Database, lengths: list[list[int]], max_entries: int, max_bytes: int
 ) -> None:
-    emptied(shared)
+    await emptied(shared)
     sizes: list[int] = []
     for number, batch in enumerate(lengths):
         kept = Kept(shared, f"{number:015}-00000000", max_bytes, max_entries=max_entries)
@@ -312,30 +286,29 @@ def test_the_newest_entries_within_both_bounds_are_kept(
             entry = entry_of(EPOCH, kept.log.last)
             texts = (entry.caller, entry.cause, entry.comment, entry.summary, "\n", "\n")
             sizes.append(sum(len(text.encode()) for text in texts))
-        kept.write()
+        await kept.journal.write_last()
     within = [
         count for count in range(min(max_entries, len(sizes)) + 1) if sum(sizes[len(sizes) - count :]) <= max_bytes
     ]
     revisions = [revision for batch in lengths for revision in range(1, len(batch) + 1)]
-    found = Kept(shared).read()
+    found = await Kept(shared).journal.read(ALL)
     assert [entry.revision for entry in reversed(found)] == revisions[len(revisions) - max(within) :]
 
 
-def test_lower_bounds_after_a_restart_hold_from_the_first_commit_on(tmp_path: Path) -> None:
-    with opened(tmp_path) as db:
-        kept = Kept(db, EARLIER)
-        kept.append(times=2 * TRIM_STEP + 500)
-        kept.write()
-        assert len(kept.read()) == 2 * TRIM_STEP + 500
-    with opened(tmp_path) as db:
-        kept = Kept(db, max_entries=3)
-        kept.append()
-        kept.write()
-        assert [entry.position for entry in kept.read()] == [
-            (EPOCH, 1),
-            (EARLIER, 2 * TRIM_STEP + 500),
-            (EARLIER, 2 * TRIM_STEP + 499),
-        ]
+async def test_lower_bounds_after_a_restart_hold_from_the_first_commit_on(tmp_path: Path) -> None:
+    first = Database(tmp_path)
+    kept = Kept(first, EARLIER)
+    kept.append(times=2 * TRIM_STEP + 500)
+    await kept.journal.write_last()
+    assert len(await kept.journal.read(ALL)) == 2 * TRIM_STEP + 500
+    await first.close(WAIT_SECONDS)
+    second = Database(tmp_path)
+    kept = Kept(second, max_entries=3)
+    kept.append()
+    await kept.journal.write_last()
+    of_before = [(EARLIER, 2 * TRIM_STEP + number) for number in (500, 499)]
+    assert [entry.position for entry in await kept.journal.read(ALL)] == [(EPOCH, 1), *of_before]
+    await second.close(WAIT_SECONDS)
 
 
 # What waits.
@@ -346,10 +319,10 @@ def test_lower_bounds_after_a_restart_hold_from_the_first_commit_on(tmp_path: Pa
     shutdown=st.none() | st.tuples(st.just("cancelled"), *[st.integers(0, 9)] * 2),
     widths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
 )
-def test_each_change_is_told_once_or_counted_once_whatever_the_disk_does(
+async def test_each_change_is_told_once_or_counted_once_whatever_the_disk_does(
     shared: Database, steps: list[tuple[str, int, int]], shutdown: tuple[str, int, int] | None, widths: list[int]
 ) -> None:
-    kept = Kept(emptied(shared), max_waiting=6, max_waiting_rows=30)
+    kept = Kept(await emptied(shared), max_waiting=6, max_waiting_rows=30)
     rows = itertools.cycle(wide(width) for width in widths)
 
     async def write(meanwhile: int, *, is_cancelled: bool) -> None:
@@ -362,67 +335,60 @@ def test_each_change_is_told_once_or_counted_once_whatever_the_disk_does(
         with suppress_refusals(Reason.NOT_DURABLE), suppress(asyncio.CancelledError):
             await writing
 
-    async def run() -> None:
-        for outcome, before, meanwhile in [*steps, *filter(None, [shutdown])]:
-            for _ in range(before):
-                kept.append(next(rows))
-            with held_by_another(shared.folder) if outcome == "refused" else nullcontext():
-                await write(meanwhile, is_cancelled=outcome == "cancelled")
-        await kept.journal.write_last()
-        kept.append()
-        kept.append(wide(27))  # the queue is empty, so that both just fit
-        await kept.journal.write_last()
-
-    asyncio.run(run())
-    told = [(part, part) if isinstance(part, int) else part for part in kept.told()]
-    covered = [revision for first, last in told for revision in range(first, last + 1)]
+    for outcome, before, meanwhile in [*steps, *filter(None, [shutdown])]:
+        for _ in range(before):
+            kept.append(next(rows))
+        with held_by_another(shared.folder) if outcome == "refused" else nullcontext():
+            await write(meanwhile, is_cancelled=outcome == "cancelled")
+    await kept.journal.write_last()
+    kept.append()
+    kept.append(wide(27))  # the queue is empty, so that both just fit
+    await kept.journal.write_last()
+    told = await kept.told()
+    parts = [(part, part) if isinstance(part, int) else part for part in told]
+    covered = [revision for first, last in parts for revision in range(first, last + 1)]
     assert covered == list(range(1, kept.log.last.revision + 1))
-    gaps = [part for part in kept.told() if isinstance(part, tuple)]
-    assert kept.journal.left_out == sum(last - first + 1 for first, last in gaps)
-    assert kept.told()[-2:] == covered[-2:]
+    assert kept.journal.left_out == sum(part[1] - part[0] + 1 for part in told if isinstance(part, tuple))
+    assert told[-2:] == covered[-2:]
 
 
-def test_what_does_not_fit_is_told_by_one_entry_that_every_search_finds(db: Database) -> None:
+async def test_what_does_not_fit_is_told_by_one_entry_that_every_search_finds(db: Database) -> None:
     kept = Kept(db, max_waiting=3)
     with capture_logs() as logs:
         kept.append(times=8)
     assert kept.journal.left_out == 5
     assert logs == [{"event": "journal_leaves_out_changes", "revision": 4, "waiting": 3, "log_level": "warning"}]
-    kept.write()
-    assert kept.told() == [1, 2, 3, (4, 8)]
-    gap = kept.read()[0]
+    await kept.journal.write_last()
+    assert await kept.told() == [1, 2, 3, (4, 8)]
+    gap = (await kept.journal.read(ALL))[0]
     assert gap.summary == "5 changes are missing here, from revision 4 on: too many waited for the disk"
     for query in (JournalQuery(9, topic="any"), JournalQuery(9, broker_name="any")):
-        assert kept.read(query) == [gap]
+        assert await kept.journal.read(query) == [gap]
 
 
-def test_a_gap_that_grows_while_the_disk_refuses_is_still_one_entry(db: Database, tmp_path: Path) -> None:
+async def test_a_gap_that_grows_while_the_disk_refuses_is_still_one_entry(db: Database, tmp_path: Path) -> None:
     kept = Kept(db, max_waiting=3)
-
-    async def refused() -> None:
-        writing = asyncio.create_task(kept.journal.write_last())
-        await asyncio.sleep(0)
-        kept.append(times=2)
-        with refuses(Reason.NOT_DURABLE):
-            await writing
-
     kept.append(times=4)
     with held_by_another(tmp_path):
         for _ in range(5):
-            asyncio.run(refused())
-    kept.write()
-    assert kept.told() == [1, 2, 3, (4, 14)]
+            writing = asyncio.create_task(kept.journal.write_last())
+            await asyncio.sleep(0)
+            kept.append(times=2)
+            with refuses(Reason.NOT_DURABLE):
+                await writing
+    await kept.journal.write_last()
+    assert await kept.told() == [1, 2, 3, (4, 14)]
 
 
-def test_wide_changes_count_by_their_rows_and_one_alone_is_always_taken(db: Database) -> None:
+async def test_wide_changes_count_by_their_rows_and_one_alone_is_always_taken(db: Database) -> None:
     kept = Kept(db, max_waiting_rows=100)
     kept.append(wide(1_000))
     kept.append()
-    kept.write()
+    await kept.journal.write_last()
     kept.append(wide(60), times=2)
     kept.append()
-    kept.write()
-    assert kept.told() == [1, (2, 2), 3, (4, 4), 5]
+    await kept.journal.write_last()
+    assert await kept.told() == [1, (2, 2), 3, (4, 4), 5]
     assert kept.journal.left_out == 2
 
 
@@ -446,24 +412,20 @@ def test_changes_that_wait_do_not_keep_those_after_them_in_memory(db: Database) 
 # The writing.
 
 
-def test_a_registration_never_waits_for_a_disk_that_hangs(db: Database) -> None:
+async def test_a_registration_never_waits_for_a_disk_that_hangs(db: Database) -> None:
     slow = Slow()
     kept = Kept(db, max_waiting=10)
-
-    async def steps() -> None:
-        writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
-        kept.append(slow.row())
-        await until(slow.begun)
-        kept.append(times=15)  # on the event loop, which continues
-        slow.lets_go.set()
-        await until_written(db, 16)
-        writing.cancel()
-
-    asyncio.run(steps())
-    assert kept.told() == [*range(1, 11), (11, 16)]
+    writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
+    kept.append(slow.row())
+    await until(slow.begun)
+    kept.append(times=15)  # on the event loop, which continues
+    slow.lets_go.set()
+    await until_written(db, 16)
+    writing.cancel()
+    assert await kept.told() == [*range(1, 11), (11, 16)]
 
 
-def test_nothing_is_written_while_nothing_changes(db: Database) -> None:
+async def test_nothing_is_written_while_nothing_changes(db: Database) -> None:
     kept = Kept(db)
     pauses: list[float] = []
 
@@ -473,22 +435,19 @@ def test_nothing_is_written_while_nothing_changes(db: Database) -> None:
             kept.append(times=5)  # gathered into one commit
         await asyncio.sleep(0)
 
-    async def steps() -> None:
-        writing = asyncio.create_task(kept.journal.keep_writing(sleep))
-        kept.append()
-        await until_written(db, 6)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert pauses == [GATHER_SECONDS]
-        kept.append()
-        await until_written(db, 7)
-        writing.cancel()
-
-    asyncio.run(steps())
+    writing = asyncio.create_task(kept.journal.keep_writing(sleep))
+    kept.append()
+    await until_written(db, 6)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert pauses == [GATHER_SECONDS]
+    kept.append()
+    await until_written(db, 7)
+    writing.cancel()
     assert pauses == [GATHER_SECONDS] * 2
 
 
-def test_a_disk_that_refuses_is_tried_less_and_less_often(db: Database, tmp_path: Path) -> None:
+async def test_a_disk_that_refuses_is_tried_less_and_less_often(db: Database, tmp_path: Path) -> None:
     kept = Kept(db)
     pauses: list[float] = []
     cause = ExitStack()
@@ -502,25 +461,22 @@ def test_a_disk_that_refuses_is_tried_less_and_less_often(db: Database, tmp_path
             refused_again.set()
         await asyncio.sleep(0)
 
-    async def steps() -> None:
-        writing = asyncio.create_task(kept.journal.keep_writing(sleep, random.Random(1)))
-        cause.enter_context(held_by_another(tmp_path))
-        kept.append(times=2)
-        await until_written(db, 2)
-        with held_by_another(tmp_path):
-            kept.append()
-            await refused_again.wait()
-        await until_written(db, 3)
-        writing.cancel()
-
-    asyncio.run(steps())
+    writing = asyncio.create_task(kept.journal.keep_writing(sleep, random.Random(1)))
+    cause.enter_context(held_by_another(tmp_path))
+    kept.append(times=2)
+    await until_written(db, 2)
+    with held_by_another(tmp_path):
+        kept.append()
+        await refused_again.wait()
+    await until_written(db, 3)
+    writing.cancel()
     assert pauses[0] == pauses[8] == GATHER_SECONDS
     for pause, step in zip(pauses[1:8], [0.5, 1, 2, 4, 8, 10, 10], strict=True):
         assert step / 2 <= pause <= step
     assert 0.25 <= pauses[9] <= 0.5, "the first pause again"
 
 
-def test_the_last_write_takes_all_that_waits_in_commits_of_bounded_size(tmp_path: Path) -> None:
+async def test_the_last_write_takes_all_that_waits_in_commits_of_bounded_size(tmp_path: Path) -> None:
     class Counting(Database):
         commits = 0
 
@@ -532,61 +488,53 @@ def test_the_last_write_takes_all_that_waits_in_commits_of_bounded_size(tmp_path
     kept = Kept(db)
     for topics in (MAX_BATCH_ROWS + 1, 1, MAX_BATCH_ROWS - 10, 1, 1, 20):
         kept.append(wide(topics))
-    kept.write()
-    assert kept.told() == list(range(1, 7))
+    await kept.journal.write_last()
+    assert await kept.told() == list(range(1, 7))
     assert db.commits == 3
-    asyncio.run(db.close(WAIT_SECONDS))
+    await db.close(WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("is_queued", [True, False], ids=["before the commit", "in its middle"])
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_shutdown_loses_no_change(db: Database, is_queued: bool, after: int) -> None:
+async def test_a_shutdown_loses_no_change(db: Database, is_queued: bool, after: int) -> None:
     before, slow = Slow(), Slow()
     kept = Kept(db)
-
-    async def steps() -> None:
-        queue = asyncio.create_task(db.write(lambda _: list(before)))
-        await until(before.begun)
-        writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
-        kept.append(slow.row())
-        for _ in range(9):
-            await asyncio.sleep(0)
-        if not is_queued:
-            before.lets_go.set()
-            await until(slow.begun)
-        kept.append(times=after)
-        writing.cancel()
-        await asyncio.wait([writing])
-        for topics in (before, slow):
-            topics.lets_go.set()
-        await asyncio.gather(queue, kept.journal.write_last())
-
-    asyncio.run(steps())
-    assert kept.told() == [*range(1, 2 + after)]
+    queue = asyncio.create_task(db.write(lambda _: list(before)))
+    await until(before.begun)
+    writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
+    kept.append(slow.row())
+    for _ in range(9):
+        await asyncio.sleep(0)
+    if not is_queued:
+        before.lets_go.set()
+        await until(slow.begun)
+    kept.append(times=after)
+    writing.cancel()
+    await asyncio.wait([writing])
+    for topics in (before, slow):
+        topics.lets_go.set()
+    await asyncio.gather(queue, kept.journal.write_last())
+    assert await kept.told() == [*range(1, 2 + after)]
     assert db.problem is None
 
 
-def test_a_commit_that_a_shutdown_repeats_counts_its_entries_once(db: Database) -> None:
+async def test_a_commit_that_a_shutdown_repeats_counts_its_entries_once(db: Database) -> None:
     kept, slow = Kept(db, max_entries=5), Slow()
-
-    async def steps() -> None:
-        writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
-        kept.append(times=8)
-        kept.append(slow.row())
-        await until(slow.begun)
-        writing.cancel()
-        await asyncio.wait([writing])
-        slow.lets_go.set()
-        await kept.journal.write_last()
-
-    asyncio.run(steps())
-    assert kept.told() == [5, 6, 7, 8, 9]
+    writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
+    kept.append(times=8)
+    kept.append(slow.row())
+    await until(slow.begun)
+    writing.cancel()
+    await asyncio.wait([writing])
+    slow.lets_go.set()
+    await kept.journal.write_last()
+    assert await kept.told() == [5, 6, 7, 8, 9]
 
 
 # The reading.
 
 
-def test_reads_beyond_the_bound_are_refused(db: Database) -> None:
+async def test_reads_beyond_the_bound_are_refused(db: Database) -> None:
     begun, lets_go = threading.Event(), threading.Event()
     journal = Kept(db).journal
 
@@ -594,25 +542,22 @@ def test_reads_beyond_the_bound_are_refused(db: Database) -> None:
         begun.set()
         assert lets_go.wait(WAIT_SECONDS)
 
-    async def steps() -> None:
-        hanging = asyncio.create_task(db.read(hang))
-        await until(begun)
-        reads = [asyncio.create_task(journal.read(ALL)) for _ in range(MAX_WAITING_JOURNAL_READS)]
-        await asyncio.sleep(0)
-        with refuses(Reason.OVERLOADED, match="100 reads"):
-            await journal.read(ALL)
-        lets_go.set()
-        await hanging
-        assert await asyncio.gather(*reads) == [[]] * MAX_WAITING_JOURNAL_READS
-        assert await journal.read(ALL) == []
-
-    asyncio.run(steps())
+    hanging = asyncio.create_task(db.read(hang))
+    await until(begun)
+    reads = [asyncio.create_task(journal.read(ALL)) for _ in range(MAX_WAITING_JOURNAL_READS)]
+    await asyncio.sleep(0)
+    with refuses(Reason.OVERLOADED, match="100 reads"):
+        await journal.read(ALL)
+    lets_go.set()
+    await hanging
+    assert await asyncio.gather(*reads) == [[]] * MAX_WAITING_JOURNAL_READS
+    assert await journal.read(ALL) == []
 
 
-def test_a_table_that_cannot_be_read_is_an_error_of_the_call(db: Database, tmp_path: Path) -> None:
+async def test_a_table_that_cannot_be_read_is_an_error_of_the_call(db: Database, tmp_path: Path) -> None:
     kept = Kept(db)
     with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as shell:
         shell.execute("DROP TABLE journal")
     with capture_logs() as logs, refuses(Reason.NOT_DURABLE, match="cannot be read"):
-        kept.read()
+        await kept.journal.read(ALL)
     assert [log["event"] for log in logs] == ["journal_not_read"]

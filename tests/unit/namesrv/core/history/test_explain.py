@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from namesrv_api.v1 import admin_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.admin_service_pb2 import RouteExplanation as Why
 
-from namesrv.core.changes import ChangeLog
-from namesrv.core.explain import add_journal_entry
+from namesrv import limits
+from namesrv.core.changes import Cause, ChangeLog
+from namesrv.core.errors import Reason
+from namesrv.core.explain import MAX_TEXT_LENGTH, CurrentState, Question, add_journal_entry, explain_route
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
     EMPTY,
@@ -16,31 +23,56 @@ from namesrv.core.model import (
     BrokerKey,
     DataVersion,
     Doubt,
+    HoldKey,
     Intent,
+    IntentKey,
     IntentKind,
     IntentTable,
     RemovalReason,
 )
 from namesrv.core.pace import FEW
-from namesrv.core.removals import TopicDeletion, unregister_broker
+from namesrv.core.removals import IntentsChange, TopicDeletion, unregister_broker
+from namesrv.core.state import NamesrvIdentity
 from namesrv.core.tables import removal_reason
+from namesrv.storage.database import DATABASE_FILE
+from namesrv.storage.journal import Journal
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.refusals import refuses
 from tests.support.state_changes import apply_now
 from tests.support.yield_points import AtYieldPoint, yielding
-from tests.unit.namesrv.explaining import (
-    CAUSE,
-    GROUP,
-    NEWER,
-    START,
-    T0,
-    T0_MILLIS,
-    T10,
-    T10_MILLIS,
-    decide,
-    explain,
-    hold,
-    only,
-)
+from tests.unit.namesrv.servicers import STARTED_AT, admin_servicer
+from tests.unit.namesrv.storage.storage_inputs import opened
+
+CAUSE = Cause("test", "an operator", "because")
+GROUP = BrokerKey(CLUSTER, "broker-a")
+NEWER = DataVersion(2_000, 2)
+START = "2023-11-14T22:13:20.000Z"
+T0 = "2023-11-14T22:30:00.000Z"
+"""When a fleet's clock begins."""
+T10 = "2023-11-14T22:30:10.000Z"
+"""Ten seconds later."""
+T0_MILLIS = STARTED_AT + 1_000_000
+T10_MILLIS = T0_MILLIS + 10_000
+
+
+def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[Why]:
+    now = CurrentState(fleet.state, STARTED_AT, Question(topic, **question))
+    return explain_route(now, fleet.state.change_log.newest_first())
+
+
+def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Why:
+    (explanation,) = explain(fleet, topic, **question)
+    return explanation
+
+
+def decide(fleet: Fleet, kind: IntentKind, key: IntentKey) -> None:
+    intent = Intent(kind, key, "an operator", fleet.clock.wall_millis(), "because")
+    apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(intent), CAUSE))
+
+
+def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
+    decide(fleet, IntentKind.TOPIC_HOLD, HoldKey(topic, cluster))
 
 
 def told(
@@ -61,14 +93,6 @@ def test_a_group_in_the_route_is_told_with_its_queues_and_since_when(fleet: Flee
     assert explain(fleet) == [told(Why.STATE_IN_ROUTE, text, T0_MILLIS)]
     fleet.register_topic("TopicTest", {GROUP: (8, 8, 6, 0)})
     assert only(fleet).since_millis == T10_MILLIS
-
-
-def test_since_when_is_not_known_of_what_the_change_log_has_dropped(fleet: Fleet) -> None:
-    fleet.state.change_log = ChangeLog(max_changes=1)
-    fleet.register()
-    fleet.register(B, name="broker-b", topics=["Other"])
-    text = "in the route with 4 queues to read and 4 queues to write"
-    assert only(fleet) == told(Why.STATE_IN_ROUTE, text)
 
 
 def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -> None:
@@ -398,15 +422,6 @@ def test_of_an_absent_group_the_intent_that_awaits_it_is_told(fleet: Fleet) -> N
     assert left.explanation.endswith(f"; when it registers, it has write permission given by maria since {T10}")
 
 
-def test_of_an_unknown_group_no_more_is_claimed_than_the_change_log_reaches_back_to(fleet: Fleet) -> None:
-    fleet.state.change_log = ChangeLog(max_changes=2)
-    for version in range(4):
-        fleet.register(topics=[f"T{version}"], version=DataVersion(1_000, version))
-    text = only(fleet, broker_name="broker-x").explanation
-    assert "never" not in text
-    assert text.endswith("; the change log reaches back to revision 2")
-
-
 def test_an_entry_of_the_journal_has_its_caller_comment_and_reason(fleet: Fleet) -> None:
     unknown = only(fleet, broker_name="broker-x")
     cause = ("a controller", "UnregisterBroker", "because")
@@ -432,16 +447,10 @@ def test_groups_of_one_name_in_several_clusters_are_told_apart(fleet: Fleet) -> 
     assert only(fleet, broker_name="broker-a", cluster_name="other").state == Why.STATE_GROUP_LEFT
 
 
-def changes_of_kv(fleet: Fleet, count: int) -> None:
-    table = EMPTY
-    for number in range(count):
-        table = table.with_value("ns", "key", str(number))
-        fleet.state.publish_kv_config(table, CAUSE)
-
-
 def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> None:
     fleet.register()
-    changes_of_kv(fleet, FEW + 1)
+    for number in range(FEW + 1):
+        fleet.state.publish_kv_config(EMPTY.with_value("ns", "key", str(number)), CAUSE)
     before = explain(fleet)
 
     def moment() -> None:
@@ -453,3 +462,136 @@ def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> 
         assert explain(fleet) == before
     assert yield_point.has_come
     assert explain(fleet) != before
+
+
+# The call, which adds what the journal has of groups that memory does not know.
+
+
+def call(
+    fleet: Fleet, request: pb.ExplainTopicRouteRequest, journal: Journal | None = None
+) -> pb.ExplainTopicRouteResponse:
+    return asyncio.run(admin_servicer(fleet, journal=journal).ExplainTopicRoute(request, CONTEXT))
+
+
+def told_of(fleet: Fleet, journal: Journal, broker_name: str) -> Why:
+    (told,) = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name=broker_name), journal).explanations
+    return told
+
+
+def test_the_answer_has_the_explanations_of_what_is_asked_for(fleet: Fleet) -> None:
+    fleet.register(zone_name="z1")
+    fleet.register(B, name="broker-b")
+    fleet.register(B, name="broker-b", cluster="other")
+    fleet.unregister(B, name="broker-b")
+    questions: list[dict[str, str]] = [{}, {"zone_name": "z1"}, {"broker_name": "broker-b", "cluster_name": "other"}]
+    for question in questions:
+        answer = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest", **question))
+        assert (answer.header, list(answer.explanations)) == (fleet.state.header(), explain(fleet, **question))
+
+
+def test_an_answer_tells_of_so_many_groups_and_not_of_one_more(fleet: Fleet) -> None:
+    request = pb.ExplainTopicRouteRequest(topic="Unknown")
+    for number in range(limits.MAX_EXPLANATIONS + 1):
+        if number == limits.MAX_EXPLANATIONS:
+            assert len(call(fleet, request).explanations) == limits.MAX_EXPLANATIONS
+        fleet.register(f"10.0.{number // 250}.{number % 250}:1", name=f"b-{number}", topics=[])
+    with refuses(Reason.LIMIT_EXCEEDED, match="broker_name"):
+        call(fleet, request)
+
+
+def test_an_answer_of_the_longest_texts_is_below_what_clients_take() -> None:
+    row = Why(
+        cluster_name="c" * 127,
+        broker_name="b" * 127,
+        state=Why.STATE_IN_ROUTE,
+        conditions=Why.Condition.keys(),
+        explanation="\U0001f600" * MAX_TEXT_LENGTH,
+        since_millis=2**63 - 1,
+        removal_reason="REMOVAL_REASON_EXPIRED",
+    )
+    assert pb.ExplainTopicRouteResponse(explanations=[row] * limits.MAX_EXPLANATIONS).ByteSize() < 4 * 1024 * 1024
+
+
+def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
+    comment = "\U0001f600" * limits.MAX_COMMENT_LENGTH
+    fleet.register()
+    fleet.register(B, 1)
+    hold_all = Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", None), "an operator", T0_MILLIS, comment)
+    cause = Cause("DeleteTopic", "an operator", comment)
+    apply_now(TopicDeletion(fleet.state, "TopicTest", None, cause))
+    assert len(only(fleet).explanation) < MAX_TEXT_LENGTH
+    apply_now(IntentsChange(fleet.state, fleet.state.intents.with_intent(hold_all), cause))
+    text = only(fleet).explanation
+    assert len(text) == MAX_TEXT_LENGTH
+    assert text.endswith("...")
+
+
+# Groups that left before the start.
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> Iterator[tuple[Fleet, Journal]]:
+    """A fleet after a restart. The life before it knew broker-a, whose channel ended, and broker-b, which stayed."""
+    with opened(tmp_path) as database:
+        former, fleet = Fleet(), Fleet()
+        journal = Journal(database, former.state.identity.epoch, 10**6)
+        former.state.change_log.listen(journal.on_change)
+        channel = former.state.open_channel()
+        former.register(channel_id=channel)
+        former.register(B, name="broker-b")
+        former.clock.advance(10)
+        former.end_channel(channel)
+        former.register(B, name="broker-b", topics=["TopicTest", "Other"], version=NEWER)
+        asyncio.run(journal.write_last())
+        fleet.state.identity = NamesrvIdentity("ns-test", "000000000000002-00000000")
+        yield fleet, Journal(database, fleet.state.identity.epoch, 10**6)
+
+
+def test_a_group_that_left_before_the_restart_is_told_from_the_journal(restarted: tuple[Fleet, Journal]) -> None:
+    why = told_of(*restarted, "broker-a")
+    before, _, entry = why.explanation.partition("; before that, ")
+    assert before == only(restarted[0], broker_name="broker-a").explanation
+    assert entry == (
+        f"at {T10}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel: "
+        "group gone; 1 topic lost its queues on it (TopicTest)"
+    )
+    assert (why.state, why.since_millis) == (Why.STATE_NEVER_REGISTERED, T10_MILLIS)
+    assert why.removal_reason == route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
+
+
+def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(restarted: tuple[Fleet, Journal]) -> None:
+    why = told_of(*restarted, "broker-b")
+    assert why.explanation.endswith(
+        "broker-b (127.0.0.1:20911, id 0) of DefaultCluster registered: 1 topic put (Other)"
+    )
+    assert why.removal_reason == route_data_pb2.REMOVAL_REASON_UNSPECIFIED
+
+
+def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(restarted: tuple[Fleet, Journal]) -> None:
+    fleet, journal = restarted
+    fleet.state.change_log = ChangeLog(max_changes=1)
+    fleet.state.change_log.listen(journal.on_change)
+    fleet.register()
+    fleet.unregister()
+    fleet.register(B, name="broker-b")
+    asyncio.run(journal.write_last())
+    before, _, entry = told_of(fleet, journal, "broker-a").explanation.partition("; before that, ")
+    assert before.endswith("; the change log reaches back to revision 2")
+    assert "never" not in before
+    assert entry.startswith(f"at {T0}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: ")
+
+
+def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(restarted: tuple[Fleet, Journal]) -> None:
+    fleet, journal = restarted
+    fleet.register(name="broker-c")
+    for broker_name in ("broker-c", "broker-x"):
+        assert told_of(fleet, journal, broker_name).explanation == only(fleet, broker_name=broker_name).explanation
+    everything = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest"), journal)
+    assert [each.broker_name for each in everything.explanations] == ["broker-c"]
+
+
+def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(
+    restarted: tuple[Fleet, Journal], tmp_path: Path
+) -> None:
+    (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
+    assert told_of(*restarted, "broker-a").explanation == only(restarted[0], broker_name="broker-a").explanation

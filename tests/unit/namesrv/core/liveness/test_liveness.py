@@ -28,7 +28,8 @@ def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_go
     keys = [LiveKey(CLUSTER, addr) for addr in (A, B, "127.0.0.1:30911")]
     assert fleet.state.channel_doubts() == dict.fromkeys(keys, (Doubt.OWN_STALL, ends_at))
     assert fleet.state.revision == revision, "a doubt changes no route"
-    rows = [row for message in fleet.state.snapshot().messages() for row in message_rows(message)]
+    sent = map(route_service_pb2.StreamRouteSnapshotResponse.FromString, fleet.state.snapshot().messages())
+    rows = [row for message in sent for row in message.chunk.live_brokers]
     own_stall = route_data_pb2.DOUBT_REASON_OWN_STALL
     assert [(row.doubt_ends_at_millis, row.doubt_reason) for row in rows] == [(ends_at, own_stall)] * 3
     fleet.state.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
@@ -51,10 +52,6 @@ def test_the_address_of_a_doubted_broker_is_free_for_others(fleet: Fleet) -> Non
     assert list(NamedBrokers(fleet.state).of(asked)) == [claimed]
     fleet.register()
     assert list(NamedBrokers(fleet.state).of(asked)) == [claimed, NamedBroker(BrokerKey(CLUSTER, "broker-a"), A)]
-
-
-def message_rows(message: bytes) -> list[route_data_pb2.BrokerLiveInfo]:
-    return list(route_service_pb2.StreamRouteSnapshotResponse.FromString(message).chunk.live_brokers)
 
 
 def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_time(fleet: Fleet) -> None:

@@ -5,30 +5,68 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv import limits
 from namesrv.app.upkeep import digest_page
 from namesrv.app.worker import Worker
 from namesrv.core.errors import Reason
 from namesrv.core.lists import FRONT, DigestedBroker, Position
-from namesrv.core.model import BrokerKey, QueueNumbers, Registration, StaticMapping
+from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, StaticMapping
 from namesrv.core.pace import FEW, ResultT
-from namesrv.core.registrations import BrokerRegistration
-from tests.support.core_fleet import CLUSTER, A, B
+from tests.support.calls_from_nowhere import CONTEXT
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
-from tests.support.state_changes import apply_now
 from tests.support.yield_points import AtYieldPoint, yielding
 from tests.unit.namesrv.scenarios.groups import GROUP, hold, version, wipe
-from tests.unit.namesrv.worlds.fleet_digests import ALL, Digests, expected, made
+from tests.unit.namesrv.servicers import table_calls
 
-__all__ = ["made"]  # pytest finds the fixture by its name in this module
-
+ALL = 1_000
 OTHER = BrokerKey(CLUSTER, "broker-b")
+
+
+class Digests:
+    """A fleet, and digests of it that are kept from its beginning."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.digests = self.fleet.state.digests
+        self.calls = table_calls(self.fleet)
+
+    def all(self) -> list[DigestedBroker]:
+        """The brokers with their digests, made where nothing changes in the meantime."""
+        self.digests.compute(self.digests.missing(FRONT, ALL))
+        page = self.digests.page(FRONT, ALL)
+        assert page is not None, "a digest is missing"
+        return page
+
+    def of_groups(self) -> dict[BrokerKey, bytes]:
+        return {live.broker: digest for live, digest in self.all()}
+
+    def of_group(self, broker: BrokerKey = GROUP) -> bytes:
+        return self.of_groups()[broker]
+
+    def page(self, size: int = 0, token: str = "") -> pb.GetRouteDigestResponse:
+        request = pb.GetRouteDigestRequest(page_size=size, page_token=token)
+        return asyncio.run(self.calls.GetRouteDigest(request, CONTEXT))
+
+
+@pytest.fixture
+def made() -> Digests:
+    return Digests()
+
+
+def expected(rows: Mapping[str, QueueNumbers]) -> bytes:
+    """The digest as the wire contract defines it, written as plainly as possible."""
+    lines = [f"{name} {' '.join(map(str, rows[name]))}\n" for name in sorted(rows, key=str.encode)]
+    return hashlib.sha256("".join(lines).encode()).digest()
 
 
 def test_a_digest_is_over_the_lines_that_the_contract_says(made: Digests) -> None:
@@ -49,8 +87,7 @@ def test_brokers_of_one_group_share_its_digest_and_have_their_own_version(made: 
 
 
 def test_labels_are_in_the_digest_of_their_own_broker_only(made: Digests) -> None:
-    registration = Registration(GROUP, 0, A, version(1), {"T": (4, 4, 6, 0)}, labels=(("rack", "r2"), ("row", "7")))
-    apply_now(BrokerRegistration(made.fleet.state, registration))
+    made.fleet.register(topics=["T"], labels=(("rack", "r2"), ("row", "7")))
     made.fleet.register(B, 1)
     (_, of_master), (_, of_slave) = made.all()
     assert of_slave == expected({"T": (4, 4, 6, 0)})
@@ -199,3 +236,59 @@ def test_a_group_that_never_stays_still_is_given_up_after_some_tries(made: Diges
     with refuses(Reason.OVERLOADED, match="changes all the time"):
         page_amid(made, change)
     assert made.of_group() == expected({"TopicTest": (next(numbers) - 1, 4, 6, 0)})
+
+
+# Pages of the call.
+
+
+def test_a_row_says_who_the_broker_is_and_which_version_it_has(made: Digests) -> None:
+    made.fleet.register(version=DataVersion(1, 2, 3))
+    answer = made.page()
+    assert answer.header == made.fleet.state.header()
+    assert list(answer.brokers) == [
+        pb.BrokerDigest(
+            cluster_name=CLUSTER,
+            broker_name="broker-a",
+            broker_id=0,
+            broker_addr=A,
+            data_version=route_data_pb2.DataVersion(timestamp_millis=1, counter=2, state_version=3),
+            digest=expected({"TopicTest": (4, 4, 6, 0)}),
+        )
+    ]
+
+
+def test_a_page_token_survives_that_its_broker_its_group_and_its_cluster_go(
+    made: Digests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cluster, name, broker_id in (("c2", "a", 0), ("c1", "b", 1), ("c1", "a", 2), ("c1", "b", 0), ("c1", "a", 10)):
+        made.fleet.register(f"{cluster}{name}:{1 + broker_id}", broker_id, name=name, cluster=cluster)
+    in_order = [("c1", "a", 2), ("c1", "a", 10), ("c1", "b", 0), ("c1", "b", 1), ("c2", "a", 0)]
+
+    def positions(answer: pb.GetRouteDigestResponse) -> list[tuple[str, str, int]]:
+        return [(row.cluster_name, row.broker_name, row.broker_id) for row in answer.brokers]
+
+    assert (positions(made.page()), made.page().next_page_token) == (in_order, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "MAX_DIGEST_PAGE_SIZE", 2)
+        first = made.page(3)
+    assert positions(first) == in_order[:2]
+    token = first.next_page_token
+    for broker_id in (2, 10):
+        made.fleet.unregister(f"c1a:{1 + broker_id}", name="a", cluster="c1")
+    assert positions(made.page(0, token)) == in_order[2:]
+    for broker_id in (0, 1):
+        made.fleet.unregister(f"c1b:{1 + broker_id}", name="b", cluster="c1")
+    assert positions(made.page(0, token)) == in_order[4:]
+
+
+def test_a_page_of_the_longest_names_is_below_what_clients_take() -> None:
+    row = pb.BrokerDigest(
+        cluster_name="c" * 127,
+        broker_name="b" * 127,
+        broker_id=2**63 - 1,
+        broker_addr="a" * 260,
+        data_version=route_data_pb2.DataVersion(timestamp_millis=2**63 - 1, counter=2**63 - 1, state_version=2**63 - 1),
+        digest=b"d" * 32,
+    )
+    answer = pb.GetRouteDigestResponse(brokers=[row] * limits.MAX_DIGEST_PAGE_SIZE)
+    assert answer.ByteSize() < 4 * 1024 * 1024

@@ -52,16 +52,6 @@ def fleet() -> PinnedFleet:
     return fleet
 
 
-def test_a_pin_is_readable_again_and_again_while_the_tables_move_on(fleet: PinnedFleet) -> None:
-    pin = fleet.pin()
-    with fleet.pins.reading(pin) as snapshot:
-        first = list(snapshot.messages())
-    fleet.register(topics=["Another"], version=DataVersion(2, 2))
-    with fleet.pins.reading(pin) as snapshot:
-        assert list(snapshot.messages()) == first
-    assert fleet.state.revision == 2
-
-
 def test_a_lease_ends_just_after_its_time(fleet: PinnedFleet) -> None:
     pin = fleet.pin(10.0)
     fleet.clock.advance(10.0)

@@ -143,13 +143,6 @@ def test_rows_that_do_not_fit_together_are_refused_as_a_whole(problem: str) -> N
     assert fleet.topics == {"TopicTest"}
 
 
-def test_what_is_no_message_is_refused_as_a_whole() -> None:
-    fleet = Fleet()
-    with pytest.raises(UnusableSnapshot, match="cannot be parsed"):
-        fleet.state.load_snapshot([*saved(fleet)[:1], b"\xff"])
-    assert saved(fleet) == saved(Fleet())
-
-
 # Every field of a registration, a group and a live broker: a change of it shows, and it survives a restart.
 
 FIRST = Registration(

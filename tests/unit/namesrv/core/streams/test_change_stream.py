@@ -54,19 +54,6 @@ def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied(fle
     assert not end.HasField("changes")
 
 
-def test_changes_end_at_the_revision_asked_for(fleet: Fleet) -> None:
-    for counter in range(1, 5):
-        fleet.register(version=DataVersion(1, counter))
-    state = fleet.state
-    stream = change_messages(state.change_log.after(1), 3, state.identity)
-    read = [pb.StreamRouteChangesResponse.FromString(message) for message in stream]
-    assert [(message.header.revision, message.HasField("changes")) for message in read] == [
-        (2, True),
-        (3, True),
-        (3, False),
-    ]
-
-
 def test_a_lost_group_has_a_row_for_each_of_its_topics_and_says_why(fleet: Fleet) -> None:
     fleet.register(topics=["T1", "T2"], timeout_seconds=60.0)
     fleet.clock.advance(61.0)

@@ -12,12 +12,10 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core import pace
-from namesrv.core.changes import Cause, ChangeLog, SettingChange
+from namesrv.core.changes import ChangeLog, SettingChange
 from namesrv.core.errors import Reason
-from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Registration
+from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.pace import run_steps
-from namesrv.core.registrations import BrokerRegistration
-from namesrv.core.removals import TopicDeletion
 from namesrv.core.watch import hub, messages
 from namesrv.core.watch.hub import (
     ChangeReader,
@@ -29,12 +27,11 @@ from namesrv.core.watch.hub import (
 )
 from namesrv.core.watch.messages import WatchMessages
 from tests.properties import examples, machine_test
-from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, VERSION, A, B, Fleet
+from tests.support.core_fleet import SMALL_FLEETS, A, B, Fleet
 from tests.support.refusals import refuses
-from tests.support.state_changes import apply_now
+from tests.unit.namesrv.scenarios.groups import TEST, delete_topic
 from tests.unit.namesrv.watch_machine import WatchesAgainstLookups
 
-CAUSE = Cause("test")
 TestWatchesAgainstLookups = machine_test(WatchesAgainstLookups, 100, steps=80)
 
 
@@ -160,7 +157,7 @@ def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said
     fleet: WatchedFleet,
 ) -> None:
     watch = fleet.synced("T1")
-    apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE))
+    delete_topic(fleet, "T1")
     fleet.unregister(A)
     fleet.register(B, topics=["T1"])
     told = fleet.told(watch)["T1"]
@@ -212,12 +209,12 @@ def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
 
 
 def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes(fleet: WatchedFleet) -> None:
-    fleet.state.publish_behaviour(replace(SMALL_FLEETS, order_message_enable=True), CAUSE, ())
+    fleet.state.publish_behaviour(replace(SMALL_FLEETS, order_message_enable=True), TEST, ())
     watch = fleet.synced("T1", "T2")
-    fleet.state.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
+    fleet.state.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), TEST)
     told = fleet.told(watch)
     assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
-    fleet.state.publish_behaviour(SMALL_FLEETS, CAUSE, (SettingChange("orderMessageEnable", "true", "false"),))
+    fleet.state.publish_behaviour(SMALL_FLEETS, TEST, (SettingChange("orderMessageEnable", "true", "false"),))
     told = fleet.told(watch)
     assert told.keys() == {"T1"}
     assert not told["T1"].route.HasField("order_topic_conf")
@@ -229,21 +226,16 @@ def test_filter_servers_change_watched_routes(fleet: WatchedFleet) -> None:
     assert [row.filter_servers for row in fleet.told(watch)["T1"].route.filter_servers] == [["127.0.0.1:9"]]
 
 
-def test_a_deleted_topic_left_its_group_and_no_broker_left() -> None:
-    fleet = WatchedFleet()
-    registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, {"T1": (4, 4, 6, 0)})
-    apply_now(BrokerRegistration(fleet.state, registration))
+def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) -> None:
     watch = fleet.synced("T1")
-    apply_now(BrokerRegistration(fleet.state, replace(registration, labels=(("rack", "r2"),))))
-    apply_now(TopicDeletion(fleet.state, "T1", None, CAUSE))
+    fleet.register(topics=["T1", "T2"], labels=(("rack", "r2"),))
+    delete_topic(fleet, "T1")
     told = fleet.told(watch)["T1"]
     assert [(gone.broker_name, gone.HasField("broker_id")) for gone in told.removals] == [("broker-a", False)]
     assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
 
 
-def test_a_topic_that_changes_while_it_leaves_a_watch_is_not_told() -> None:
-    fleet = WatchedFleet()
-    fleet.register(A, topics=["T1", "T2"])
+def test_a_topic_that_changes_while_it_leaves_a_watch_is_not_told(fleet: WatchedFleet) -> None:
     watch = fleet.synced("T1", "T2")
     change = SubscriptionChange.between(watch.subscription, Subscription(frozenset({"T1"})))
     run_steps(fleet.hub.begin_resubscribing(watch, change))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +14,27 @@ from structlog.testing import capture_logs
 
 from namesrv import limits
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import Doubt, ReportedTopic
+from namesrv.core.model import DataVersion, Doubt, ReportedTopic
 from namesrv.core.removals import TOPICS_NAMED
 from namesrv.storage.database import Database
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.servicers import admin_servicer
+from tests.unit.namesrv.storage.storage_inputs import opened
 
 
 class Operator:
     """A name server with a data directory, and its caller."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, database: Database | None) -> None:
         self.fleet = Fleet()
-        self._folder = folder
         self.state = self.fleet.state
+        self._calls = admin_servicer(self.fleet, database)
 
     def call(self, request: Message) -> Any:
-        """Makes the call of a request, on a name server that is started for it and holds on to its tables."""
-        name = request.DESCRIPTOR.name.removesuffix("Request")
-
-        async def run() -> Any:
-            database = Database(self._folder) if self._folder else None
-            try:
-                return await getattr(admin_servicer(self.fleet, database), name)(request, CONTEXT)
-            finally:
-                if database is not None:
-                    await database.close(20)
-
-        return asyncio.run(run())
+        """Makes the call of a request."""
+        return asyncio.run(getattr(self._calls, request.DESCRIPTOR.name.removesuffix("Request"))(request, CONTEXT))
 
     def refused(self, request: Message, reason: Reason) -> Refused:
         """The error of a call, which must not have changed anything."""
@@ -62,8 +54,9 @@ class Operator:
 
 
 @pytest.fixture
-def operator(tmp_path: Path) -> Operator:
-    return Operator(tmp_path)
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    with opened(tmp_path) as database:
+        yield Operator(database)
 
 
 def wipe(name: str = "broker-a", **fields: Any) -> pb.WipeWritePermOfBrokerRequest:
@@ -88,6 +81,30 @@ def test_a_wipe_and_its_restoration_count_topics_and_tell_what_they_do(operator:
     radius.topics_losing_last_writable_queue = 0
     assert (answer.add_topic_count, answer.blast_radius, operator.perm()) == (2, radius, 6)
     assert operator.listed() == []
+
+
+def wiped(operator: Operator) -> tuple[int, int, list[str]]:
+    """The topics that a wipe would change, those that would lose their last writable queue, and a sample."""
+    radius = operator.call(wipe(validate_only=True)).blast_radius
+    return radius.topics_changed, radius.topics_losing_last_writable_queue, list(radius.sample_topics)
+
+
+def test_only_topics_of_applications_lose_queues_and_they_are_named_first(operator: Operator) -> None:
+    own = ["%DLQ%g", "%RETRY%g", "BenchmarkTest", "RMQ_SYS_ROCKSDB_OFFSET_TOPIC", CLUSTER, "broker-a"]
+    fleet, newer = operator.fleet, DataVersion(2_000, 2)
+    fleet.register(topics=own)
+    assert wiped(operator) == (len(own), 0, sorted(own))
+    fleet.register(version=newer, topics=[*own, "zebra"])
+    fleet.register(B, name="broker-b", topics=["apple"])
+    assert wiped(operator) == (len(own) + 1, 1, ["zebra"])
+    fleet.register(B, name="broker-b", version=newer, topics=["apple", *own, "zebra"])
+    assert wiped(operator) == (len(own) + 1, 0, ["zebra", *sorted(own)])
+
+
+def test_the_first_hundred_topics_of_the_worst_kind_are_named(operator: Operator) -> None:
+    topics = [f"t{number:04}" for number in range(2_000)]
+    operator.fleet.register(topics=[*reversed(topics), ("a-read-only-one", (4, 4, 4, 0))])
+    assert wiped(operator) == (2_000, 2_000, topics[:100])
 
 
 def test_the_same_intent_again_takes_no_revision_and_keeps_caller_and_time(operator: Operator) -> None:
@@ -144,6 +161,7 @@ def test_an_error_names_only_some_of_very_many_clusters(operator: Operator) -> N
 
 
 def test_an_unknown_group_is_an_error_unless_its_cluster_is_named(operator: Operator) -> None:
+    operator.call(wipe("another", cluster_name="elsewhere"))
     for request in (wipe(), add()):
         error = operator.refused(request, Reason.BROKER_NOT_REGISTERED)
         assert error.metadata == {"broker_name": "broker-a"}
@@ -155,7 +173,7 @@ def test_an_unknown_group_is_an_error_unless_its_cluster_is_named(operator: Oper
     assert answer.HasField("wipe_topic_count")
     assert (answer.wipe_topic_count, answer.group_registered) == (0, False)
     operator.call(add())
-    assert operator.listed() == []
+    assert [intent.broker_name for intent in operator.listed()] == ["another"]
     operator.refused(add(), Reason.BROKER_NOT_REGISTERED)
 
 

@@ -25,16 +25,25 @@ from namesrv.app.event_log import RegistrationCounter
 from namesrv.app.field_rules import ADDRESS, check
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason, ReportedTopic, StaticMapping
+from namesrv.core.model import (
+    BrokerKey,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    RemovalReason,
+    ReportedTopic,
+    StaticMapping,
+)
 from namesrv.core.removals import unregister_broker
 from namesrv.engines.api import Again
 from namesrv.grpc_api import registration as calls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
-from namesrv_common.topic_names import MAX_MAPPED_QUEUES
+from namesrv_common.topic_names import MAX_LABELS, MAX_MAPPED_QUEUES, Labels
 from tests.support.calls_from_nowhere import CONTEXT, FakeEngineCall
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 from tests.support.registrations import data_version, identity, registration, topic_config
 from tests.unit.namesrv.servicers import holding, registration_servicer, until
@@ -69,13 +78,23 @@ def mapped(
     return message
 
 
+def queue_data(name: str = "broker-a", cluster: str = CLUSTER, **fields: Any) -> route_data_pb2.QueueData:
+    numbers = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
+    return route_data_pb2.QueueData(broker_name=name, cluster_name=cluster, **numbers)
+
+
+def queues(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[BrokerKey, QueueNumbers]:
+    return calls.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
+
+
 Version = route_data_pb2.DataVersion
 PARTS: dict[type, tuple[Callable[[Any], object], str]] = {
     route_data_pb2.BrokerIdentity: (calls.broker_identity, "broker."),
     route_data_pb2.TopicConfig: (lambda message: checked(topic("first"), message), "topic_configs[1]."),
     Version: (partial(calls.data_version, "version"), "version."),
+    route_data_pb2.QueueData: (lambda message: queues(queue_data("broker-b"), message), "queue_datas[1]."),
 }
-"""What reads a part of a registration, and where that is."""
+"""What reads a part of a request, and where that is."""
 
 
 @pytest.mark.parametrize(
@@ -108,6 +127,13 @@ PARTS: dict[type, tuple[Callable[[Any], object], str]] = {
         (mapped(topic_ids=(3, 3)), "mapping.topic_queue_ids", "has 3 after 3 for 'T', must ascend"),
         (mapped(broker_ids=(0, 65_535)), "mapping.broker_queue_ids", "has 65535 for 'T', must be 0 to 65534"),
         (mapped(broker_ids=(-1, 0)), "mapping.broker_queue_ids", "has -1 for 'T', must be 0 to 65534"),
+        (queue_data(name=""), "broker_name", "is empty"),
+        (queue_data(cluster="a\tb"), "cluster_name", "has characters that are not printable"),
+        (queue_data(read_queue_nums=None), "read_queue_nums", "is missing for the group 'broker-a'"),
+        (queue_data(perm=8), "perm", "is 8 for the group 'broker-a', 0 to 7"),
+        (queue_data(reported_perm=6), "reported_perm", "only answers have it"),
+        (queue_data(mapping=route_data_pb2.StaticTopicMapping()), "mapping", "only answers have it"),
+        (queue_data("broker-b"), "broker_name", "is there twice"),
     ],
 )
 def test_a_bad_part_names_its_place_field_and_rule(message: Message, field: str, problem: str) -> None:
@@ -128,6 +154,31 @@ def test_topics_at_their_limits_are_accepted() -> None:
     assert [name for name, _ in checked(*map(topic, long_names))] == long_names
     expected = [("T", (0, 65_535, 0, 0)), ("U", (65_535, 0, 7, 0))]
     assert checked(topic("T", 0, 65_535, 0), topic("U", 65_535, 0, 7)) == expected
+
+
+def test_the_queues_of_a_single_topic_become_records() -> None:
+    of_two = queues(queue_data(), queue_data(cluster="other", topic_sys_flag=3))
+    assert of_two == {(CLUSTER, "broker-a"): (4, 4, 6, 0), ("other", "broker-a"): (4, 4, 6, 3)}
+
+
+def test_a_single_topic_needs_a_name_queues_and_not_too_many_groups() -> None:
+    with refuses(Reason.INVALID_FIELD) as caught:
+        queues(topic="")
+    told = [(violation.field, violation.description.partition(";")[0]) for violation in caught.value.violations]
+    assert told == [("topic", "is empty"), ("queue_datas", "is empty")]
+    most = [queue_data(f"broker-{number}") for number in range(limits.MAX_QUEUE_DATAS_PER_TOPIC)]
+    assert len(queues(*most)) == limits.MAX_QUEUE_DATAS_PER_TOPIC
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
+        queues(*most, queue_data("one-more"))
+    assert caught.value.metadata == {"name": "groups of one topic", "value": "1001", "limit": "1000"}
+
+
+def test_a_topic_of_an_unregistered_group_is_refused_with_the_group(fleet: Fleet) -> None:
+    fleet.register()
+    elsewhere = BrokerKey("other-cluster", "broker-a")
+    with refuses(Reason.BROKER_NOT_REGISTERED, match="broker group broker-a of cluster other-cluster") as caught:
+        fleet.register_topic("New", {BrokerKey(CLUSTER, "broker-a"): (8, 8, 6, 0), elsewhere: (4, 4, 6, 0)})
+    assert caught.value.metadata == {"cluster_name": "other-cluster", "broker_name": "broker-a"}
 
 
 def test_a_topic_twice_in_one_registration_is_refused() -> None:
@@ -161,6 +212,20 @@ def test_filter_servers_are_absent_empty_or_checked() -> None:
         servers(*most, "h:1")
     with refuses(Reason.INVALID_FIELD, match=r"filter_servers\[0\]"):
         servers("h")
+
+
+def test_labels_are_absent_empty_or_checked() -> None:
+    def read(**labels: str) -> Labels | None:
+        return calls.read_registration(request(labels=pb.BrokerLabels(labels=labels))).labels
+
+    most = {f"key-{number:02}": "v" for number in range(MAX_LABELS)}
+    assert calls.read_registration(request()).labels is None
+    assert (read(), read(**most)) == ((), tuple(most.items()))
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
+        read(**most, more="")
+    assert caught.value.metadata == {"name": "labels of a broker", "value": "17", "limit": "16"}
+    with refuses(Reason.INVALID_FIELD, match=r"labels\.labels: has the key 'rack', whose value has 64 characters"):
+        read(rack="v" * 64)
 
 
 def test_a_heartbeat_timeout_is_taken_within_its_bounds() -> None:
@@ -318,9 +383,9 @@ async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(flee
     namesrv = NameServer(fleet)
     await namesrv.register(registration(LARGE))
     go_on = threading.Event()
-    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(20), "a"))
+    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(TIMEOUT), "a"))
     await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         assert not (await namesrv.register(registration(LARGE))).changed
         assert (await namesrv.register(registration(["T1"], counter=2))).changed
     go_on.set()
@@ -414,17 +479,18 @@ def test_again_it_does_what_the_whole_call_does_or_nothing(steps: list[str]) -> 
     world = World()
     world.fleet.register(A)
     known = [(request, world.known(request)) for request in (HEARTBEAT, question())]
+    assert +world.tally.counts == {("heartbeat", "unchanged"): 1, ("query", "unchanged"): 1}
     for step in steps:
         STEPS[step](world.fleet)
         for at, (request, again) in enumerate(known):
             world.fleet.clock.advance(1.0)
-            before, counted = world.renew(), sum(world.tally.counts.values())
-            answer, heard = again(), world.renew()
-            if answer is None:
-                assert (heard, sum(world.tally.counts.values())) == (before, counted)
+            before, counted = world.renew(), +world.tally.counts
+            answer, heard, counts = again(), world.renew(), world.tally.counts - counted
             expected, more = world.call(request)
-            if answer is not None:
-                assert (answer, heard) == (expected, world.renew())
+            if answer is None:
+                assert (heard, counts) == (before, {})
+            else:
+                assert (answer, heard, counts) == (expected, world.renew(), world.tally.counts - counted - counts)
             known[at] = request, more or again
 
 
@@ -438,17 +504,6 @@ def test_what_concerns_other_brokers_leaves_it_known_and_the_answer_tells_of_the
         change_another_topic(world.fleet)
         assert again() not in (None, before)
         assert again() == world.call(request_)[0]
-
-
-def test_what_comes_again_counts_as_it_did_the_first_time() -> None:
-    world = World()
-    world.fleet.register(A)
-    heartbeat, query = world.known(HEARTBEAT), world.known(question())
-    before = dict(+world.tally.counts)
-    assert before == {("heartbeat", "unchanged"): 1, ("query", "unchanged"): 1}
-    assert heartbeat()
-    assert query()
-    assert +world.tally.counts == dict.fromkeys(before, 2)
 
 
 def test_a_question_whose_answer_is_a_registration_is_not_known() -> None:

@@ -5,30 +5,29 @@ from __future__ import annotations
 import asyncio
 import string
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app.access import FairShares
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
-from namesrv.core.lists import Position
 from namesrv.core.model import DataVersion
+from namesrv.core.snapshot import MAX_PINNED_REVISIONS
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import AsksForPage, Name, paged, token_after
 from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
 from namesrv.grpc_api.streams import StreamCalls
 from tests.support.calls_from_nowhere import CONTEXT
-from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.servicers import route_servicer
-from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 
 ListTopics = pb.ListTopicsRequest
 ListAuditEntries = admin_service_pb2.ListAuditEntriesRequest
@@ -95,68 +94,6 @@ def test_a_token_without_a_position_after_the_first_is_refused(text: str) -> Non
 def test_a_token_that_no_answer_had_is_refused(token: str) -> None:
     with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
         position_of(ListTopics(page_token=token))
-
-
-__all__ = ["made"]  # pytest finds the fixture by its name in this module
-
-
-def fill(fleet: Fleet) -> list[Position]:
-    """Five brokers in two clusters, registered in no order."""
-    for cluster, name, broker_id in (("c2", "a", 0), ("c1", "b", 1), ("c1", "a", 2), ("c1", "b", 0), ("c1", "a", 10)):
-        fleet.register(f"{cluster}{name}:{1 + broker_id}", broker_id, name=name, cluster=cluster)
-    in_order = [("c1", "a", 2), ("c1", "a", 10), ("c1", "b", 0), ("c1", "b", 1), ("c2", "a", 0)]
-    return [Position(*position) for position in in_order]
-
-
-def positions(answer: pb.GetRouteDigestResponse) -> list[Position]:
-    return [Position(row.cluster_name, row.broker_name, row.broker_id) for row in answer.brokers]
-
-
-def test_a_row_says_who_the_broker_is_and_which_version_it_has(made: Digests) -> None:
-    made.fleet.register(version=DataVersion(1, 2, 3))
-    answer = made.page()
-    assert answer.header == made.fleet.state.header()
-    assert list(answer.brokers) == [
-        pb.BrokerDigest(
-            cluster_name=CLUSTER,
-            broker_name="broker-a",
-            broker_id=0,
-            broker_addr=A,
-            data_version=route_data_pb2.DataVersion(timestamp_millis=1, counter=2, state_version=3),
-            digest=expected({"TopicTest": (4, 4, 6, 0)}),
-        )
-    ]
-
-
-def test_a_page_token_survives_that_its_broker_its_group_and_its_cluster_go(
-    made: Digests, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_order = fill(made.fleet)
-    assert (positions(made.page()), made.page().next_page_token) == (in_order, "")
-    with monkeypatch.context() as patch:
-        patch.setattr(limits, "MAX_DIGEST_PAGE_SIZE", 2)
-        first = made.page(3)
-    assert positions(first) == in_order[:2]
-    token = first.next_page_token
-    for broker_id in (2, 10):
-        made.fleet.unregister(f"c1a:{1 + broker_id}", name="a", cluster="c1")
-    assert positions(made.page(0, token)) == in_order[2:]
-    for broker_id in (0, 1):
-        made.fleet.unregister(f"c1b:{1 + broker_id}", name="b", cluster="c1")
-    assert positions(made.page(0, token)) == in_order[4:]
-
-
-def test_a_page_of_the_longest_names_is_below_what_clients_take() -> None:
-    row = pb.BrokerDigest(
-        cluster_name="c" * 127,
-        broker_name="b" * 127,
-        broker_id=2**63 - 1,
-        broker_addr="a" * 260,
-        data_version=route_data_pb2.DataVersion(timestamp_millis=2**63 - 1, counter=2**63 - 1, state_version=2**63 - 1),
-        digest=b"d" * 32,
-    )
-    answer = pb.GetRouteDigestResponse(brokers=[row] * limits.MAX_DIGEST_PAGE_SIZE)
-    assert answer.ByteSize() < 4 * 1024 * 1024
 
 
 @pytest.fixture
@@ -292,34 +229,21 @@ async def test_a_followed_snapshot_does_not_keep_its_request(calls: StreamCalls,
         assert sys.getrefcount(request) == before
 
 
-def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
-    """Everything that a stream sends."""
-
-    async def read() -> list[bytes]:
-        return [message async for message in stream]
-
-    return asyncio.run(read())
+async def pin(calls: StreamCalls, lease_millis: int | None = None) -> pb.PinRouteSnapshotResponse:
+    return await calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(lease_millis=lease_millis), CONTEXT)
 
 
-def pin(calls: StreamCalls, lease_millis: int | None = None) -> pb.PinRouteSnapshotResponse:
-    return asyncio.run(calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(lease_millis=lease_millis), CONTEXT))
+async def snapshot(calls: StreamCalls, request: pb.StreamRouteSnapshotRequest) -> list[pb.StreamRouteSnapshotResponse]:
+    stream = calls.StreamRouteSnapshot(request, CONTEXT)
+    return [pb.StreamRouteSnapshotResponse.FromString(sent) async for sent in stream]
 
 
-def snapshot(calls: StreamCalls, request: pb.StreamRouteSnapshotRequest) -> list[pb.StreamRouteSnapshotResponse]:
-    return [
-        pb.StreamRouteSnapshotResponse.FromString(sent) for sent in all_of(calls.StreamRouteSnapshot(request, CONTEXT))
-    ]
-
-
-def changes(
+async def changes(
     calls: StreamCalls, fleet: Fleet, after: int, up_to: int | None = None
 ) -> list[pb.StreamRouteChangesResponse]:
-    request = pb.StreamRouteChangesRequest(
-        after=pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=after), up_to_revision=up_to
-    )
-    return [
-        pb.StreamRouteChangesResponse.FromString(sent) for sent in all_of(calls.StreamRouteChanges(request, CONTEXT))
-    ]
+    point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=after)
+    stream = calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point, up_to_revision=up_to), CONTEXT)
+    return [pb.StreamRouteChangesResponse.FromString(sent) async for sent in stream]
 
 
 def make_changes(fleet: Fleet, count: int) -> None:
@@ -327,77 +251,66 @@ def make_changes(fleet: Fleet, count: int) -> None:
         fleet.register(version=DataVersion(1, fleet.state.revision + 1))
 
 
-def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: StreamCalls) -> None:
+async def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: StreamCalls) -> None:
     make_changes(fleet, 3)
-    answer = pin(calls)
+    answer = await pin(calls)
     assert (answer.header, answer.lease_millis) == (fleet.state.header(), 600_000)
     for millis in (limits.MIN_PIN_LEASE_MILLIS, 7_001, limits.MAX_PIN_LEASE_MILLIS):
-        assert pin(calls, lease_millis=millis).lease_millis == millis
+        assert (await pin(calls, lease_millis=millis)).lease_millis == millis
 
 
-@pytest.mark.parametrize("millis", [limits.MIN_PIN_LEASE_MILLIS - 1, limits.MAX_PIN_LEASE_MILLIS + 1])
-def test_another_lease_is_refused(calls: StreamCalls, millis: int) -> None:
-    with refuses(Reason.INVALID_FIELD) as caught:
-        pin(calls, lease_millis=millis)
-    expected = ("lease_millis", f"is {millis}, must be 1000 to 3600000")
-    assert (caught.value.violations[0].field, caught.value.violations[0].description) == expected
-
-
-def release(calls: StreamCalls, pin_id: str) -> pb.ReleaseRouteSnapshotResponse:
-    return asyncio.run(calls.ReleaseRouteSnapshot(pb.ReleaseRouteSnapshotRequest(pin_id=pin_id), CONTEXT))
-
-
-def test_a_released_pin_is_gone_and_releasing_it_again_changes_nothing(fleet: Fleet, calls: StreamCalls) -> None:
+async def test_a_pin_of_a_follower_has_a_share_that_other_readers_leave(fleet: Fleet, calls: StreamCalls) -> None:
+    for _ in range(MAX_PINNED_REVISIONS * 3 // 4):
+        make_changes(fleet, 1)
+        await pin(calls)
     make_changes(fleet, 1)
-    pin_id = pin(calls).pin_id
-    assert [release(calls, pin_id).released for _ in range(2)] == [True, False]
-    assert release(calls, "").header == fleet.state.header()
+    with refuses(Reason.LIMIT_EXCEEDED):
+        await pin(calls)
+    assert (
+        await calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(follow=True), CONTEXT)
+    ).header == fleet.state.header()
+
+
+async def release(calls: StreamCalls, pin_id: str) -> pb.ReleaseRouteSnapshotResponse:
+    return await calls.ReleaseRouteSnapshot(pb.ReleaseRouteSnapshotRequest(pin_id=pin_id), CONTEXT)
+
+
+async def test_a_released_pin_is_gone_and_releasing_it_again_changes_nothing(fleet: Fleet, calls: StreamCalls) -> None:
+    make_changes(fleet, 1)
+    pin_id = (await pin(calls)).pin_id
+    assert [(await release(calls, pin_id)).released for _ in range(2)] == [True, False]
+    assert (await release(calls, "")).header == fleet.state.header()
     with refuses(Reason.SNAPSHOT_GONE):
-        snapshot(calls, pb.StreamRouteSnapshotRequest(pin_id=pin_id))
+        await snapshot(calls, pb.StreamRouteSnapshotRequest(pin_id=pin_id))
 
 
-def test_snapshots_and_pins_say_whether_the_name_server_was_warm(fleet: Fleet) -> None:
+async def test_snapshots_and_pins_say_whether_the_name_server_was_warm(fleet: Fleet) -> None:
     calls = route_servicer(fleet, warm_up_seconds=45.0).streams
     make_changes(fleet, 1)
-    cold = pin(calls)
+    cold = await pin(calls)
     assert not cold.warm
     assert cold.HasField("warm")
 
-    def told(pin_id: str | None = None) -> bool:
-        first = snapshot(calls, pb.StreamRouteSnapshotRequest(pin_id=pin_id))[0].snapshot_header
+    async def told(pin_id: str | None = None) -> bool:
+        first = (await snapshot(calls, pb.StreamRouteSnapshotRequest(pin_id=pin_id)))[0].snapshot_header
         assert first.HasField("warm")
         return first.warm
 
-    assert not told()
+    assert not await told()
     fleet.clock.advance(45.0)
-    warm = pin(calls)  # of the same revision
-    assert (warm.warm, told(), told(warm.pin_id), told(cold.pin_id)) == (True, True, True, False)
+    warm = await pin(calls)  # of the same revision
+    assert (warm.warm, await told(), await told(warm.pin_id), await told(cold.pin_id)) == (True, True, True, False)
 
 
-def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: StreamCalls) -> None:
+async def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: StreamCalls) -> None:
     fleet.state.frozen = True
     with refuses(Reason.SHUTTING_DOWN):
-        pin(calls)
+        await pin(calls)
 
 
-BAD_TABLES: dict[str, tuple[list[int], str, str]] = {
-    "unspecified": ([0], "tables[0]", "is 0, must be a RouteTable, 1 to 5"),
-    "one that there is not": ([1, 6], "tables[1]", "is 6, must be a RouteTable, 1 to 5"),
-    "twice the same": ([5, 2, 5], "tables[2]", "is ROUTE_TABLE_LIVE_BROKERS again; name each table once"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_TABLES)
-def test_tables_that_are_none_or_named_twice_are_refused(calls: StreamCalls, case: str) -> None:
-    tables, field, problem = BAD_TABLES[case]
-    with refuses(Reason.INVALID_FIELD) as caught:
-        snapshot(calls, pb.StreamRouteSnapshotRequest(tables=cast("list[pb.RouteTable]", tables)))
-    assert (caught.value.violations[0].field, caught.value.violations[0].description) == (field, problem)
-
-
-def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls: StreamCalls) -> None:
+async def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls: StreamCalls) -> None:
     fleet.register(topics=["T1"], filter_servers=("f:1",))
-    pin_id = pin(calls).pin_id
+    pin_id = (await pin(calls)).pin_id
     fields = {
         pb.ROUTE_TABLE_CLUSTERS: "clusters",
         pb.ROUTE_TABLE_TOPIC_QUEUES: "topics",
@@ -411,56 +324,65 @@ def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls:
             pb.StreamRouteSnapshotRequest(tables=[table]),
             pb.StreamRouteSnapshotRequest(tables=[table], pin_id=pin_id),
         ):
-            _, chunk, _ = snapshot(calls, request)
+            _, chunk, _ = await snapshot(calls, request)
             assert [listed.name for listed, _ in chunk.chunk.ListFields()] == [field]
 
 
-BAD_POINTS = {
-    "nothing": (None, "after.epoch"),
-    "no epoch": (pb.ResumePoint(revision=0), "after.epoch"),
-    "a negative revision": (pb.ResumePoint(epoch="e", revision=-1), "after.revision"),
-}
+BAD_FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("PinRouteSnapshot", {"lease_millis": 999}, "lease_millis", "is 999, must be 1000 to 3600000"),
+    ("PinRouteSnapshot", {"lease_millis": 3_600_001}, "lease_millis", "is 3600001, must be 1000 to 3600000"),
+    ("StreamRouteSnapshot", {"tables": [0]}, "tables[0]", "is 0, must be a RouteTable, 1 to 5"),
+    ("StreamRouteSnapshot", {"tables": [1, 6]}, "tables[1]", "is 6, must be a RouteTable, 1 to 5"),
+    ("StreamRouteSnapshot", {"tables": [5, 2, 5]}, "tables[2]", "is ROUTE_TABLE_LIVE_BROKERS again; name each table"),
+    ("StreamRouteChanges", {}, "after.epoch", "is missing"),
+    ("StreamRouteChanges", {"after": pb.ResumePoint(revision=0)}, "after.epoch", "is missing"),
+    ("StreamRouteChanges", {"after": pb.ResumePoint(epoch="e", revision=-1)}, "after.revision", "is -1, must not be"),
+]
 
 
-@pytest.mark.parametrize("case", BAD_POINTS)
-def test_changes_need_a_point_to_begin_after(calls: StreamCalls, case: str) -> None:
-    point, field = BAD_POINTS[case]
+@pytest.mark.parametrize(("call", "fields", "field", "problem"), BAD_FIELDS)
+async def test_a_field_that_breaks_its_rule_is_refused_by_name(
+    calls: StreamCalls, call: str, fields: dict[str, Any], field: str, problem: str
+) -> None:
+    answer = getattr(calls, call)(getattr(pb, f"{call}Request")(**fields), CONTEXT)
     with refuses(Reason.INVALID_FIELD) as caught:
-        all_of(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
+        await (anext(answer) if call.startswith("Stream") else answer)
     assert caught.value.violations[0].field == field
+    assert caught.value.violations[0].description.startswith(problem)
 
 
-def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet, calls: StreamCalls) -> None:
+async def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet, calls: StreamCalls) -> None:
     request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch="another", revision=1_000))
     with refuses(Reason.EPOCH_CHANGED) as caught:
-        all_of(calls.StreamRouteChanges(request, CONTEXT))
+        await anext(calls.StreamRouteChanges(request, CONTEXT))
     assert caught.value.metadata == {"epoch": fleet.state.identity.epoch}
 
 
-def test_changes_can_be_read_after_the_compacted_revision_up_to_the_last_and_no_other(
+async def test_changes_can_be_read_after_the_compacted_revision_up_to_the_last_and_no_other(
     fleet: Fleet, calls: StreamCalls
 ) -> None:
     fleet.state.change_log = ChangeLog(max_changes=3)
     make_changes(fleet, 5)
     for after in (2, 5):
-        revisions = [message.header.revision for message in changes(calls, fleet, after)]
+        revisions = [message.header.revision for message in await changes(calls, fleet, after)]
         assert revisions == [*range(after + 1, 6), 5]
     with refuses(Reason.REVISION_COMPACTED) as caught:
-        changes(calls, fleet, 1)
+        await changes(calls, fleet, 1)
     assert caught.value.metadata == {"revision": "1", "compacted_revision": "2", "last_revision": "5"}
     with refuses(Reason.REVISION_NOT_REACHED) as caught:
-        changes(calls, fleet, 6)
+        await changes(calls, fleet, 6)
     assert caught.value.metadata == {"revision": "6", "last_revision": "5"}
 
 
-def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Fleet, calls: StreamCalls) -> None:
+async def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Fleet, calls: StreamCalls) -> None:
     make_changes(fleet, 5)
     for up_to in (2, 5):
-        revisions = [message.header.revision for message in changes(calls, fleet, 2, up_to)]
-        assert revisions == [*range(3, up_to + 1), up_to]
+        sent = await changes(calls, fleet, 2, up_to)
+        told = [(message.header.revision, message.HasField("changes")) for message in sent]
+        assert told == [*((revision, True) for revision in range(3, up_to + 1)), (up_to, False)]
     for up_to in (1, 6):
         with refuses(Reason.INVALID_FIELD) as caught:
-            changes(calls, fleet, 2, up_to)
+            await changes(calls, fleet, 2, up_to)
         expected = ("up_to_revision", f"is {up_to}, must be 2 to 5")
         assert (caught.value.violations[0].field, caught.value.violations[0].description) == expected
 

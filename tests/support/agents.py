@@ -1,0 +1,187 @@
+"""An agent in this process, on fake name servers: its parts, its fixtures, and one that a test drives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusRequest, GetAgentStatusResponse
+from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
+
+from broker_agent.auth import Rule
+from broker_agent.broker_controller import BrokerController
+from broker_agent.broker_probe import BrokerProbe
+from broker_agent.listener import AgentServer
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.namesrv_list import NamesrvList
+from broker_agent.registration import BrokerState, Registration
+from broker_agent.settings import AgentSettings
+from broker_agent.timing import Timing
+from broker_agent.topics.manager import TopicConfigChange, TopicConfigManager
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
+from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
+from namesrv_common.endpoints import Endpoint
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import TOPICS, eventually
+
+STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+
+
+def topic(name: str = "T", queues: int = 4) -> TopicConfig:
+    return TopicConfig(name, queues, queues, 6)
+
+
+def registration(counter: int = 0, *topics: TopicConfig, state: BrokerState = STATE) -> Registration:
+    return Registration(state, TopicConfigTable(DataVersion(1, counter), topics))
+
+
+def put_topic(manager: TopicConfigManager, topic: TopicConfig) -> TopicConfigChange:
+    """Changes a broker's topic as a call of an operator does."""
+    return manager.edit(topic.topic_name, lambda _before: topic)
+
+
+def target_of(endpoint: Endpoint, **more: Any) -> NamesrvTarget:
+    return NamesrvTarget(endpoint, "test", lambda _: None, Timing(), **more)
+
+
+@contextmanager
+def topic_agent(servicer: object, rule: Rule | None = None) -> Iterator[Endpoint]:
+    """Runs a TopicConfigService on a real loopback port for the time of the block."""
+    server = AgentServer(Endpoint("127.0.0.1", 0), [(TOPIC_SERVICE, servicer)], rule=rule)
+    server.start()
+    try:
+        yield server.endpoint
+    finally:
+        server.stop()
+
+
+class RoundsOnDemand:
+    """Lets the test say when a periodic round is due; the rounds follow at once."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing = replace(timing, wait=self._wait)
+        """Of an agent whose rounds these are."""
+        self._wait_of_others = timing.wait
+        self._rounds = threading.Semaphore(0)
+        self._asked_for = self._begun = self._over = 0
+
+    def due(self, rounds: int = 1) -> None:
+        self._asked_for += rounds
+        self._rounds.release(rounds)
+
+    def wait_until_over(self) -> None:
+        """A round that has begun has a registration of its time, however late it sends it."""
+        eventually(lambda: self._over == self._asked_for)
+
+    def _wait(self, woken: threading.Event, seconds: float) -> bool:
+        if threading.current_thread().name != "broker-agent-periodic":
+            return self._wait_of_others(woken, seconds)
+        self._over = self._begun
+        while not (woken.is_set() or self._rounds.acquire(timeout=0.01)):
+            pass
+        self._begun += 1
+        return woken.is_set()
+
+
+class Agent:
+    """A controller, and the parts of it that a test drives."""
+
+    def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
+        self.rounds, self.probe = RoundsOnDemand(timing or Timing()), BrokerProbe(None, Timing())
+        self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
+        if settings.topics_mode == "own":
+            built_in = built_in_topics(settings.cluster, settings.broker_name)
+            self.topics = TopicConfigManager.own(settings.topics, built_in)
+        else:
+            self.topics = TopicConfigManager.follow(settings.topics)
+        self.controller = BrokerController(settings, self.topics, self.list, self.probe, timing=self.rounds.timing)
+
+    def wait_until_idle(self) -> None:
+        """A periodic round leaves out name servers that are busy, also if they find nothing to do."""
+        eventually(lambda: not any(target.in_flight for target in self.status().targets))
+
+    def status(self) -> GetAgentStatusResponse:
+        return self.calls.GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)
+
+    def start(self) -> None:
+        self.controller.start()
+        self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
+        self.calls = BrokerAgentServiceStub(self._connection)
+
+    def stop(self) -> None:
+        self.controller.stop()
+        self._connection.close()
+
+
+# Fixtures, which conftest.py imports.
+
+StartNameServer = Callable[..., FakeNameServer]
+MakeSettings = Callable[..., AgentSettings]
+StartAgent = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("broker-agent"):
+            thread.join(TIMEOUT)
+            assert not thread.is_alive(), f"{thread.name} is left"
+
+
+@pytest.fixture
+def name_server() -> Iterator[StartNameServer]:
+    """Starts fake name servers; all are stopped after the test."""
+    with ExitStack() as servers:
+        yield lambda *args, **kwargs: servers.enter_context(FakeNameServer(*args, **kwargs))
+
+
+@pytest.fixture
+def server(name_server: StartNameServer) -> FakeNameServer:
+    """A fake name server."""
+    return name_server()
+
+
+@pytest.fixture
+def settings() -> MakeSettings:
+    """Settings of a master; arguments replace fields."""
+
+    def make(*name_servers: FakeNameServer, **changes: Any) -> AgentSettings:
+        values: dict[str, Any] = {
+            "broker_name": "broker-a",
+            "broker_id": 0,
+            "broker_addr": "10.0.0.1:10911",
+            "namesrv": [str(server.endpoint) for server in name_servers] or ["127.0.0.1:9876"],
+            "topics": TOPICS,
+            "listen": "127.0.0.1:0",
+            "probe": "none",
+        }
+        return AgentSettings.load(None, values | changes)
+
+    return make
+
+
+@pytest.fixture
+def agent(settings: MakeSettings, tmp_path: Path) -> StartAgent:
+    """Starts agents that own their topics; arguments replace settings."""
+
+    @contextmanager
+    def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Iterator[Agent]:
+        own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
+        (tmp_path / "own").mkdir(exist_ok=True)
+        started = Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
+        started.start()
+        try:
+            started.wait_until_idle()
+            yield started
+        finally:
+            started.stop()
+
+    return start
