@@ -280,7 +280,6 @@ def read(
     found = tables(server, *wanted)
     from_millis = None if journal_seconds is None else int((found.clock.theirs - journal_seconds) * 1000)
     request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
-    journal = entries(server, request) if most_entries else iter(())
     about_settings = admin_service_pb2.GetNamesrvConfigRequest()
     settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)
     return Held(
@@ -291,7 +290,7 @@ def read(
         unless_refused(lambda: all_intents(server)),
         unless_refused(lambda: kv_config(server)),
         None if settings is None else {SettingKey(one.key): one.value for one in settings if one.updatable},
-        unless_refused(lambda: list(islice(journal, most_entries))),
+        unless_refused(lambda: list(islice(entries(server, request), most_entries))),
         refusals[0] if refusals else "",
     )
 
