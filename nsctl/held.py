@@ -237,7 +237,9 @@ class Held:
         """What must be the same at all name servers of a fleet, by kind."""
         return {
             "broker": self.digests,
-            "intent": None if self.intents is None else {intent_key(one): _until(one) for one in self.intents},
+            "intent": None
+            if self.intents is None
+            else {intent_key(one): until(one, "in force") for one in self.intents},
             "kv": None if self.kv is None else {key: shown_value(value) for key, value in self.kv.items()},
             "setting": self.settings,
         }
@@ -308,8 +310,9 @@ def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
     return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
 
 
-def _until(intent: admin_service_pb2.Intent) -> str:
-    return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else "in force"
+def until(intent: admin_service_pb2.Intent, endless: str) -> str:
+    """When an intent ends, in words; those given for one without an end."""
+    return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else endless
 
 
 def shown_value(value: str) -> str:

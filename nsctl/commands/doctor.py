@@ -35,6 +35,7 @@ from nsctl.held import (
     lacks_writable_queue,
     read,
     reason_of,
+    until,
 )
 from nsctl.output import Format, iso
 from nsctl.session import FOUND, WARNED, Session, check_silence
@@ -100,17 +101,13 @@ def check_intents(intents: Sequence[Intent], now_millis: float) -> Iterator[Find
         subject, lift = _subject(intent)
         why = f" ({intent.comment})" if intent.comment else ", no reason given"
         by = caller_of(intent.caller) or "somebody"
-        what = f"{subject} since {iso(intent.since_millis)} by {by},{_until(intent)}{why}"
+        what = f"{subject} since {iso(intent.since_millis)} by {by}, {until(intent, 'with no end')}{why}"
         forgotten = not intent.HasField("ends_at_millis") and now_millis - intent.since_millis > FORGOTTEN_MILLIS
         code = Code.INTENT_FORGOTTEN if forgotten else Code.INTENT_IN_FORCE
         yield Finding(code, what, lift, subject=(intent_key(intent), intent.comment, intent.ends_at_millis))
     if len(intents) > SHOWN_INTENTS:
         what = f"{len(intents) - SHOWN_INTENTS:,} more intents are in force"
         yield Finding(Code.INTENT_IN_FORCE, what, "`nsctl intents` lists all")
-
-
-def _until(intent: Intent) -> str:
-    return f" until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else " with no end"
 
 
 def _subject(intent: Intent) -> tuple[str, str]:
@@ -197,7 +194,7 @@ def check_topics(
         what = f"{_lacking(unwritable)} no writable queue with a master: {first_few(unwritable)}"
         yield Finding(Code.TOPICS_NOT_WRITABLE, what, f"`{explain}` says why", explain)
     if planned:
-        ends = first_few([f"{one.broker_name}{_until(one)}" for one in drained.values()], 3)
+        ends = first_few([f"{one.broker_name} {until(one, 'with no end')}" for one in drained.values()], 3)
         what = f"{_lacking(planned)} no writable queue during a drain ({ends}): {first_few(planned)}"
         yield Finding(Code.TOPICS_DRAINED, what, "restore a broker, or stop the producers of these topics")
 
@@ -289,16 +286,13 @@ def check_contests(lost: Iterable[Lost], now: float) -> Iterator[Finding]:
 
     A broker that is moved to another address is replaced once.
     """
-    of_id: dict[tuple[str, str, int], Counter[str]] = {}
-    for one in lost:
-        if now - one.at_millis / 1000 < CONTEST_SECONDS:
-            of_id.setdefault(one.key[:3], Counter())[one.key.addr] += 1
-    for (cluster, broker, number), replaced in of_id.items():
-        if max(replaced.values()) > 1:
-            addrs = ", ".join(sorted(replaced))
-            what = f"id {number} of {broker} of {cluster} is claimed in turn by {addrs}"
-            do = "stop all but one, or give each its own name (RocketMQ: brokerName) or id (brokerId)"
-            yield Finding(Code.BROKER_ID_CONTESTED, what, do)
+    replaced = Counter(one.key for one in lost if now - one.at_millis / 1000 < CONTEST_SECONDS)
+    for contested in dict.fromkeys(key[:3] for key, times in replaced.items() if times > 1):
+        cluster, broker, number = contested
+        addrs = ", ".join(sorted(key.addr for key in replaced if key[:3] == contested))
+        what = f"id {number} of {broker} of {cluster} is claimed in turn by {addrs}"
+        do = "stop all but one, or give each its own name (RocketMQ: brokerName) or id (brokerId)"
+        yield Finding(Code.BROKER_ID_CONTESTED, what, do)
 
 
 # What a name server shows at its port: when its certificate ends.

@@ -202,7 +202,10 @@ def test_a_broker_that_the_guard_keeps_is_no_lost_one() -> None:
 
 
 def test_losses_beyond_a_number_are_counted() -> None:
-    found = told_of_losses([entry(f"a{number}") for number in range(SHOWN_LOSSES + 2)])
+    names = [f"a{number}" for number in range(SHOWN_LOSSES + 2)]
+    back = [live(broker_name=f"broker-{name}") for name in names]
+    assert len(told_of_losses(list(map(entry, names)), *back)) == SHOWN_LOSSES
+    found = told_of_losses(list(map(entry, names)))
     assert len(found) == SHOWN_LOSSES + 1
     assert found[-1] == (Code.BROKER_LOST, "2 more brokers left within the hour (2 CHANNEL_CLOSED)")
 
