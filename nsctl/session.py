@@ -73,16 +73,14 @@ class Fleet(Generic[ClientT]):
         Raises:
             CallError: One of them refused the call, or none could be reached. Then it is the last error.
         """
-        failed: CallError | None = None
-        for server in self.all:
+        *others, last = self.all
+        for server in others:
             try:
                 return ask(server)
             except CallError as error:
                 if not error.unreachable:
                     raise
-                failed = error
-        assert failed is not None, "there is at least one name server"
-        raise failed
+        return ask(last)
 
     def each(self, ask: Callable[[ClientT], AnswerT]) -> list[tuple[Endpoint, AnswerT | CallError]]:
         """Every one's answer or failure, asked at the same time, in the order they were named."""

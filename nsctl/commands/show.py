@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import islice
 from math import inf
 from typing import Annotated, Any
 
@@ -115,23 +116,18 @@ def watch(
 def _show_changes(
     session: Session, server: NamesrvClient, request: pb.WatchTopicRoutesRequest, limit: int | None
 ) -> None:
-    shown = 0
-    for message in server.stream(server.route.WatchTopicRoutes, iter([request]), None):
-        for change in message.changes:
-            at, revision, told = iso(time.time_ns() // 1_000_000), message.header.revision, row(change)
-            if session.form is Format.TABLE:
-                left = [
-                    f"{gone['broker_name']} {gone['broker_addr']} {gone.get('reason')}" for gone in told["removals"]
-                ]
-                rows = route_rows(change.route)
-                how = f"{'' if rows else ': no route'}{'; left: ' if left else ''}{', '.join(left)}"
-                title = f"{at} {change.topic} at revision {revision:,}{how}"
-                session.show(rows, (*GROUP[:2], *QUEUES, *GROUP[2:]), title)
-            else:
-                session.show([{"at": at, "revision": revision, **told}], ())
-            shown += 1
-            if shown == limit:
-                return
+    messages = server.stream(server.route.WatchTopicRoutes, iter([request]), None)
+    changes = ((message.header.revision, change) for message in messages for change in message.changes)
+    for revision, change in islice(changes, limit):
+        at, told = iso(time.time_ns() // 1_000_000), row(change)
+        if session.form is Format.TABLE:
+            left = [f"{gone['broker_name']} {gone['broker_addr']} {gone.get('reason')}" for gone in told["removals"]]
+            rows = route_rows(change.route)
+            how = f"{'' if rows else ': no route'}{'; left: ' if left else ''}{', '.join(left)}"
+            title = f"{at} {change.topic} at revision {revision:,}{how}"
+            session.show(rows, (*GROUP[:2], *QUEUES, *GROUP[2:]), title)
+        else:
+            session.show([{"at": at, "revision": revision, **told}], ())
 
 
 def watchers(session: Session) -> None:
