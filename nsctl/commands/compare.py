@@ -194,15 +194,9 @@ def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, st
 def _explained(found: Sequence[Difference], held: Held) -> tuple[list[tuple[Intent, list[str]]], list[Difference]]:
     """The intents in force that explain rows, each with the topics of its rows; and the rows that none explains."""
     intents = held.intents or ()
-    topics: dict[int, list[str]] = {}
-    others: list[Difference] = []
-    for row in found:
-        index = next((index for index, one in enumerate(intents) if _explains(one, row, held)), None)
-        if index is None:
-            others.append(row)
-        else:
-            topics.setdefault(index, []).append(row.subject.topic)
-    return [(intents[index], names) for index, names in topics.items()], others
+    rows = [(row, next((one for one in intents if _explains(one, row, held)), None)) for row in found]
+    planned = [(one, [row.subject.topic for row, intent in rows if intent is one]) for one in intents]
+    return [(one, topics) for one, topics in planned if topics], [row for row, intent in rows if intent is None]
 
 
 def _explains(intent: Intent, row: Difference, held: Held) -> bool:
