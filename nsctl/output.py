@@ -185,5 +185,3 @@ def duration(name: str, meaning: str) -> Any:
 
 
 For = Annotated[int | None, duration("--for", "Duration until it ends by itself, such as 30m, 2h or 7d.")]
-Since = Annotated[int | None, duration("--since", "Maximum age, such as 30m, 2h or 7d.")]
-Silent = Annotated[int | None, duration("--silent", "Only brokers that are silent for longer.")]

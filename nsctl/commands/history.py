@@ -22,7 +22,7 @@ from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.change import PATTERN, groups_named
 from nsctl.held import GroupKey, entries, point, reason_of, tables
-from nsctl.output import Format, Row, Since, row
+from nsctl.output import Format, Row, duration, row
 from nsctl.session import REFUSED, Session
 
 
@@ -59,7 +59,7 @@ def history(
     name: Annotated[str | None, typer.Argument(metavar="[BROKER]", help="Only changes of groups of this name.")] = None,
     *,
     topic: Annotated[str | None, typer.Option(help="Only changes of this topic.")] = None,
-    since: Since = None,
+    since: Annotated[int | None, duration("--since", "Maximum age, such as 30m, 2h or 7d.")] = None,
     cause: Annotated[
         list[str] | None, typer.Option(help="Only this call, cause or reason of a removal; may be repeated.")
     ] = None,

@@ -17,7 +17,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.topic_names import application_first, kind_of, listing_order
 from nsctl.commands.change import INTENT, in_words
 from nsctl.held import GROUPS, LIVES, TOPICS, all_intents, live_brokers, tables
-from nsctl.output import PERMISSIONS, Format, Row, Silent, iso, queues_row, route_rows, row
+from nsctl.output import PERMISSIONS, Format, Row, duration, iso, queues_row, route_rows, row
 from nsctl.session import REFUSED, Session
 
 PAGE = 10_000
@@ -161,7 +161,7 @@ def brokers(
     cluster: Annotated[str | None, typer.Option(help="Only brokers of this cluster.")] = None,
     unconfirmed: Annotated[bool, typer.Option("--unconfirmed", help="Only unconfirmed brokers.")] = False,
     no_channel: Annotated[bool, typer.Option("--no-channel", help="Only brokers without a channel.")] = False,
-    silent: Silent = None,
+    silent: Annotated[int | None, duration("--silent", "Only brokers that are silent for longer.")] = None,
 ) -> None:
     """Live brokers with the version of their topics and when each was last seen (mqadmin brokerStatus)."""
 
