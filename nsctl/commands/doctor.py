@@ -224,7 +224,7 @@ BACK_SECONDS = 600.0
 """Age of the oldest loss that is a finding once the broker is back."""
 CONTEST_SECONDS = 300.0
 """Two brokers with one id replace each other once in RocketMQ's period of 30 s; so long without it, and it is over."""
-_BROKER = re.compile(r"(?:\A|; )(\S+) \(([^();]+), id ([0-9]+)\) of (\S+) ([^;:]*)")
+_BROKER = re.compile(r"(?:\A|; )(\S+) \(([^();]+), id ([0-9]{1,19})\) of (\S+) ([^;:]*)")
 """A broker in the summary of an entry, and what happened to it."""
 
 

@@ -201,6 +201,12 @@ def test_a_broker_that_the_guard_keeps_is_no_lost_one() -> None:
     assert told_of_losses([entry("a")], live("a:1", broker_name="broker-a", unconfirmed=True)) == []
 
 
+def test_a_summary_with_an_id_that_no_broker_has_names_none() -> None:
+    odd = entry("a")
+    odd.summary = odd.summary.replace("id 0", "id " + "9" * 5_000)
+    assert told_of_losses([odd]) == []
+
+
 def test_losses_beyond_a_number_are_counted() -> None:
     names = [f"a{number}" for number in range(SHOWN_LOSSES + 2)]
     back = [live(broker_name=f"broker-{name}") for name in names]
