@@ -14,9 +14,9 @@ BUSY = "EVENT_LOOP_HELD_UP"
 """What the doctor says besides where the machine of the tests is starved."""
 
 
-def run(*arguments: object, exit_code: int = 0, typed: str = "") -> Result:
-    """Runs a command, which ends with this exit code."""
-    result = CliRunner().invoke(app, list(map(str, arguments)), input=typed)
+def run(*arguments: object, exit_code: int = 0, answer: str = "") -> Result:
+    """Runs a command, which ends with this exit code; ``answer`` is what somebody types."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), input=answer)
     assert result.exit_code == exit_code, f"{arguments}: {result.output}"
     return result
 
