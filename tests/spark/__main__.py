@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         # Tests need the native engine, which `make engine` builds.
         engines = map(str, (REPOSITORY / "engine/target/wheels").glob("*.whl"))
         packages = (f"pyspark=={PYSPARK}", f"namesrv[{PARTS}] @ {wheel.as_uri()}", *engines, *TEST_TOOLS)
-        python = [uv, "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
+        python = [str(uv), "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
         python += [word for package in packages for word in ("--with", package)]
         pytest = [*python, "python", "-m", "pytest", "-q", f"--timeout={TEST_SECONDS}"]
         variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -1,4 +1,4 @@
-"""What the program refuses, in one line; that it needs no Spark; and when it does its work again."""
+"""What the program refuses, in one line, that it needs no Spark, and when it does its work again."""
 
 from __future__ import annotations
 
