@@ -92,7 +92,7 @@ def cold_error(
 class _Security:
     """The certificates and the token that a reader's options name, as they were when the options were read."""
 
-    server_name = None
+    options = ()
 
     def __init__(self, connecting: Connecting) -> None:
         shown = connecting.authorities, connecting.key, connecting.certificate

@@ -185,7 +185,6 @@ class ClientSecurity:
     def __init__(self, files: ClientFiles, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Reads the files. Raises CertificateError, with the reason, if they cannot be used."""
         self.files = files
-        self.server_name = files.server_name
         paths = [path for path in (files.authorities, files.certificate, files.key) if path is not None]
         self._credentials = WatchedFile(
             paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
@@ -194,6 +193,12 @@ class ClientSecurity:
         if files.token is not None:
             token = files.token
             self._token = WatchedFile([token], lambda: read_token(token), on_kept=self._kept, monotonic=monotonic)
+
+    @property
+    def options(self) -> Options:
+        """Options that a connection needs besides the credentials."""
+        name = self.files.server_name
+        return () if name is None else (("grpc.ssl_target_name_override", name),)
 
     @property
     def validity(self) -> Validity | None:
@@ -245,8 +250,7 @@ def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Client
     if security is None:
         return api.insecure_channel(target, options=options)
 
-    if (name := security.server_name) is not None:
-        options = (*options, ("grpc.ssl_target_name_override", name))
+    options = (*options, *security.options)
     return RenewedChannel(lambda credentials: api.secure_channel(target, credentials, options=options), security)
 
 
