@@ -66,6 +66,8 @@ CONNECTION = (
 )
 """Of our own clients: a connection that is lost in silence is noticed within seven seconds."""
 JOIN_SECONDS = 10.0
+TOPICS_PAUSE_SECONDS = 0.7
+"""Between two changes of topics."""
 END_SECONDS, JAVA_END_SECONDS = 20.0, 60.0
 """Until a process has ended once it is asked to: one of ours, and one of RocketMQ's."""
 JAVA_START_SECONDS = 180.0
@@ -234,12 +236,12 @@ class Fleet:
             fresh.replace(path)
 
     @contextmanager
-    def changing_topics(self, pause_seconds: float) -> Iterator[None]:
+    def changing_topics(self) -> Iterator[None]:
         """Gives some group another table, again and again, while it lasts."""
         ending = threading.Event()
 
         def run() -> None:
-            while not ending.wait(pause_seconds):
+            while not ending.wait(TOPICS_PAUSE_SECONDS):
                 self.change_topics()
 
         thread = threading.Thread(target=run, name="topic changes", daemon=True)
