@@ -31,7 +31,7 @@ from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, Process, unused_port
 from tests.support.rocketmq_programs import programs
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
-from tests.support.rocketmq_programs.programs import free_ports, topics_file_of
+from tests.support.rocketmq_programs.programs import topics_file_of
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = "127.0.0.1"
@@ -125,7 +125,7 @@ class Fleet:
         self, folder: Path, history: History, network: Network, stack: ExitStack, seed: int, brokers: Sequence[Broker]
     ) -> None:
         self.processes: dict[str, Process] = {}
-        self.brokers = tuple(replace(broker, port=free_ports()) if broker.release else broker for broker in brokers)
+        self.brokers = tuple(replace(broker, port=unused_port()) if broker.release else broker for broker in brokers)
         """All that it has, whether they run or not."""
         groups = sorted({broker.group for broker in brokers})
         self.own_topics = {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}

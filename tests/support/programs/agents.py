@@ -149,18 +149,10 @@ def asking_all_the_time(ask: Callable[[], object]) -> Iterator[list[object]]:
 
 
 @contextmanager
-def free_port() -> Iterator[Endpoint]:
-    """A port where nobody listens, and nobody else will: it is bound all the time."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        yield Endpoint("127.0.0.1", holder.getsockname()[1])
-
-
-@contextmanager
-def held_port() -> Iterator[int]:
-    """A port for a process that is killed and started again: nobody else gets it, and nobody listens."""
+def held_port() -> Iterator[Endpoint]:
+    """A port where nobody listens, but a program that is told to: nobody else gets it."""
     with socket.socket() as holder:
         # With this set for both, another one may listen there although it is bound here.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))
-        yield int(holder.getsockname()[1])
+        yield Endpoint("127.0.0.1", holder.getsockname()[1])
