@@ -54,6 +54,7 @@ from namesrv.storage import database
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import GATHER_SECONDS, MAX_BATCH_ROWS, MAX_TOPICS_OF_ENTRY, TRIM_STEP, Journal
 from namesrv_common.errors import suppress_refusals
+from tests.support.fakes.busy_database import until
 from tests.support.refusals import refuses
 from tests.unit.namesrv.storage.storage_inputs import held_by_another, opened
 
@@ -127,10 +128,6 @@ class Slow(Mapping[str, QueueData]):
 
     def row(self) -> QueuesChange:
         return QueuesChange(QUEUES.broker, self, None, RemovalReason.GROUP_GONE)
-
-
-async def until(event: threading.Event) -> None:
-    assert await asyncio.to_thread(event.wait, WAIT_SECONDS)
 
 
 def _last(connection: sqlite3.Connection) -> int:
