@@ -81,13 +81,10 @@ def test_a_route_arrives_with_exact_numbers_and_zero_told_from_absent(programs: 
     assert json.loads(done.stdout) == shown
 
 
-@pytest.mark.parametrize(("topic", "reason"), [("NoSuchTopic", "TOPIC_NOT_FOUND"), ("no\ttopic", "INVALID_FIELD")])
-def test_a_name_servers_error_is_told_by_its_reason(
-    programs: Programs, namesrv: NamesrvProcess, topic: str, reason: str
-) -> None:
-    done = programs.run("lookup", str(namesrv.endpoint), topic)
+def test_a_name_servers_error_is_told_by_its_reason(programs: Programs, namesrv: NamesrvProcess) -> None:
+    done = programs.run("lookup", str(namesrv.endpoint), "NoSuchTopic")
     assert (done.stdout, done.returncode) == ("", 1)
-    assert re.match(rf"\w+ {reason}: ", done.stderr)
+    assert re.match(r"\w+ TOPIC_NOT_FOUND: ", done.stderr)
 
 
 # A broker
