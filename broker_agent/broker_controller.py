@@ -17,7 +17,7 @@ from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.client_service import ClientQueries, ClientServer
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.listener import SERVICE as AGENT_SERVICE
-from broker_agent.listener import AgentServer
+from broker_agent.listener import AgentServer, Callers
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
@@ -48,8 +48,7 @@ class BrokerController:
         topic_configs: TopicConfigManager,
         namesrv_list: NamesrvList,
         probe: BrokerProbe,
-        *,
-        timing: Timing | None = None,
+        timing: Timing,
     ) -> None:
         """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
@@ -62,7 +61,7 @@ class BrokerController:
         self._topic_configs = topic_configs
         self._namesrv_list = namesrv_list
         self._probe = probe
-        self._timing = timing = timing or Timing()
+        self._timing = timing
         self._stopping = threading.Event()
         self._clients = ClientManagers(timing)
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
@@ -156,25 +155,20 @@ class BrokerController:
             None if self._settings.probe == "none" else self._probe,
         )
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
+        security = self._security
+        callers = Callers(tls=security.listener, rule=security.rule, observers=self._observation.observers)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
             [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
-            self._security.listener,
-            rule=self._security.rule,
-            observers=self._observation.observers,
+            **callers,
         )
         with ExitStack() as taken:
             taken.callback(self._server.stop)
             self._client_server = ClientServer(
-                self._settings.listen_endpoint,
-                self._clients,
-                lambda: self._current.state,
-                tls=self._security.listener,
-                rule=self._security.rule,
-                observers=self._observation.observers,
+                self._settings.listen_endpoint, self._clients, lambda: self._current.state, **callers
             )
             taken.callback(self._client_server.stop)
-            shown = partial(certificates, self._security.listener, self._security.to_name_servers)
+            shown = partial(certificates, security.listener, security.to_name_servers)
             metrics = AgentMetrics(self._outer_api, self._probe, self._topic_configs, self._clients, shown)
             self._observation.listen(metrics, lambda: self._periodic.problem, lambda: self._server.not_serving)
             taken.pop_all()
@@ -182,7 +176,7 @@ class BrokerController:
         """Where the ordinary listener is, for clients."""
         self.fast_listening_on = self._server.endpoint
         """Where the fast listener is, for operators and other agents (RocketMQ: fastRemotingServer)."""
-        self._security.on_permits_reloaded = self._check_open_calls
+        security.on_permits_reloaded = self._check_open_calls
 
     def _check_open_calls(self) -> None:
         """Permits have changed: ends the calls that they do not admit."""

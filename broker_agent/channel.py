@@ -15,7 +15,7 @@ from broker_agent.name_server_status import NameServerStatus
 from broker_agent.timing import PeriodicThread, Timing
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ConnectionSettings, Options
-from namesrv_common.endpoints import MAX_ADDRESS_LENGTH, Endpoint
+from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 from namesrv_common.topic_names import MAX_NAME_LENGTH
@@ -67,27 +67,25 @@ class NamesrvChannel(PeriodicThread):
 
     def __init__(
         self,
-        endpoint: Endpoint,
         stub: registration_service_pb2_grpc.RegistrationServiceStub,
         holder: str,
         status: NameServerStatus,
         on_open: Callable[[], None],
         *,
-        timing: Timing,
         period_seconds: float = 30.0,
         observers: Sequence[ClientCallObserver] = (),
     ) -> None:
         """Creates it; opens nothing yet. The thread calls ``on_open`` for each channel; it must not block."""
-        super().__init__(f"broker-agent-channel-{endpoint}", self._run_channel, timing)
+        super().__init__(f"broker-agent-channel-{status.endpoint}", self._run_channel, status.timing)
         self._stub = stub
         self._holder = holder
         self._status = status
         self._on_open = on_open
-        self.reopening = Reopening(period_seconds, timing)
+        self.reopening = Reopening(period_seconds, status.timing)
         """The pause before the next channel."""
         self._changed = status.changed  # guards the stream, too
         self._observers = observers
-        self._log = _log.bind(endpoint=str(endpoint))
+        self._log = _log.bind(endpoint=str(status.endpoint))
         self._stream: grpc.CallIterator[pb.OpenChannelResponse] | None = None
 
     @property

@@ -16,6 +16,7 @@ from broker_agent.listener import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.settings import DEFAULT_BROKER_PORT, AgentSettings
 from broker_agent.timing import Timing
+from broker_agent.topics.files import FollowedTopics, TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable, built_in_topics
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
@@ -72,23 +73,26 @@ async def _run_until_signal(controller: BrokerController) -> None:
 def _controller(settings: AgentSettings) -> BrokerController:
     """Reads what the settings name. Raises StartError or Refused."""
     timing = Timing()
-    topic_configs = _topic_configs(settings, timing)
+    topic_configs = topic_configs_of(settings, timing)
     try:
         namesrv_list = namesrv_list_of(settings.namesrv, timing=timing)
     except ValueError as error:
         raise StartError(f"setting namesrv: {error}") from error
     check = partial(connect_to, settings.probe_endpoint) if settings.probe_endpoint else None
     probe = BrokerProbe(check, timing, settings.probe_failures)
-    return BrokerController(settings, topic_configs, namesrv_list, probe, timing=timing)
+    return BrokerController(settings, topic_configs, namesrv_list, probe, timing)
 
 
-def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManager:
+def topic_configs_of(settings: AgentSettings, timing: Timing) -> TopicConfigManager:
+    """Reads the topics that settings name. Raises StartError."""
     built_in = built_in_topics(settings.cluster, settings.broker_name)
     if settings.topics_mode == "own":
-        return TopicConfigManager.own(settings.topics, built_in, timing=timing)
+        file = TopicsFile(settings.topics)
+        return TopicConfigManager(file.first_table(built_in, timing), timing, file=file, built_in=built_in)
     # The version that a broker has before its first change; the file's version will be newer.
     without_file = TopicConfigTable(DataVersion(0, 0), built_in) if settings.topics_missing == "wait" else None
-    return TopicConfigManager.follow(settings.topics, without_file=without_file, built_in=built_in, timing=timing)
+    followed = FollowedTopics(settings.topics, timing)
+    return TopicConfigManager(followed.first_table(without_file), timing, followed=followed)
 
 
 add_command(app, "serve", AgentSettings, serve)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Self
+from typing import Self, TypeVar
 
 import grpc
 
-from namesrv_common.errors import Refused
+from namesrv_common.errors import Refused, invalid_field
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.rpc_handlers import Failures
+
+ResultT = TypeVar("ResultT")
 
 
 class StartError(Exception):
@@ -54,6 +57,14 @@ class Reason(StrEnum):
     SHUTTING_DOWN = "SHUTTING_DOWN", _Code.UNAVAILABLE
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED", _Code.UNAUTHENTICATED
     NOT_PERMITTED = "NOT_PERMITTED", _Code.PERMISSION_DENIED
+
+
+def checked(field: str, check: Callable[..., ResultT], *values: object) -> ResultT:
+    """Returns what a check of a field returns. Raises INVALID_FIELD instead of its ValueError."""
+    try:
+        return check(*values)
+    except ValueError as error:
+        raise invalid_field(field, str(error)) from error
 
 
 def topic_not_found(topic: str) -> Refused:

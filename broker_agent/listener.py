@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
@@ -37,8 +37,19 @@ MAX_CONCURRENT_STREAMS = 100
 MIN_PING_INTERVAL_MILLIS = 800
 """Clients may ping once a second, as programs in Go and Java are set to do, and as often as they are pinged. The
 interval is a fifth shorter, for their clocks."""
+SLOW_READER_SECONDS = 30.0
+"""Time after which a stream of either listener ends if its client reads nothing."""
 STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
+
+
+class Callers(TypedDict, total=False):
+    """How callers of a listener are known, what they may do, and what watches their calls."""
+
+    tls: ListenerTls | None
+    rule: Rule | None
+    """Says which callers may make which calls; None lets everybody."""
+    observers: Sequence[CallObserver]
 
 
 class LoopListener:
@@ -54,7 +65,6 @@ class LoopListener:
         max_connections: int,
         max_pending_requests: int,
         keepalive_seconds: float,
-        slow_reader_seconds: float,
         most_health_calls: int,
         most_calls: int | None = None,
         more_options: Sequence[tuple[str, int]] = (),
@@ -70,9 +80,7 @@ class LoopListener:
             services: The object that answers each service, by asyncio.
             thread: Name of the thread.
             keepalive_seconds: Silence after which a peer is pinged, and the time for its answer.
-            slow_reader_seconds: How long a reader of a stream may take nothing.
             most_health_calls: Most open health checks and watches.
-            rule: Says which callers may make which calls; None lets everybody.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -86,9 +94,9 @@ class LoopListener:
         self._open_calls = OpenCalls()
         self._health = HealthService()
         health_gate = ShareGate(Shares("open calls of health", most_health_calls))
-        health_handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=lambda _: health_gate)
+        health_handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=lambda _: health_gate)
         gate_of = partial(MethodGate, rule or (lambda *_: None), open_calls=self._open_calls)
-        handlers = CallHandlers(FAILURES, slow_reader_seconds, gate_of=gate_of, observers=observers)
+        handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=observers)
 
         keepalive_millis = round(keepalive_seconds * 1000)
         ping_interval = min(keepalive_millis * 4 // 5, MIN_PING_INTERVAL_MILLIS)
@@ -220,8 +228,6 @@ SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
 SERVICE_NAME = SERVICE.full_name
 THREADS = 8
 """Calls that one listener works on at once. Health checks take none."""
-SLOW_READER_SECONDS = 30.0
-"""How long a reader of a stream may take nothing."""
 MAX_TOPIC_LISTS = 32
 """Most open lists of topics. Each holds a version of the table. One address has half."""
 MAX_HEALTH_CALLS = 1_000
@@ -233,20 +239,13 @@ class AgentServer(LoopListener):
     """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
 
     def __init__(
-        self,
-        listen: Endpoint,
-        services: Sequence[tuple[ServiceDescriptor, object]],
-        tls: ListenerTls | None = None,
-        *,
-        rule: Rule | None = None,
-        observers: Sequence[CallObserver] = (),
+        self, listen: Endpoint, services: Sequence[tuple[ServiceDescriptor, object]], **callers: Unpack[Callers]
     ) -> None:
         """Takes the port; answers only once started. Raises StartError.
 
         Args:
             services: The object that answers each service. A call without a method of its name is not served. Methods
                 block; those of streams return iterators that block.
-            rule: Says which callers may make which calls; None lets everybody.
         """
         self._accepted = self._stopping = False
         self._threads = CallThreads(THREADS, "broker-agent-server")
@@ -263,12 +262,9 @@ class AgentServer(LoopListener):
                 ("grpc.max_connection_age_ms", round(MAX_CONNECTION_AGE_SECONDS * 1000)),
                 ("grpc.max_connection_age_grace_ms", round(CONNECTION_AGE_GRACE_SECONDS * 1000)),
             ],
-            slow_reader_seconds=SLOW_READER_SECONDS,
             most_health_calls=MAX_HEALTH_CALLS,
             most_calls=MAX_WAITING_CALLS,
-            tls=tls,
-            rule=rule,
-            observers=observers,
+            **callers,
         )
         self._runner.run(self._report_health())
 

@@ -155,14 +155,7 @@ class NamesrvTarget:
         self._stub = registration_service_pb2_grpc.RegistrationServiceStub(self._connection)
         self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
         self._channel = NamesrvChannel(
-            endpoint,
-            self._stub,
-            holder,
-            self.state,
-            lambda: on_wanted(self),
-            timing=timing,
-            period_seconds=period_seconds,
-            observers=observers,
+            self._stub, holder, self.state, lambda: on_wanted(self), period_seconds=period_seconds, observers=observers
         )
         self._log = _log.bind(endpoint=str(endpoint))
 

@@ -98,17 +98,13 @@ class NameServerStatus:
         """The channel that is open; None if none is. Guarded by ``changed``."""
         self.known = Known()
         """What the name server holds. Replaced whole, guarded by ``changed``."""
-        self._timing = timing
+        self.endpoint = endpoint
+        self.timing = timing
         self._log = _log.bind(endpoint=str(endpoint))
         self._registered: bool | None = None  # None: nothing is known of this name server yet
         self._report = pb.NamesrvTargetStatus(endpoint=str(endpoint))
         self._counts: Counter[tuple[pb.RegistrationKind, CallResult]] = Counter()
         self._confirmed_at: float | None = None
-
-    @property
-    def registered(self) -> bool:
-        """Whether the name server holds the registration as far as the agent knows."""
-        return self._registered is True
 
     @property
     def counts(self) -> Mapping[tuple[pb.RegistrationKind, CallResult], int]:
@@ -120,14 +116,14 @@ class NameServerStatus:
     def confirmed_seconds_ago(self) -> float | None:
         """Seconds since the name server last accepted or confirmed a registration; None if it never did."""
         with self.changed:
-            return None if self._confirmed_at is None else self._timing.clock() - self._confirmed_at
+            return None if self._confirmed_at is None else self.timing.clock() - self._confirmed_at
 
     def report(self) -> pb.NamesrvTargetStatus:
         """The status, without the fields that are only known elsewhere."""
         with self.changed:
             report = pb.NamesrvTargetStatus()
             report.CopyFrom(self._report)
-            report.registered, report.channel_open = self.registered, self.channel_id is not None
+            report.registered, report.channel_open = self._registered is True, self.channel_id is not None
             accepted = {kind: count for (kind, result), count in self._counts.items() if result == "accepted"}
             report.full_registration_count = accepted.pop(pb.REGISTRATION_KIND_FULL, 0)
             report.increment_count = sum(accepted.values())
@@ -135,7 +131,7 @@ class NameServerStatus:
 
     def event(self, kind: pb.NamesrvEvent.Kind, detail: str = "") -> None:
         """Keeps something that happened."""
-        at_millis = self._timing.wall_millis()
+        at_millis = self.timing.wall_millis()
         with self.changed:
             self._report.events.add(kind=kind, at_millis=at_millis, detail=detail)
             del self._report.events[:-MAX_EVENTS]
@@ -208,12 +204,12 @@ class NameServerStatus:
                 id_doubtful=False,
             )
             self._counts[kind, "accepted"] += 1
-            self._confirmed_at = self._timing.clock()
+            self._confirmed_at = self.timing.clock()
             report = self._report
             report.namesrv_name, report.generation, report.broker_id_held_by = namesrv_name, generation, ""
             report.last_kind, report.last_topic_count = kind, topics
-            report.last_registered_at_millis = self._timing.wall_millis()
-            newly = channel_is_open and not self.registered
+            report.last_registered_at_millis = self.timing.wall_millis()
+            newly = channel_is_open and not self._registered
             self._registered = self._registered or newly
             if newly:  # logged here, before the end of a channel that ends at this moment
                 self._log.info("registered", namesrv_name=namesrv_name, generation=generation, topics=topics)
@@ -232,7 +228,7 @@ class NameServerStatus:
                     self.known,
                     refused=registration,
                     refused_seconds=seconds,
-                    refused_until=self._timing.clock() + seconds,
+                    refused_until=self.timing.clock() + seconds,
                 )
             self._report.last_error = str(error)
             self._counts[kind, "failed"] += 1
@@ -253,7 +249,7 @@ class NameServerStatus:
             self._counts[pb.REGISTRATION_KIND_QUERY, "changed" if changed else "unchanged"] += 1
             self._report.namesrv_name = namesrv_name
             if not changed:
-                self._confirmed_at = self._timing.clock()
+                self._confirmed_at = self.timing.clock()
                 self._report.last_kind, self._report.last_topic_count = pb.REGISTRATION_KIND_QUERY, 0
                 return
             lost = self.known.held is not None and not holds_any

@@ -97,17 +97,6 @@ def parse_list(content: bytes) -> tuple[Endpoint, ...]:
     return _bounded(parse_endpoints(line.rstrip(";, ") for line in lines if line))
 
 
-def read_list_file(path: Path) -> tuple[Endpoint, ...]:
-    """Reads a file that holds the list. Raises ValueError, which names the file, if it is unreadable or no list."""
-    try:
-        with open_regular(path) as file:
-            return parse_list(file.read(MAX_LIST_BYTES + 1))
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
 def _bounded(names: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     if len(names) > MAX_NAME_SERVERS:
         raise ValueError(f"the endpoint list has {len(names)} elements, at most {MAX_NAME_SERVERS}")
@@ -147,7 +136,17 @@ def list_file(path: Path) -> ListSource:
     Raises:
         ValueError: The file cannot be read or is no list; the error names the file.
     """
-    file = WatchedFile([path], lambda: read_list_file(path))
+
+    def load() -> tuple[Endpoint, ...]:
+        try:
+            with open_regular(path) as opened:
+                return parse_list(opened.read(MAX_LIST_BYTES + 1))
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    file = WatchedFile([path], load)
 
     def read() -> tuple[Endpoint, ...]:
         _, names = file.look()

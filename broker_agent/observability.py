@@ -122,14 +122,14 @@ def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[Family]:
         "broker_agent_late_answers", "Responses after the round's deadline.", labels=["endpoint"]
     )
     for target in targets:
-        endpoint, state = str(target.endpoint), target.state
-        registered.add_metric([endpoint], float(state.registered))
+        endpoint, state, report = str(target.endpoint), target.state, target.state.report()
+        registered.add_metric([endpoint], float(report.registered))
         if (seconds := state.confirmed_seconds_ago) is not None:
             age.add_metric([endpoint], seconds)
         for (kind, result), count in state.counts.items():
             name = pb.RegistrationKind.Name(kind).removeprefix(_KIND_PREFIX).lower()
             registrations.add_metric([endpoint, name, result], count)
-        late.add_metric([endpoint], state.report().late_answer_count)
+        late.add_metric([endpoint], report.late_answer_count)
     yield from (registered, age, registrations, late)
 
 

@@ -120,6 +120,6 @@ def merged(found: Iterable[tuple[str, Finding]]) -> list[Finding]:
     return sorted(by_fact.values(), key=lambda finding: finding.order)
 
 
-def named(items: Sequence[str], most: int = 5) -> str:
+def first_few(items: Sequence[str], most: int = 5) -> str:
     """The first few of some names."""
     return ", ".join(items[:most]) + (", ..." if len(items) > most else "")

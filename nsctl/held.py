@@ -14,7 +14,7 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from namesrv_common.client.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
+from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from nsctl.output import PERMISSIONS, iso, row
 
@@ -44,6 +44,11 @@ class BrokerKey(NamedTuple):
     broker: str
     id: int
     addr: str
+
+
+def broker_of(message: Any) -> BrokerKey:
+    """The broker that a message of the contract is about."""
+    return BrokerKey(message.cluster_name, message.broker_name, message.broker_id, message.broker_addr)
 
 
 class Reported(NamedTuple):
@@ -130,18 +135,15 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
     """Reads tables of a name server: those of ``Tables``, or only some of them."""
     request = pb.StreamRouteSnapshotRequest(tables=wanted or (LIVES, GROUPS, TOPICS))
     began = theirs = ended = time.time()
-    lives: list[route_data_pb2.BrokerLiveInfo] = []
+    lives: dict[BrokerKey, route_data_pb2.BrokerLiveInfo] = {}
     groups: dict[GroupKey, route_data_pb2.BrokerData] = {}
     topics: list[pb.TopicQueues] = []
     for message in server.stream(server.route.StreamRouteSnapshot, request, server.timeout_seconds):
         if message.HasField("snapshot_header"):
             theirs, ended = message.snapshot_header.taken_at_millis / 1000, time.time()
-        lives += message.chunk.live_brokers
+        lives |= {broker_of(one): one for one in message.chunk.live_brokers}
         groups |= {group_of(one): one for one in message.chunk.broker_datas}
         topics += message.chunk.topics
-        check_count(server.endpoint, "live brokers", len(lives), MAX_BROKERS)
-        check_count(server.endpoint, "broker groups", len(groups), MAX_BROKERS)
-    by_key = {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
     routes = {
         one.topic: route_data_pb2.TopicRouteData(
             queue_datas=one.queue_datas,
@@ -149,7 +151,7 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
         )
         for one in topics
     }
-    return Tables(Clock(began, theirs, ended), dict(sorted(by_key.items())), groups, routes)
+    return Tables(Clock(began, theirs, ended), dict(sorted(lives.items())), groups, routes)
 
 
 def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
@@ -159,13 +161,8 @@ def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
 
 def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
     """Reads what brokers report, in short, by broker."""
-    found: dict[BrokerKey, Reported] = {}
-    for page in server.pages(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000)):
-        for one in page.brokers:
-            key = BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr)
-            found[key] = Reported(one.data_version.counter, one.digest)
-        check_count(server.endpoint, "digests", len(found), MAX_BROKERS)
-    return found
+    pages = server.pages(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000))
+    return {broker_of(one): Reported(one.data_version.counter, one.digest) for page in pages for one in page.brokers}
 
 
 # What operators made of a name server, and its journal.
@@ -240,7 +237,9 @@ class Held:
         """What must be the same at all name servers of a fleet, by kind."""
         return {
             "broker": self.digests,
-            "intent": None if self.intents is None else {intent_key(one): _until(one) for one in self.intents},
+            "intent": None
+            if self.intents is None
+            else {intent_key(one): until(one, "in force") for one in self.intents},
             "kv": None if self.kv is None else {key: shown_value(value) for key, value in self.kv.items()},
             "setting": self.settings,
         }
@@ -283,7 +282,6 @@ def read(
     found = tables(server, *wanted)
     from_millis = None if journal_seconds is None else int((found.clock.theirs - journal_seconds) * 1000)
     request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
-    journal = entries(server, request) if most_entries else iter(())
     about_settings = admin_service_pb2.GetNamesrvConfigRequest()
     settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)
     return Held(
@@ -294,7 +292,7 @@ def read(
         unless_refused(lambda: all_intents(server)),
         unless_refused(lambda: kv_config(server)),
         None if settings is None else {SettingKey(one.key): one.value for one in settings if one.updatable},
-        unless_refused(lambda: list(islice(journal, most_entries))),
+        unless_refused(lambda: list(islice(entries(server, request), most_entries))),
         refusals[0] if refusals else "",
     )
 
@@ -312,8 +310,9 @@ def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
     return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
 
 
-def _until(intent: admin_service_pb2.Intent) -> str:
-    return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else "in force"
+def until(intent: admin_service_pb2.Intent, endless: str) -> str:
+    """When an intent ends, in words; those given for one without an end."""
+    return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else endless
 
 
 def shown_value(value: str) -> str:

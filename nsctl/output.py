@@ -126,10 +126,13 @@ def _value_at(found: Any, column: str) -> Any:
 
 
 def iso(millis: int | None) -> str:
-    """A time in UTC, ISO 8601; empty if there is none."""
+    """A time in UTC, ISO 8601; empty if there is none, and a number if it is beyond the calendar."""
     if not millis:
         return ""
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{millis} ms"
 
 
 def _cell(value: object) -> str:
@@ -182,5 +185,3 @@ def duration(name: str, meaning: str) -> Any:
 
 
 For = Annotated[int | None, duration("--for", "Duration until it ends by itself, such as 30m, 2h or 7d.")]
-Since = Annotated[int | None, duration("--since", "Maximum age, such as 30m, 2h or 7d.")]
-Silent = Annotated[int | None, duration("--silent", "Only brokers that are silent for longer.")]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
+import grpc
 import typer
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
@@ -21,13 +21,12 @@ from typer.core import TyperCommand
 from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
 from namesrv_common.client.namesrv_client import Client, NamesrvClient
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError
+from namesrv_common.grpc_errors import CallError, hint_on
 from namesrv_common.printable import print_error
 from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers, parsed
-from nsctl.findings import Code
+from nsctl.findings import Code, Finding
 from nsctl.output import Format, Row, row, show
-from nsctl.probe import check_silence
 from nsctl.rocketmq import RocketmqClient, RocketmqError
 
 # Exit codes of the commands.
@@ -74,16 +73,14 @@ class Fleet(Generic[ClientT]):
         Raises:
             CallError: One of them refused the call, or none could be reached. Then it is the last error.
         """
-        failed: CallError | None = None
-        for server in self.all:
+        *others, last = self.all
+        for server in others:
             try:
                 return ask(server)
             except CallError as error:
                 if not error.unreachable:
                     raise
-                failed = error
-        assert failed is not None, "there is at least one name server"
-        raise failed
+        return ask(last)
 
     def each(self, ask: Callable[[ClientT], AnswerT]) -> list[tuple[Endpoint, AnswerT | CallError]]:
         """Every one's answer or failure, asked at the same time, in the order they were named."""
@@ -111,6 +108,42 @@ def name_servers_at(
 ) -> Fleet[NamesrvClient]:
     """The name servers at these endpoints, connected at the first call."""
     return Fleet(NamesrvClient(one, timeout_seconds, security, settings=CONNECTION) for one in endpoints)
+
+
+# Why a server does not answer a call of gRPC, and what to do about it.
+
+_BY_HINT = {
+    "the server's certificate has ended": Code.CERTIFICATE_ENDED,
+    "something else than gRPC listens there": Code.WRONG_PORT,
+}
+"""Findings by gRPC's hints; all others are about TLS."""
+
+
+def check_silence(error: CallError, timeout_seconds: float) -> Finding:
+    """Why a server did not answer within so many seconds, and what to do about that."""
+    told = error.error
+    if told.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        do = "see whether its process hangs, or the network drops packets"
+        return Finding(Code.UNREACHABLE, f"did not answer within {timeout_seconds:g} s", do)
+    if told.code is not grpc.StatusCode.UNAVAILABLE or told.reason:
+        do = "the server runs: look for the error in its log before you restart it"
+        return Finding(Code.SERVER_ERROR, f"it answers with an error: {told}", do)
+    what, _, do = hint_on(told.message).partition(": ")
+    if "certificate" not in what and _speaks_rocketmq(error.endpoint, timeout_seconds):
+        what = "it speaks RocketMQ's protocol: this is the port of brokers and clients"
+        return Finding(Code.WRONG_PORT, what, "name its gRPC port")
+    if not what:
+        return Finding(Code.UNREACHABLE, f"cannot be reached: {told}", "start it, or take it off the list")
+    return Finding(_BY_HINT.get(what, Code.TLS_REFUSED), what, do)
+
+
+def _speaks_rocketmq(endpoint: Endpoint, timeout_seconds: float) -> bool:
+    try:
+        with RocketmqClient(endpoint, timeout_seconds) as server:
+            server.groups()
+    except CallError as error:
+        return "answered code" in error.error.message
+    return True
 
 
 # One run of a command: which name servers, how its answer is shown, and what its exit code will be.
@@ -148,9 +181,7 @@ class Session(typer.Context):
 
     def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
         """Makes clients of agents; the caller closes them."""
-        with _usage_errors():
-            endpoints = parsed("AGENT", named)
-        return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in endpoints)
+        return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in parsed("AGENT", named))
 
     def rocketmq(self, endpoint: Endpoint, authorities: Path | None) -> RocketmqClient:
         """Connects to a program of RocketMQ, which is shown the same certificate as the name servers. Raises CallError.
@@ -160,10 +191,7 @@ class Session(typer.Context):
         """
         if authorities is None:
             return RocketmqClient(endpoint, self.timeout_seconds)
-        try:
-            context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
-        except CertificateError as error:
-            raise typer.BadParameter(str(error)) from error
+        context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
         if self.security is not None and (own := self.security.files).certificate is not None:
             context.load_cert_chain(own.certificate, own.key)
         return RocketmqClient(endpoint, self.timeout_seconds, context)
@@ -221,16 +249,6 @@ class Session(typer.Context):
         return [{"endpoint": endpoint, **one} for endpoint, rows in found.items() for one in rows]
 
 
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Ends the command with one line if it is not clear whom to call, or how."""
-    try:
-        yield
-    except (ContextError, CertificateError) as error:
-        print_error(PROGRAM, str(error))
-        raise typer.Exit(USAGE) from error
-
-
 def _tls(name: str, meaning: str, metavar: str | None = "FILE") -> Any:
     """Makes an option that may also be a variable of its name."""
     return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar=metavar, help=meaning)
@@ -270,16 +288,14 @@ def _prepare(
         session.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
         raise typer.Exit(USAGE)
     namesrv, context = namesrv or namesrv_before, context or context_before
-    with _usage_errors():
-        flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
-        files = client_files(flags, namesrv, context, os.environ)
-        if asks_agents and files is not None:
-            # These values of a context are for name servers: an agent must not see their token.
-            files = replace(
-                files, token=None if token_file is None else expanded(token_file), server_name=tls_server_name
-            )
-        endpoints = () if asks_agents else name_servers(namesrv, context, os.environ)
-        session.security = None if files is None else ClientSecurity(files)
+    flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
+    files = client_files(flags, namesrv, context, os.environ)
+    if asks_agents and files is not None:
+        # These values of a context are for name servers: an agent must not see their token.
+        token = None if token_file is None else expanded(token_file)
+        files = replace(files, token=token, server_name=tls_server_name)
+    endpoints = () if asks_agents else name_servers(namesrv, context, os.environ)
+    session.security = None if files is None else ClientSecurity(files)
     session.servers = session.with_resource(name_servers_at(endpoints, timeout, session.security))
 
 
@@ -317,19 +333,23 @@ class Act(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
-        _prepare(session, **{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
-        while True:
-            try:
-                super().invoke(session)
-            except CallError as error:
-                session.failed(error)
-            if session.watch is None:
-                raise typer.Exit(session.exit_code)
-            try:
-                time.sleep(session.watch)
-            except KeyboardInterrupt:
-                raise typer.Exit(session.exit_code) from None
-            session.exit_code = 0
+        try:
+            _prepare(session, **{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
+            while True:
+                try:
+                    super().invoke(session)
+                except CallError as error:
+                    session.failed(error)
+                if session.watch is None:
+                    break
+                try:
+                    time.sleep(session.watch)
+                except KeyboardInterrupt:
+                    break
+                session.exit_code = 0
+        except (ContextError, CertificateError) as error:  # it is not clear whom to call, or how
+            session.note(str(error), USAGE)
+        raise typer.Exit(session.exit_code)
 
 
 class Show(Act):

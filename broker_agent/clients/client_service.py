@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import unquote
 
 from broker_agent_api.v1 import client_service_pb2 as pb
@@ -14,21 +14,18 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from broker_agent.auth import Rule
 from broker_agent.clients import limits
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.errors import Reason
-from broker_agent.listener import LoopListener
+from broker_agent.errors import Reason, checked
+from broker_agent.listener import Callers, LoopListener
 from broker_agent.registration import BrokerState
-from namesrv_common import topic_names
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import FieldProblems, Refused, invalid_field, limit_exceeded
-from namesrv_common.server.call_metrics import CallObserver
 from namesrv_common.server.rpc_handlers import Context, methods_of
 from namesrv_common.server.shares import sharer_at
-from namesrv_common.tls.listener_tls import ListenerTls
+from namesrv_common.topic_names import check_name, check_topic
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
 
@@ -65,7 +62,7 @@ def check_client_id(client_id: str) -> None:
 
 
 def check_group(field: str, name: str) -> None:
-    _by_rule(field, partial(topic_names.check_name, name, limits.MAX_GROUP_NAME_LENGTH))
+    checked(field, check_name, name, limits.MAX_GROUP_NAME_LENGTH)
 
 
 def _check_consumer(where: str, message: pb.ConsumerData) -> None:
@@ -77,7 +74,7 @@ def _check_consumer(where: str, message: pb.ConsumerData) -> None:
     _check_set(f"{where}.consume_from_where", message.consume_from_where, pb.ConsumeFromWhere)
     for index, data in enumerate(message.subscriptions):
         field = f"{where}.subscriptions[{index}]"
-        _by_rule(f"{field}.topic", partial(topic_names.check_topic, data.topic))
+        checked(f"{field}.topic", check_topic, data.topic)
         _check_size(f"{field}.expression", data.expression, limits.MAX_EXPRESSION_BYTES)
         _check_set(f"{field}.expression_type", data.expression_type or pb.EXPRESSION_TYPE_TAG, pb.ExpressionType)
 
@@ -90,13 +87,6 @@ def _check_set(field: str, number: int, values: EnumTypeWrapper) -> None:
 def _check_size(field: str, text: str, most: int) -> None:
     if (size := len(text.encode())) > most:
         raise invalid_field(field, f"has {size} bytes, at most {most}")
-
-
-def _by_rule(field: str, rule: Callable[[], object]) -> None:
-    try:
-        rule()
-    except ValueError as error:
-        raise invalid_field(field, str(error)) from None
 
 
 class ClientQueries:
@@ -204,7 +194,7 @@ class ClientServicer:
     async def RegisterFilterServer(
         self, request: pb.RegisterFilterServerRequest, context: Context
     ) -> pb.RegisterFilterServerResponse:
-        _by_rule("filter_server_addr", partial(Endpoint.parse, request.filter_server_addr))
+        checked("filter_server_addr", Endpoint.parse, request.filter_server_addr)
         self._managers.register_filter_server(request, _remote_addr(context))
         broker = self._broker()
         return pb.RegisterFilterServerResponse(broker_name=broker.broker_name, broker_id=broker.broker_id)
@@ -240,14 +230,7 @@ class ClientServer(LoopListener):
     """Serves ClientService and its health, and removes silent clients. A channel costs no thread."""
 
     def __init__(
-        self,
-        listen: Endpoint,
-        managers: ClientManagers,
-        broker: Callable[[], BrokerState],
-        tls: ListenerTls | None = None,
-        *,
-        rule: Rule | None = None,
-        observers: Sequence[CallObserver] = (),
+        self, listen: Endpoint, managers: ClientManagers, broker: Callable[[], BrokerState], **callers: Unpack[Callers]
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
         self._managers = managers
@@ -259,11 +242,8 @@ class ClientServer(LoopListener):
             max_connections=limits.MAX_CONNECTIONS,
             max_pending_requests=limits.MAX_PENDING_REQUESTS,
             keepalive_seconds=limits.KEEPALIVE_SECONDS,
-            slow_reader_seconds=limits.SLOW_READER_SECONDS,
             most_health_calls=limits.MAX_HEALTH_CALLS,
-            tls=tls,
-            rule=rule,
-            observers=observers,
+            **callers,
         )
         self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
 

@@ -181,9 +181,6 @@ class ConsumerFilterManager:
         while len(self._died) > limits.MAX_DEAD_FILTERS:
             self._drop_longest_dead()
 
-    def unregister(self, group: str) -> None:
-        self.register(group, {})
-
     def clean(self) -> None:
         """Drops filters that have been dead for a day."""
         oldest_kept = self._timing.clock() - limits.DEAD_FILTER_SECONDS
@@ -266,7 +263,7 @@ class ConsumerManager(GroupTable):
         else:
             info = self._infos.pop(group)
             self._shares.give_back(info.sharer, info.size)
-            self._filters.unregister(group)
+            self._filters.register(group, {})
 
     def _notify(self, group: str) -> None:
         """Notifies all members, unless they are broadcasting ones, which share no queues."""

@@ -56,5 +56,3 @@ NOTICE_PAUSE_SECONDS = 0.2
 """Pause on a channel after a notice; notices in the pause are merged."""
 NOTICES_PER_SECOND = 2_000
 """Most notices per second on all channels; with many channels, the pause is longer."""
-SLOW_READER_SECONDS = 30.0
-"""Time after which a channel closes if its client reads nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import structlog
 
 from broker_agent.errors import Reason, StartError
 from broker_agent.timing import Timing
-from broker_agent.topics.table import TopicConfigTable
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_json import (
     BrokenTopics,
     ContentT,
@@ -62,6 +62,27 @@ class TopicsFile:
         self._target = path.resolve()
         self._write = write or replace_keeping_copy
         self._signature: tuple[int, ...] | None = None
+
+    def first_table(self, built_in: Collection[TopicConfig], timing: Timing) -> TopicConfigTable:
+        """Reads the table for the start, and puts missing built-in topics into the file, or into a new one.
+
+        Raises:
+            StartError: The file and its copy are broken, or the file cannot be written.
+        """
+        table = self.load() or TopicConfigTable(DataVersion(timing.wall_millis(), 0), ())
+        if problem := table.too_many_topics:
+            raise StartError(f"{self.path}: {problem}")
+        log_skipped_topics(self.path, table)
+        missing = [topic for topic in built_in if table.get(topic.topic_name) is None]
+        if missing:
+            # RocketMQ leaves the version as it is, and name servers that know this version never learn of the new
+            # topics.
+            table = table.with_topics(missing, table.data_version.next(timing.wall_millis()))
+            try:
+                self.save(table)
+            except Refused as error:
+                raise StartError(str(error)) from error
+        return table
 
     def load(self) -> TopicConfigTable | None:
         """Reads the table; the copy stands in, with a warning, for a file that is missing or broken.

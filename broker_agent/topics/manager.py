@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Self
 
 import structlog
 
-from broker_agent.errors import Reason, StartError, topic_not_found, topics_followed
+from broker_agent.errors import Reason, topic_not_found, topics_followed
 from broker_agent.timing import PeriodicThread, Timing
 from broker_agent.topics.files import FollowedTopics, TopicsFile
 from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
-from broker_agent.topics.topics_json import log_skipped_topics
 from namesrv_common.errors import Refused, limit_exceeded
 
 LOOK_SECONDS = 0.1
@@ -47,14 +44,16 @@ class TopicConfigManager:
         followed: FollowedTopics | None = None,
         built_in: Collection[TopicConfig] = (),
     ) -> None:
-        """Use ``own`` or ``follow``.
+        """The agent owns the file and writes each change; or the file is the broker's, and the agent never writes.
 
         Args:
+            table: The first table, of either file.
             file: Makes changes durable; None if there are none.
             followed: Watches the broker's own file, or None.
             built_in: The broker's own topics, which no call changes.
         """
-        self._table = table
+        self.table = table
+        """The table in force; never changed, only replaced."""
         self._timing = timing
         self._file = file
         self.follows = file is None
@@ -70,71 +69,10 @@ class TopicConfigManager:
         """Held by one change at a time, from the version before it to the file after it. A disk that hangs delays other
         changes only: readers and registrations take ``table`` without it."""
 
-    @classmethod
-    def own(
-        cls,
-        path: Path,
-        built_in: Collection[TopicConfig],
-        *,
-        timing: Timing | None = None,
-        file: TopicsFile | None = None,
-    ) -> Self:
-        """The agent owns the file: it makes it if there is none, puts the built-in topics in, and writes each change.
-
-        Args:
-            built_in: Topics that the broker always has; what the file says of one of them wins.
-
-        Raises:
-            StartError: The file and its copy are broken, or the file cannot be written.
-        """
-        timing = timing or Timing()
-        file = file or TopicsFile(path)
-        loaded = file.load()
-        table = loaded or TopicConfigTable(DataVersion(timing.wall_millis(), 0), ())
-        if problem := table.too_many_topics:
-            raise StartError(f"{path}: {problem}")
-        log_skipped_topics(path, table)
-        missing = [topic for topic in built_in if table.get(topic.topic_name) is None]
-        if missing or loaded is None:
-            # RocketMQ leaves the version as it is, and name servers that know this version never learn of the new
-            # topics.
-            table = table.with_topics(missing, table.data_version.next(timing.wall_millis()))
-            try:
-                file.save(table)
-            except Refused as error:
-                raise StartError(str(error)) from error
-        return cls(table, timing, file=file, built_in=built_in)
-
-    @classmethod
-    def follow(
-        cls,
-        path: Path,
-        *,
-        without_file: TopicConfigTable | None = None,
-        built_in: Collection[TopicConfig] = (),
-        timing: Timing | None = None,
-    ) -> Self:
-        """The file is the broker's: the agent reads it again when it changes, and never writes.
-
-        Args:
-            without_file: The table as long as there is no file. None: the agent needs a file to start.
-
-        Raises:
-            StartError: The file stays broken or missing, and so is its copy.
-        """
-        timing = timing or Timing()
-        followed = FollowedTopics(path, timing)
-        return cls(followed.first_table(without_file), timing, followed=followed, built_in=built_in)
-
-    @property
-    def table(self) -> TopicConfigTable:
-        """The table in force; never changed, only replaced."""
-        return self._table
-
     @property
     def problem(self) -> str | None:
         """The problem of a followed file, or of the first topic that is left out; None if there is none."""
-        return (self._followed.problem if self._followed else None) or self._table.unknown.problem
+        return (self._followed.problem if self._followed else None) or self.table.unknown.problem
 
     def start(self) -> None:
         """Starts to watch the file, if it is followed."""
@@ -159,13 +97,13 @@ class TopicConfigManager:
         """
         with self._changing:
             self._check_changeable(name)
-            before = self._table.get(name)
-            if before is None and len(self._table.topics) >= MAX_TOPICS:
-                raise limit_exceeded("topics of the broker", len(self._table.topics) + 1, MAX_TOPICS)
+            before = self.table.get(name)
+            if before is None and len(self.table.topics) >= MAX_TOPICS:
+                raise limit_exceeded("topics of the broker", len(self.table.topics) + 1, MAX_TOPICS)
             topic = replace(make(before), unknown=before.unknown if before else None)
-            table = self._table
+            table = self.table
             if topic != before:
-                table = self._table.with_topics((topic,), self._next_version())
+                table = self.table.with_topics((topic,), self._next_version())
                 if not validate_only:
                     self._save_and_publish(table)
             return TopicConfigChange(before, topic, table.data_version)
@@ -174,10 +112,10 @@ class TopicConfigManager:
         """Deletes a topic. Raises Refused, also if it could not be made durable."""
         with self._changing:
             self._check_changeable(name)
-            before = self._table.get(name)
+            before = self.table.get(name)
             if before is None:
                 raise topic_not_found(name)
-            table = self._table.without(name, self._next_version())
+            table = self.table.without(name, self._next_version())
             if not validate_only:
                 self._save_and_publish(table)
             return TopicConfigChange(before, None, table.data_version)
@@ -193,10 +131,10 @@ class TopicConfigManager:
         if self._file is None:
             return
         with self._changing:
-            unordered = [topic for name in names if (topic := self._table.get(name)) and not topic.order]
+            unordered = [topic for name in names if (topic := self.table.get(name)) and not topic.order]
             if unordered:
                 ordered = [replace(topic, order=True) for topic in unordered]
-                self._save_and_publish(self._table.with_topics(ordered, self._next_version()))
+                self._save_and_publish(self.table.with_topics(ordered, self._next_version()))
 
     def next_state_version(self) -> DataVersion:
         """Takes a version with a higher state version, as a change of the broker's role does.
@@ -207,10 +145,10 @@ class TopicConfigManager:
             Refused: It could not be made durable.
         """
         with self._changing:
-            old = self._table.data_version
+            old = self.table.data_version
             version = old.next(self._timing.wall_millis(), (old.state_version or 0) + 1)
             self._state_version = version.state_version or 0
-            self._save_and_publish(replace(self._table, data_version=version))
+            self._save_and_publish(replace(self.table, data_version=version))
             return version
 
     def copy(self, topics: tuple[TopicConfig, ...], version: DataVersion) -> None:
@@ -222,8 +160,8 @@ class TopicConfigManager:
         with self._changing:
             if self._file is None:
                 raise topics_followed()
-            table = replace(self._table, data_version=version, topics=topics)
-            if table != self._table:
+            table = replace(self.table, data_version=version, topics=topics)
+            if table != self.table:
                 self._save_and_publish(table)
 
     def _look(self) -> float:
@@ -234,7 +172,7 @@ class TopicConfigManager:
 
     def _follow(self, read: TopicConfigTable) -> None:
         with self._changing:
-            before = self._table
+            before = self.table
             version = read.data_version
             if version == self._version_read:
                 version = before.data_version
@@ -250,7 +188,7 @@ class TopicConfigManager:
                 self._publish(table)
 
     def _next_version(self) -> DataVersion:
-        return self._table.data_version.next(self._timing.wall_millis())
+        return self.table.data_version.next(self._timing.wall_millis())
 
     def _check_changeable(self, name: str) -> None:
         if self._file is None:
@@ -265,7 +203,7 @@ class TopicConfigManager:
         self._publish(table)
 
     def _publish(self, table: TopicConfigTable) -> None:
-        self._table = table
+        self.table = table
         version = table.data_version
         _log.info("topics_changed", topics=len(table.topics), counter=version.counter, state=version.state_version)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.errors import Reason, topic_not_found
+from broker_agent.errors import Reason, checked, topic_not_found
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
 from namesrv_common.errors import FieldProblems, Refused, invalid_field
@@ -18,28 +18,17 @@ from namesrv_common.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 # Topics and their versions between the agent's records and the wire.
 
 _DEFAULT_QUEUES, _READ_WRITE = 16, 6
-_MAX_SYS_FLAG = 2**31 - 1
 _FILTER_TYPES = {pb.TOPIC_FILTER_TYPE_SINGLE_TAG: "SINGLE_TAG", pb.TOPIC_FILTER_TYPE_MULTI_TAG: "MULTI_TAG"}
 _FILTER_TYPES_BY_NAME = {name: number for number, name in _FILTER_TYPES.items()}
-
-
 _HIGHEST = {
     "read_queue_nums": MAX_QUEUE_NUMS,
     "write_queue_nums": MAX_QUEUE_NUMS,
     "perm": MAX_PERM,
-    "topic_sys_flag": _MAX_SYS_FLAG,
+    "topic_sys_flag": 2**31 - 1,
 }
 """The highest value of each numeric field of a topic."""
 _COPIED = (*_HIGHEST, "order")
 """Fields that a record and a message have alike."""
-
-
-def checked_name(field: str, name: str) -> str:
-    """Checks the name of a topic. Raises INVALID_FIELD."""
-    try:
-        return check_topic(name)
-    except ValueError as error:
-        raise invalid_field(field, str(error)) from error
 
 
 def merged_topic(field: str, message: pb.TopicConfig, before: TopicConfig | None) -> TopicConfig:
@@ -69,7 +58,7 @@ def merged_topic(field: str, message: pb.TopicConfig, before: TopicConfig | None
 
 def copied_topic(message: pb.TopicConfig) -> TopicConfig:
     """A topic as another agent says it is, whole. Raises INVALID_FIELD."""
-    name = checked_name("topic", message.topic)
+    name = checked("topic", check_topic, message.topic)
     topic = merged_topic(f"topic {name!r}", message, None)
     attributes: Mapping[str, str] | None = dict(message.attributes) or None
     return replace(topic, attributes=attributes)
@@ -179,7 +168,7 @@ class TopicConfigServicer:
         self, request: pb.CreateOrUpdateTopicRequest, _context: object
     ) -> pb.CreateOrUpdateTopicResponse:
         """UPDATE_AND_CREATE_TOPIC, 17."""
-        name = checked_name("topic_config.topic", request.topic_config.topic)
+        name = checked("topic_config.topic", check_topic, request.topic_config.topic)
         if request.topic_config.attributes:
             raise invalid_field("topic_config.attributes", "must be empty: use set_attributes and delete_attributes")
         self._check_master()
@@ -205,7 +194,7 @@ class TopicConfigServicer:
 
     def DeleteTopic(self, request: pb.DeleteTopicRequest, _context: object) -> pb.DeleteTopicResponse:
         """DELETE_TOPIC_IN_BROKER, 215."""
-        name = checked_name("topic", request.topic)
+        name = checked("topic", check_topic, request.topic)
         self._check_master()
         change = self._manager.delete(name, validate_only=request.validate_only)
         return pb.DeleteTopicResponse(
@@ -215,7 +204,7 @@ class TopicConfigServicer:
 
     def GetTopic(self, request: pb.GetTopicRequest, _context: object) -> pb.GetTopicResponse:
         """GET_TOPIC_CONFIG, 351."""
-        name = checked_name("topic", request.topic)
+        name = checked("topic", check_topic, request.topic)
         table = self._manager.table
         topic = table.get(name)
         if topic is None:

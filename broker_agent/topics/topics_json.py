@@ -85,11 +85,14 @@ def parsed(text: str) -> object:
     )
 
 
-def text_of(field: str, value: object) -> str:
-    """A text. Raises ValueError."""
-    if not isinstance(value, str):
-        raise ValueError(f"{field} is {value!r:.40}, must be a text")  # noqa: TRY004 - bad input, not a bad call
+def _typed(kind: type[ContentT], rule: str, field: str, value: object) -> ContentT:
+    """A value of this type. Raises ValueError."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{field} is {value!r:.40}, must be {rule}")  # noqa: TRY004 - bad input, not a bad call
     return value
+
+
+text_of, flag_of = partial(_typed, str, "a text"), partial(_typed, bool, "true or false")
 
 
 def object_of(field: str, value: object) -> Mapping[str, Any]:
@@ -97,13 +100,6 @@ def object_of(field: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         shown = "missing" if value is None else repr(value)[:40]
         raise ValueError(f"{field} is {shown}, must be a JSON object")  # noqa: TRY004 - bad input, not a bad call
-    return value
-
-
-def flag_of(field: str, value: object) -> bool:
-    """True or false. Raises ValueError."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{field} is {value!r:.40}, must be true or false")  # noqa: TRY004 - bad input, not a bad call
     return value
 
 

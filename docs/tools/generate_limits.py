@@ -47,7 +47,7 @@ SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
     "## Metrics and health": (r"MAX_\w*|REQUEST_SECONDS", (metrics_http,)),
     "## The broker agent's clients": (r"[A-Z]\w*", (client_limits,)),
     "## The broker agent's operators": (
-        r"MAX_\w*|KEEPALIVE_SECONDS|CONNECTION_AGE_GRACE_SECONDS",
+        r"MAX_\w*|KEEPALIVE_SECONDS|SLOW_READER_SECONDS|CONNECTION_AGE_GRACE_SECONDS",
         (listener, topic_table, topics_json, topic_service, registration, namesrv_list),
     ),
     "## Answers of servers": (r"MAX_\w*", (channels, namesrv_client, cache)),

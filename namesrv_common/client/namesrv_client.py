@@ -40,15 +40,6 @@ LIST_LIMITS = ResponseLimits(bytes=512 << 20, rows=4_000_000, seconds=600.0)
 MAX_PAGES = 20_000
 """Most pages of a list: each may be empty, and name a next one."""
 
-MAX_BROKERS = 200_000
-"""Most brokers, or groups, that are kept of one name server, which accepts 50,000. Each takes 1 kB."""
-
-
-def check_count(endpoint: Endpoint, what: str, count: int, limit: int) -> None:
-    """Checks how much a name server has sent. Raises CallError if that is over the limit."""
-    if count > limit:
-        raise _too_much(endpoint, f"{count:,} {what} so far, over the limit of {limit:,}")
-
 
 def _too_much(endpoint: Endpoint, problem: str) -> CallError:
     # The code of a server that breaks the contract: another one is asked.
@@ -107,7 +98,9 @@ class Client:
         budget, asked = ResponseBudget(name, LIST_LIMITS), cast("Any", request)
         for count in itertools.count(1):
             answer = method(request)
-            check_count(self.endpoint, f"pages of {name}", count, MAX_PAGES)
+            if count > MAX_PAGES:
+                problem = f"{count:,} pages of {name} so far, over the limit of {MAX_PAGES:,}"
+                raise _too_much(self.endpoint, problem)
             self._count(answer, budget)
             yield answer
             asked.page_token = cast("Any", answer).next_page_token

@@ -49,7 +49,8 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON, readable by it
 def save(session: Session, file: File) -> None:
     """Writes intents, KV configuration and changeable settings of the first that answers to a new file."""
     calls, left_out = session.servers.first(_calls)
-    content = {"format": FORMAT, "version": __version__, "taken_at": iso(_now()), "calls": calls, "left_out": left_out}
+    taken_at = iso(time.time_ns() // 1_000_000)
+    content = {"format": FORMAT, "version": __version__, "taken_at": taken_at, "calls": calls, "left_out": left_out}
     write_new(file, content)
     session.note(f"{counted(len(calls), 'call')} written to {file}")
     if settings := left_out["settings"]:
@@ -67,7 +68,7 @@ def bring_back(session: Session, file: File, force: Force = False, dry_run: DryR
         requests = [_request(one, force=force, dry_run=dry_run) for one in read_file(file)["calls"]]
     except (KeyError, TypeError, ValueError, ParseError) as error:
         raise typer.BadParameter(f"{file} is no file of `nsctl backup save`: {error!r}") from error
-    now = _now()
+    now = time.time() * 1_000
     in_force = [request for request in requests if not 0 < getattr(request, "ends_at_millis", 0) <= now]
     rows: list[Row] = []
     for endpoint, done in session.each(partial(made, requests=in_force)).items():
@@ -172,7 +173,3 @@ def _request(one: dict[str, Any], *, force: bool, dry_run: bool) -> Any:
     if isinstance(request, pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest):
         request.force = force
     return request
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

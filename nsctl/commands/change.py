@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from namesrv_api.v1 import admin_service_pb2 as pb
@@ -13,6 +13,7 @@ from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import REPLY_SUFFIX, GroupPattern, application_first, is_application
+from nsctl.findings import first_few
 from nsctl.held import (
     GROUPS,
     INTENT_WORDS,
@@ -35,15 +36,10 @@ PATTERN = "CLUSTER/BROKER with * for any characters"
 Brokers = Annotated[str, typer.Argument(metavar="BROKER", help=f"Name of the broker group, or {PATTERN}.")]
 
 
-class Named(NamedTuple):
-    """One broker group as it was named."""
-
-    cluster: str | None
-    broker: str
-
-
-def groups_named(broker: str, cluster: str | None) -> Named | GroupPattern:
+def groups_named(broker: str, cluster: str | None) -> GroupKey | GroupPattern:
     """Reads the name of a group, or a pattern. The notation of patterns is that of permits.
+
+    The cluster of a group is empty if it is not named.
 
     Args:
         broker: ``BROKER``, ``CLUSTER/BROKER``, or either with stars; a pattern without a cluster is of every cluster.
@@ -53,7 +49,7 @@ def groups_named(broker: str, cluster: str | None) -> Named | GroupPattern:
         typer.BadParameter: It is neither, or the cluster is named twice.
     """
     if "/" not in broker and "*" not in broker:
-        return Named(cluster, broker)
+        return GroupKey(cluster or "", broker)
     if "/" in broker and cluster is not None:
         raise typer.BadParameter(f"{broker} names a cluster, and --cluster does too")
     text = broker if "/" in broker else f"{'*' if cluster is None else cluster}/{broker}"
@@ -61,49 +57,43 @@ def groups_named(broker: str, cluster: str | None) -> Named | GroupPattern:
         pattern = GroupPattern.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    return pattern if "*" in text else Named(*text.split("/"))
+    return pattern if "*" in text else GroupKey(*text.split("/"))
 
 
 def groups_of(
-    session: Session, named: Named | GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]], kind: str
-) -> list[Named]:
+    session: Session, named: GroupKey | GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]], kind: str
+) -> list[GroupKey]:
     """The group that was named, or all that match at some name server, sorted. Reports if there are none."""
-    if isinstance(named, Named):
+    if isinstance(named, GroupKey):
         return [named]
     answers = session.each(ask)
     found = sorted({group for groups in answers.values() for group in groups if named.matches(group)})
     if not found:
         session.note(f"no {kind} matches {named.text}", REFUSED)
-    return [Named(*group) for group in found]
+    return found
 
 
-class Effect(NamedTuple):
-    """What it would mean at one name server to drain some groups together."""
+def _effect(server: NamesrvClient, groups: Sequence[GroupKey]) -> tuple[list[Row], list[str]]:
+    """Says what it would mean at one name server to drain some groups together.
 
-    topics: dict[GroupKey, list[str]]
-    """Topics of each of the groups, those of applications first."""
-    losing: list[str]
-    """Topics of applications that would lose their last writable queue. Each drain alone may leave them one."""
-
-
-def effect(server: NamesrvClient, groups: Iterable[Named]) -> Effect:
-    """Asks one name server for its routes, and says what draining some groups together would mean."""
+    Returns:
+        A row of each group with its topics, those of applications first; and the topics of applications that would
+        lose their last writable queue. Each drain alone may leave them one.
+    """
     held = tables(server, GROUPS, TOPICS)
-    topics: dict[GroupKey, list[str]] = {GroupKey(group.cluster or "", group.broker): [] for group in groups}
+    topics: dict[GroupKey, list[str]] = {group: [] for group in groups}
     losing: list[str] = []
     for topic, route in held.routes.items():
-        touched = topics.keys() & set(map(group_of, route.queue_datas))
-        for group in touched:
+        for group in topics.keys() & set(map(group_of, route.queue_datas)):
             topics[group].append(topic)
-        if (
-            touched
-            and is_application(topic, held.named)
-            and not lacks_writable_queue(route)
-            and lacks_writable_queue(route, drained=topics)
-        ):
+        keeps = lacks_writable_queue(route) or not lacks_writable_queue(route, drained=groups)
+        if not keeps and is_application(topic, held.named):
             losing.append(topic)
-    in_order = {group: application_first(names, held.named) for group, names in topics.items()}
-    return Effect(in_order, sorted(losing))
+    rows: list[Row] = [
+        {**group._asdict(), "topic_count": len(names), "topics": application_first(names, held.named)}
+        for group, names in topics.items()
+    ]
+    return rows, sorted(losing)
 
 
 # The commands.
@@ -149,12 +139,12 @@ def drain(
     """Takes write permission from broker groups until they are restored (mqadmin wipeWritePerm)."""
     named, ends_at_millis = groups_named(broker, cluster), millis_from_now(duration)
     groups = groups_of(session, named, lambda server: tables(server, GROUPS).groups, "broker group")
-    if not isinstance(named, Named) and not _may_drain(session, groups, force=force, dry_run=dry_run):
+    if isinstance(named, GroupPattern) and not _may_drain(session, groups, force=force, dry_run=dry_run):
         return
     requests = [
         pb.WipeWritePermOfBrokerRequest(
             broker_name=group.broker,
-            cluster_name=group.cluster,
+            cluster_name=group.cluster or None,
             comment=why,
             validate_only=dry_run,
             ends_at_millis=ends_at_millis,
@@ -165,12 +155,12 @@ def drain(
     _on_all(session, requests, "topics=wipe_topic_count")
 
 
-def _may_drain(session: Session, groups: Sequence[Named], *, force: bool, dry_run: bool) -> bool:
+def _may_drain(session: Session, groups: Sequence[GroupKey], *, force: bool, dry_run: bool) -> bool:
     """Reports whether the groups of a pattern are to be drained now. Shows a dry run, and what speaks against it."""
     if not groups:
         return False
-    effects = session.each(lambda server: effect(server, groups))
-    losing = {endpoint: found.losing for endpoint, found in effects.items() if found.losing}
+    effects = session.each(partial(_effect, groups=groups))
+    losing = {endpoint: topics for endpoint, (_, topics) in effects.items() if topics}
     needs_force = bool(losing) and not force
     if dry_run:
         _show_effects(session, effects, "would need --force" if needs_force else "would be done")
@@ -187,12 +177,12 @@ def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why
     named = groups_named(broker, cluster)
     # A drained group need not be registered.
     groups = groups_of(session, named, lambda server: drains(all_intents(server)), "drained broker group")
-    if dry_run and groups and not isinstance(named, Named):
-        _show_effects(session, session.each(lambda server: effect(server, groups)), "would be done")
+    if dry_run and groups and isinstance(named, GroupPattern):
+        _show_effects(session, session.each(partial(_effect, groups=groups)), "would be done")
     elif groups:
         requests = [
             pb.AddWritePermOfBrokerRequest(
-                broker_name=group.broker, cluster_name=group.cluster, comment=why, validate_only=dry_run
+                broker_name=group.broker, cluster_name=group.cluster or None, comment=why, validate_only=dry_run
             )
             for group in groups
         ]
@@ -409,24 +399,12 @@ def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
     note_in_use(session, [str(one["result"]) for one in rows])
 
 
-def _show_effects(session: Session, effects: Mapping[str, Effect], result: str) -> None:
+def _show_effects(session: Session, effects: Mapping[str, tuple[list[Row], list[str]]], result: str) -> None:
     """Shows the groups that a pattern matches, with their topics at each name server."""
-    rows: list[Row] = [
-        {
-            "endpoint": endpoint,
-            "cluster": group.cluster,
-            "broker": group.broker,
-            "result": result,
-            "topic_count": len(topics),
-            "topics": topics,
-        }
-        for endpoint, found in effects.items()
-        for group, topics in found.topics.items()
-    ]
-    columns = ("endpoint", "cluster", "broker", "result", "topic_count", "topics")
+    rows = [{"endpoint": at, **one, "result": result} for at, (found, _) in effects.items() for one in found]
     if session.form is Format.TABLE:
         rows = [{**one, "topics": _some(one["topics"], one["cluster"], one["broker"])} for one in rows]
-    session.show(rows, columns)
+    session.show(rows, ("endpoint", "cluster", "broker", "result", "topic_count", "topics"))
 
 
 def _some(topics: Sequence[str], *named_after: str) -> str:
@@ -437,5 +415,5 @@ def _some(topics: Sequence[str], *named_after: str) -> str:
     clusters = (topic.removesuffix(REPLY_SUFFIX) for topic in topics if topic.endswith(REPLY_SUFFIX))
     names = {*named_after, *clusters}
     own = [topic for topic in topics if is_application(topic, names)]
-    others = [f"{len(topics) - len(own)} of brokers and consumer groups"] if len(topics) > len(own) else []
-    return ", ".join([*own[:SHOWN_TOPICS], *(["..."] if len(own) > SHOWN_TOPICS else []), *others])
+    others = f"{len(topics) - len(own)} of brokers and consumer groups" if len(topics) > len(own) else ""
+    return ", ".join(filter(None, [first_few(own, SHOWN_TOPICS), others]))

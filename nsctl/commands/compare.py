@@ -14,7 +14,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.commands.history import last_change
-from nsctl.findings import named
+from nsctl.findings import first_few
 from nsctl.held import (
     ABSENT,
     LIVES,
@@ -148,7 +148,7 @@ def compare_rocketmq(
     both = here.groups.keys() & there.groups.keys()
     differing = [row for row in differences([here.rows, there.rows]) if row.subject[:2] in both]
     planned, topics = _explained(differing, held)
-    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])]
+    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])[:MOST_DIFFERENCES]]
     shared = {key: here.settings[key] for key in there.settings}
     parts: list[Part] = [
         ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
@@ -194,15 +194,9 @@ def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, st
 def _explained(found: Sequence[Difference], held: Held) -> tuple[list[tuple[Intent, list[str]]], list[Difference]]:
     """The intents in force that explain rows, each with the topics of its rows; and the rows that none explains."""
     intents = held.intents or ()
-    topics: dict[int, list[str]] = {}
-    others: list[Difference] = []
-    for row in found:
-        index = next((index for index, one in enumerate(intents) if _explains(one, row, held)), None)
-        if index is None:
-            others.append(row)
-        else:
-            topics.setdefault(index, []).append(row.subject.topic)
-    return [(intents[index], names) for index, names in topics.items()], others
+    rows = [(row, next((one for one in intents if _explains(one, row, held)), None)) for row in found]
+    planned = [(one, [row.subject.topic for row, intent in rows if intent is one]) for one in intents]
+    return [(one, topics) for one, topics in planned if topics], [row for row, intent in rows if intent is None]
 
 
 def _explains(intent: Intent, row: Difference, held: Held) -> bool:
@@ -235,7 +229,7 @@ def _planned_row(intent: Intent, topics: Sequence[str], here: Shown) -> Row:
         seen = f"keep writing to {intent.broker_name}: {_named(topics, here)}"
     else:
         seen = f"cannot write to {intent.broker_name}: {_named(topics, here)}"
-    until = iso(intent.ends_at_millis) if intent.HasField("ends_at_millis") else ""
+    until = iso(intent.ends_at_millis)
     return {**intent_key(intent)._asdict(), "until": until, "why": intent.comment, CLIENTS: seen}
 
 
@@ -245,4 +239,4 @@ def _named(topics: Sequence[str], fleet: Shown) -> str:
     own = sorted(topic for topic in topics if is_application(topic, named_after))
     if not own:
         return "no topic of an application"
-    return f"{counted(len(own), 'topic')} ({named(own, SHOWN_TOPICS)})"
+    return f"{counted(len(own), 'topic')} ({first_few(own, SHOWN_TOPICS)})"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
@@ -13,11 +16,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from namesrv_common.endpoints import unreachable_addresses
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.endpoints import Endpoint, unreachable_addresses
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
-from nsctl.findings import Code, Finding, Severity, merged, named
+from nsctl.findings import Code, Finding, Severity, first_few, merged
 from nsctl.held import (
     BrokerKey,
     Clock,
@@ -31,10 +35,10 @@ from nsctl.held import (
     lacks_writable_queue,
     read,
     reason_of,
+    until,
 )
 from nsctl.output import Format, iso
-from nsctl.probe import check_certificate, check_silence
-from nsctl.session import FOUND, WARNED, Session
+from nsctl.session import FOUND, WARNED, Session, check_silence
 
 # What one name server says of itself: its status, its process, its clock, the intents of operators in force.
 
@@ -97,17 +101,13 @@ def check_intents(intents: Sequence[Intent], now_millis: float) -> Iterator[Find
         subject, lift = _subject(intent)
         why = f" ({intent.comment})" if intent.comment else ", no reason given"
         by = caller_of(intent.caller) or "somebody"
-        what = f"{subject} since {iso(intent.since_millis)} by {by},{_until(intent)}{why}"
+        what = f"{subject} since {iso(intent.since_millis)} by {by}, {until(intent, 'with no end')}{why}"
         forgotten = not intent.HasField("ends_at_millis") and now_millis - intent.since_millis > FORGOTTEN_MILLIS
         code = Code.INTENT_FORGOTTEN if forgotten else Code.INTENT_IN_FORCE
         yield Finding(code, what, lift, subject=(intent_key(intent), intent.comment, intent.ends_at_millis))
     if len(intents) > SHOWN_INTENTS:
         what = f"{len(intents) - SHOWN_INTENTS:,} more intents are in force"
         yield Finding(Code.INTENT_IN_FORCE, what, "`nsctl intents` lists all")
-
-
-def _until(intent: Intent) -> str:
-    return f" until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else " with no end"
 
 
 def _subject(intent: Intent) -> tuple[str, str]:
@@ -153,7 +153,7 @@ def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float)
             yield Finding(Code.BROKER_WITHOUT_CHANNEL, what, "run the broker agent beside it")
     unreachable = set(unreachable_addresses(one.broker_addr for one in lives))
     if odd := [one for one in lives if one.broker_addr in unreachable]:
-        who = named([f"{one.broker_name} ({one.broker_addr})" for one in odd])
+        who = first_few([f"{one.broker_name} ({one.broker_addr})" for one in odd])
         what = f"{counted(len(odd), 'broker')} registered an address that other machines cannot call: {who}"
         yield Finding(Code.BROKER_ADDRESS_LOCAL, what, "set the address that clients call (RocketMQ: brokerIP1)")
     for (cluster, name), members in groups.items():
@@ -191,11 +191,11 @@ def check_topics(
             (unwritable if lacks_writable_queue(route, drained) else planned).append(topic)
     if unwritable:
         explain = f"nsctl explain {quote(unwritable[0])}"
-        what = f"{_lacking(unwritable)} no writable queue with a master: {named(unwritable)}"
+        what = f"{_lacking(unwritable)} no writable queue with a master: {first_few(unwritable)}"
         yield Finding(Code.TOPICS_NOT_WRITABLE, what, f"`{explain}` says why", explain)
     if planned:
-        ends = named([f"{one.broker_name}{_until(one)}" for one in drained.values()], 3)
-        what = f"{_lacking(planned)} no writable queue during a drain ({ends}): {named(planned)}"
+        ends = first_few([f"{one.broker_name} {until(one, 'with no end')}" for one in drained.values()], 3)
+        what = f"{_lacking(planned)} no writable queue during a drain ({ends}): {first_few(planned)}"
         yield Finding(Code.TOPICS_DRAINED, what, "restore a broker, or stop the producers of these topics")
 
 
@@ -224,7 +224,7 @@ BACK_SECONDS = 600.0
 """Age of the oldest loss that is a finding once the broker is back."""
 CONTEST_SECONDS = 300.0
 """Two brokers with one id replace each other once in RocketMQ's period of 30 s; so long without it, and it is over."""
-_BROKER = re.compile(r"(?:\A|; )(\S+) \(([^();]+), id ([0-9]+)\) of (\S+) ([^;:]*)")
+_BROKER = re.compile(r"(?:\A|; )(\S+) \(([^();]+), id ([0-9]{1,19})\) of (\S+) ([^;:]*)")
 """A broker in the summary of an entry, and what happened to it."""
 
 
@@ -234,6 +234,11 @@ class Lost(NamedTuple):
     key: BrokerKey
     at_millis: int
     reason: str
+
+    def __str__(self) -> str:
+        """In words."""
+        cluster, broker, number, addr = self.key
+        return f"{broker} ({addr}, id {number}) of {cluster} left at {iso(self.at_millis)}: {self.reason}"
 
 
 def losses(entries: Iterable[admin_service_pb2.AuditEntry], reasons: Collection[int]) -> list[Lost]:
@@ -259,30 +264,21 @@ def check_losses(
     for one in lost:
         if now - one.at_millis / 1000 < LOSS_SECONDS:
             newest.setdefault(one.key, one)
-    shown = Counter[Code]()
-    left_out: list[Lost] = []
-    for key, one in newest.items():
-        live = there.get(key[:3])
-        if live is not None and (live.unconfirmed or now - one.at_millis / 1000 > BACK_SECONDS):
-            continue
-        code = Code.BROKER_LOST if live is None else Code.BROKER_CAME_BACK
-        shown[code] += 1
-        if shown[code] > SHOWN_LOSSES:
-            left_out += [one] if live is None else []
-            continue
-        what = f"{key.broker} ({key.addr}, id {key.id}) of {key.cluster} left at {iso(one.at_millis)}: {one.reason}"
-        if live is not None:
-            log = "its own log: it registers itself" if live.topic_by_topic else "the log of its agent"
-            do = f"it is back; for the reason see {log}"
-        elif one.reason == "BROKER_DOWN":
-            do = "start the broker; its agent is there"
-        else:
-            do = "see its machine, its own log, and the log of its agent if it has one"
-        yield Finding(code, what, do, subject=key)
-    if left_out:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in Counter(one.reason for one in left_out).items())
-        what = f"{len(left_out):,} more brokers left within the hour ({reasons})"
+    gone = [one for key, one in newest.items() if key[:3] not in there]
+    for one in gone[:SHOWN_LOSSES]:
+        has_agent = one.reason == "BROKER_DOWN"
+        elsewhere = "see its machine, its own log, and the log of its agent if it has one"
+        do = "start the broker; its agent is there" if has_agent else elsewhere
+        yield Finding(Code.BROKER_LOST, str(one), do, subject=one.key)
+    if left_out := Counter(one.reason for one in gone[SHOWN_LOSSES:]):
+        reasons = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
+        what = f"{left_out.total():,} more brokers left within the hour ({reasons})"
         yield Finding(Code.BROKER_LOST, what, "look for what they have in common")
+    back = [(one, there[key[:3]]) for key, one in newest.items() if key[:3] in there]
+    recent = [(one, live) for one, live in back if not live.unconfirmed and now - one.at_millis / 1000 <= BACK_SECONDS]
+    for one, live in recent[:SHOWN_LOSSES]:
+        log = "its own log: it registers itself" if live.topic_by_topic else "the log of its agent"
+        yield Finding(Code.BROKER_CAME_BACK, str(one), f"it is back; for the reason see {log}", subject=one.key)
 
 
 def check_contests(lost: Iterable[Lost], now: float) -> Iterator[Finding]:
@@ -290,16 +286,40 @@ def check_contests(lost: Iterable[Lost], now: float) -> Iterator[Finding]:
 
     A broker that is moved to another address is replaced once.
     """
-    of_id: dict[tuple[str, str, int], Counter[str]] = {}
-    for one in lost:
-        if now - one.at_millis / 1000 < CONTEST_SECONDS:
-            of_id.setdefault(one.key[:3], Counter())[one.key.addr] += 1
-    for (cluster, broker, number), replaced in of_id.items():
-        if max(replaced.values()) > 1:
-            addrs = ", ".join(sorted(replaced))
-            what = f"id {number} of {broker} of {cluster} is claimed in turn by {addrs}"
-            do = "stop all but one, or give each its own name (RocketMQ: brokerName) or id (brokerId)"
-            yield Finding(Code.BROKER_ID_CONTESTED, what, do)
+    replaced = Counter(one.key for one in lost if now - one.at_millis / 1000 < CONTEST_SECONDS)
+    for contested in dict.fromkeys(key[:3] for key, times in replaced.items() if times > 1):
+        cluster, broker, number = contested
+        addrs = ", ".join(sorted(key.addr for key in replaced if key[:3] == contested))
+        what = f"id {number} of {broker} of {cluster} is claimed in turn by {addrs}"
+        do = "stop all but one, or give each its own name (RocketMQ: brokerName) or id (brokerId)"
+        yield Finding(Code.BROKER_ID_CONTESTED, what, do)
+
+
+# What a name server shows at its port: when its certificate ends.
+
+ENDS_SOON_DAYS = 14
+"""A certificate that ends within this time is told."""
+
+
+def check_certificate(endpoint: Endpoint, files: ClientFiles, timeout_seconds: float) -> Iterator[Finding]:
+    """When the certificate of a server ends. Nothing if it cannot be reached, or the certificate is not trusted."""
+    try:
+        context = ssl.create_default_context(cafile=files.authorities)
+        context.set_alpn_protocols(["h2"])
+        if files.certificate is not None:
+            context.load_cert_chain(files.certificate, files.key)
+        with (
+            socket.create_connection(endpoint, timeout_seconds) as plain,
+            context.wrap_socket(plain, server_hostname=files.server_name or endpoint.host) as connection,
+        ):
+            shown = connection.getpeercert()
+    except OSError:
+        return
+    assert shown is not None, "it was checked"
+    days = (ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time()) / 86_400
+    if days < ENDS_SOON_DAYS:
+        what = f"its certificate ends in {days:,.1f} days"
+        yield Finding(Code.CERTIFICATE_ENDS_SOON, what, "renew it; the name server reads it again by itself")
 
 
 # All findings of a fleet.

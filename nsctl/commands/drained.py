@@ -13,8 +13,8 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
-from nsctl.commands.change import Named, groups_named
-from nsctl.held import all_intents, drains, live_brokers
+from nsctl.commands.change import groups_named
+from nsctl.held import GroupKey, all_intents, drains, live_brokers
 from nsctl.output import Row, duration
 from nsctl.rocketmq import Load
 from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session
@@ -44,7 +44,7 @@ def drained(
 ) -> None:
     """Is a broker of RocketMQ empty yet? Asks its master for messages that wait; exit code 1 if there are any."""
     named = groups_named(broker, cluster)
-    if not isinstance(named, Named):
+    if not isinstance(named, GroupKey):
         raise typer.BadParameter(f"{broker} is a pattern: name one broker group")
     address = _address(session, named, broker_addr, yes=yes)
     if address is None:
@@ -57,7 +57,7 @@ def drained(
         left = deadline - time.monotonic()
         if not rows or left <= 0:
             break
-        pause(min(PAUSE_SECONDS, left))
+        time.sleep(min(PAUSE_SECONDS, left))
     session.show(rows, ("what", "consumer_group=group", "topic", "messages"))
     who, messages = f"{named.broker} at {address}", sum(row["messages"] for row in rows)
     session.note(f"{who}: {counted(messages, 'message')} left" if messages else f"{who} is empty", FOUND if rows else 0)
@@ -72,24 +72,23 @@ def drained(
             session.note(f"{endpoint}: {named.broker} is not drained there")
 
 
-def _rows(lags: Mapping[tuple[str, str], int], load: Load, named: Named, ignored: Collection[str]) -> list[Row]:
+def _rows(lags: Mapping[tuple[str, str], int], load: Load, named: GroupKey, ignored: Collection[str]) -> list[Row]:
     """The messages on a broker that somebody waits for, topics of applications first."""
     rows: list[Row] = [
         {"what": "consumer", "group": group, "topic": topic, "messages": lag}
         for (group, topic), lag in lags.items()
         if group not in ignored
     ]
-    owners = {named.broker, named.cluster or ""}
-    rows.sort(key=lambda row: (*listing_order(row["topic"], owners), row["group"]))
+    rows.sort(key=lambda row: (*listing_order(row["topic"], named), row["group"]))
     rows += [{"what": "delay", "messages": load.delayed}, {"what": "timer", "messages": load.timed}]
     return [row for row in rows if row["messages"]]
 
 
-def _is_of(named: Named, cluster: str, broker: str) -> bool:
-    return named.broker == broker and named.cluster in (None, cluster)
+def _is_of(named: GroupKey, cluster: str, broker: str) -> bool:
+    return named.broker == broker and named.cluster in ("", cluster)
 
 
-def _address(session: Session, named: Named, given: str | None, *, yes: bool) -> Endpoint | None:
+def _address(session: Session, named: GroupKey, given: str | None, *, yes: bool) -> Endpoint | None:
     """The address to call, or None with a note.
 
     The operator names or confirms it: a registration may say any address, and the operator's machine calls it.
@@ -122,11 +121,6 @@ def _address(session: Session, named: Named, given: str | None, *, yes: bool) ->
     session.note(f"{address} registered as {named.broker} and was not called; allow it with --broker-addr {address}")
     session.found(USAGE)
     return None
-
-
-def pause(seconds: float) -> None:
-    """Waits between two questions."""
-    time.sleep(seconds)
 
 
 def at_terminal() -> bool:

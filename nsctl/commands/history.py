@@ -20,9 +20,9 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
-from nsctl.commands.change import PATTERN, Named, groups_named
-from nsctl.held import entries, point, reason_of, tables
-from nsctl.output import Format, Row, Since, row
+from nsctl.commands.change import PATTERN, groups_named
+from nsctl.held import GroupKey, entries, point, reason_of, tables
+from nsctl.output import Format, Row, duration, row
 from nsctl.session import REFUSED, Session
 
 
@@ -35,9 +35,9 @@ def explain(
 ) -> None:
     """Explains why broker groups are or are not in a topic's route, at each name server."""
     named = None if broker is None else groups_named(broker, cluster)
-    one = named if isinstance(named, Named) else None
+    group = named if isinstance(named, GroupKey) else GroupKey(cluster or "", "")
     request = admin_service_pb2.ExplainTopicRouteRequest(
-        topic=topic, broker_name=one and one.broker, cluster_name=one.cluster if one else cluster, zone_name=zone
+        topic=topic, broker_name=group.broker or None, cluster_name=group.cluster or None, zone_name=zone
     )
     rows = [
         {"name_server": answer.header.namesrv_name, **row(why)}
@@ -59,7 +59,7 @@ def history(
     name: Annotated[str | None, typer.Argument(metavar="[BROKER]", help="Only changes of groups of this name.")] = None,
     *,
     topic: Annotated[str | None, typer.Option(help="Only changes of this topic.")] = None,
-    since: Since = None,
+    since: Annotated[int | None, duration("--since", "Maximum age, such as 30m, 2h or 7d.")] = None,
     cause: Annotated[
         list[str] | None, typer.Option(help="Only this call, cause or reason of a removal; may be repeated.")
     ] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import islice
 from math import inf
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.topic_names import application_first, kind_of, listing_order
 from nsctl.commands.change import INTENT, in_words
 from nsctl.held import GROUPS, LIVES, TOPICS, all_intents, live_brokers, tables
-from nsctl.output import PERMISSIONS, Format, Row, Silent, iso, queues_row, route_rows, row
+from nsctl.output import PERMISSIONS, Format, Row, duration, iso, queues_row, route_rows, row
 from nsctl.session import REFUSED, Session
 
 PAGE = 10_000
@@ -115,23 +116,18 @@ def watch(
 def _show_changes(
     session: Session, server: NamesrvClient, request: pb.WatchTopicRoutesRequest, limit: int | None
 ) -> None:
-    shown = 0
-    for message in server.stream(server.route.WatchTopicRoutes, iter([request]), None):
-        for change in message.changes:
-            at, revision, told = iso(time.time_ns() // 1_000_000), message.header.revision, row(change)
-            if session.form is Format.TABLE:
-                left = [
-                    f"{gone['broker_name']} {gone['broker_addr']} {gone.get('reason')}" for gone in told["removals"]
-                ]
-                rows = route_rows(change.route)
-                how = f"{'' if rows else ': no route'}{'; left: ' if left else ''}{', '.join(left)}"
-                title = f"{at} {change.topic} at revision {revision:,}{how}"
-                session.show(rows, (*GROUP[:2], *QUEUES, *GROUP[2:]), title)
-            else:
-                session.show([{"at": at, "revision": revision, **told}], ())
-            shown += 1
-            if shown == limit:
-                return
+    messages = server.stream(server.route.WatchTopicRoutes, iter([request]), None)
+    changes = ((message.header.revision, change) for message in messages for change in message.changes)
+    for revision, change in islice(changes, limit):
+        at, told = iso(time.time_ns() // 1_000_000), row(change)
+        if session.form is Format.TABLE:
+            left = [f"{gone['broker_name']} {gone['broker_addr']} {gone.get('reason')}" for gone in told["removals"]]
+            rows = route_rows(change.route)
+            how = f"{'' if rows else ': no route'}{'; left: ' if left else ''}{', '.join(left)}"
+            title = f"{at} {change.topic} at revision {revision:,}{how}"
+            session.show(rows, (*GROUP[:2], *QUEUES, *GROUP[2:]), title)
+        else:
+            session.show([{"at": at, "revision": revision, **told}], ())
 
 
 def watchers(session: Session) -> None:
@@ -165,7 +161,7 @@ def brokers(
     cluster: Annotated[str | None, typer.Option(help="Only brokers of this cluster.")] = None,
     unconfirmed: Annotated[bool, typer.Option("--unconfirmed", help="Only unconfirmed brokers.")] = False,
     no_channel: Annotated[bool, typer.Option("--no-channel", help="Only brokers without a channel.")] = False,
-    silent: Silent = None,
+    silent: Annotated[int | None, duration("--silent", "Only brokers that are silent for longer.")] = None,
 ) -> None:
     """Live brokers with the version of their topics and when each was last seen (mqadmin brokerStatus)."""
 

@@ -17,7 +17,7 @@ from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import examined
 from nsctl.findings import Code, Finding
 from nsctl.held import BrokerKey, Held, lacks_writable_queue, point, read
-from nsctl.probe import check_silence
+from nsctl.session import check_silence
 
 POLL_SECONDS, CALL_SECONDS = 1.0, 3.0
 """Pause between two questions how a name server is, and time for an answer; then it is unreachable."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +17,16 @@ from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentService
 from broker_agent.auth import Rule
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
+from broker_agent.cli import topic_configs_of
 from broker_agent.listener import AgentServer
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
+from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigChange, TopicConfigManager
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import FakeNameServer
@@ -40,6 +42,17 @@ def topic(name: str = "T", queues: int = 4) -> TopicConfig:
 
 def registration(counter: int = 0, *topics: TopicConfig, state: BrokerState = STATE) -> Registration:
     return Registration(state, TopicConfigTable(DataVersion(1, counter), topics))
+
+
+def own_topics(
+    path: Path,
+    built_in: Collection[TopicConfig] = (),
+    timing: Timing | None = None,
+    write: Callable[[Path, bytes], None] | None = None,
+) -> TopicConfigManager:
+    """The topics of an agent that owns the file."""
+    timing, file = timing or Timing(), TopicsFile(path, write)
+    return TopicConfigManager(file.first_table(built_in, timing), timing, file=file, built_in=built_in)
 
 
 def put_topic(manager: TopicConfigManager, topic: TopicConfig) -> TopicConfigChange:
@@ -96,12 +109,8 @@ class Agent:
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
         self.rounds, self.probe = RoundsOnDemand(timing or Timing()), BrokerProbe(None, Timing())
         self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
-        if settings.topics_mode == "own":
-            built_in = built_in_topics(settings.cluster, settings.broker_name)
-            self.topics = TopicConfigManager.own(settings.topics, built_in)
-        else:
-            self.topics = TopicConfigManager.follow(settings.topics)
-        self.controller = BrokerController(settings, self.topics, self.list, self.probe, timing=self.rounds.timing)
+        self.topics = topic_configs_of(settings, Timing())
+        self.controller = BrokerController(settings, self.topics, self.list, self.probe, self.rounds.timing)
 
     def wait_until_idle(self) -> None:
         """A periodic round leaves out name servers that are busy, also if they find nothing to do."""

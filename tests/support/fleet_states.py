@@ -52,15 +52,19 @@ class Scene:
         return re.sub("|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], text)
 
 
+def name_server(
+    folder: Path, *flags: str, name: str = "ns-a", environment: dict[str, str] | None = None
+) -> NamesrvProcess:
+    """A name server with a data directory of its own in a folder."""
+    return NamesrvProcess("--name", name, "--data-dir", str(folder / name), *flags, environment=environment)
+
+
 @contextmanager
 def two_name_servers(
     folder: Path, second: tuple[str, ...] = (), second_is: dict[str, str] | None = None
 ) -> Iterator[list[NamesrvProcess]]:
     """Two of them: ``second`` are flags of the second, ``second_is`` are variables of it."""
-    with (
-        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder / "a")) as one,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b"), *second, environment=second_is) as two,
-    ):
+    with name_server(folder) as one, name_server(folder, *second, name="ns-b", environment=second_is) as two:
         yield [one, two]
 
 
@@ -156,8 +160,7 @@ def master_back(folder: Path) -> Iterator[Scene]:
 def broker_silent(folder: Path) -> Iterator[Scene]:
     """One of two brokers is at loopback, and was last seen 70 s ago by a clock that was behind and is right now."""
     clock = OddClock(folder / "clock", -70.0)
-    flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
-    with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
+    with name_server(folder, environment=clock.environment) as server, server.connect() as client:
         channel = client.open_channel()
         register(client, TOPIC, channel_id=channel.id)
         clock.set(0)
@@ -170,8 +173,7 @@ def broker_silent(folder: Path) -> Iterator[Scene]:
 def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
     """A broker was drained two days ago, and a topic is held back since a moment ago."""
     clock = OddClock(folder / "clock", -2 * 86_400.0)
-    flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
-    with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
+    with name_server(folder, environment=clock.environment) as server, server.connect() as client:
         drain = WipeWritePermOfBrokerRequest(broker_name=BROKER, cluster_name="DefaultCluster", comment="new disks")
         client.admin.WipeWritePermOfBroker(drain, timeout=Client.TIMEOUT)
         clock.set(0)
@@ -185,11 +187,8 @@ def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
 def disk_full(folder: Path) -> Iterator[Scene]:
     """The disk of one of two name servers takes nothing more."""
     (faults := folder / "faults").touch()
-    flags = ("--data-dir", str(folder / "a"), "--snapshot-interval-millis", "50")
-    with (
-        NamesrvProcess("--name", "ns-a", *flags, environment=failpoints.environment(faults)) as full,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b")) as sound,
-    ):
+    flags, environment = ("--snapshot-interval-millis", "50"), failpoints.environment(faults)
+    with name_server(folder, *flags, environment=environment) as full, name_server(folder, name="ns-b") as sound:
         faults.write_text("* write * = ENOSPC")
         with registered_agent([full, sound]):
             eventually(lambda: status_of(full).data_dir_problem, lambda problem: "database" in problem)
@@ -247,7 +246,7 @@ def one_down(folder: Path) -> Iterator[Scene]:
 @state("Many brokers were lost at once", "GUARD_HOLDS_BROKERS", "NamesrvMassLossHeld")
 def mass_loss(folder: Path) -> Iterator[Scene]:
     """One name server lost the channels of five of five brokers at once."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as left:
+    with name_server(folder) as server, ExitStack() as left:
         for number in range(5):
             client = left.enter_context(server.connect())
             channel = client.open_channel()
@@ -260,19 +259,18 @@ def mass_loss(folder: Path) -> Iterator[Scene]:
 @state("Just started", "WARMING")
 def warming(folder: Path) -> Iterator[Scene]:
     """A name server that was started for the first time a moment ago."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "600000") as server:
+    with name_server(folder, "--warm-up-millis", "600000") as server:
         yield scene_of([server])
 
 
 @state("Restarted, and brokers have not come back", "BROKERS_UNCONFIRMED", "NamesrvNotWarm")
 def restarted(folder: Path) -> Iterator[Scene]:
     """A name server was restarted, and is not in the list of the agent whose broker its snapshot file has."""
-    flags = ("--name", "ns-a", "--data-dir", str(folder))
-    with NamesrvProcess(*flags) as server:
+    with name_server(folder) as server:
         with server.connect() as client:
             register(client, TOPIC)
         assert server.terminate() == 0
-    with NamesrvProcess(*flags) as server, held_port() as other, Agent(str(other)) as agent:
+    with name_server(folder) as server, held_port() as other, Agent(str(other)) as agent:
         scene = scene_of([server], agent)
         yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
 
@@ -280,7 +278,7 @@ def restarted(folder: Path) -> Iterator[Scene]:
 @state("Held up, without a broker", "EVENT_LOOP_HELD_UP", "NO_BROKERS", "NamesrvEventLoopHeldUp", "NamesrvFleetEmpty")
 def held_up(folder: Path) -> Iterator[Scene]:
     """A name server that no broker knows was stopped for a second and a half, and continues."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
+    with name_server(folder) as server:
         server.signal(signal.SIGSTOP)
         threading.Event().wait(1.5)  # how long it is stopped
         server.signal(signal.SIGCONT)
@@ -298,9 +296,8 @@ def held_up(folder: Path) -> Iterator[Scene]:
 )
 def registrations_refused(folder: Path) -> Iterator[Scene]:
     """Brokers of RocketMQ register: one without a name, one with a topic whose name has a tab."""
-    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
     with (
-        NamesrvProcess(*flags) as server,
+        name_server(folder, "--remoting-listen", "127.0.0.1:0") as server,
         RemotingClient(str(server.wait_for("namesrv_started")["remoting"])) as client,
     ):
         assert register_as_rocketmq(client, [TOPIC, "a\tb"]).code == 0
@@ -317,8 +314,7 @@ def wrong_answers(folder: Path) -> Iterator[Scene]:
         error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
         refuse(context, error)
 
-    flags = ("--name", "ns-b", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
-    with hostile_server(fail) as broken, NamesrvProcess(*flags) as server:
+    with hostile_server(fail) as broken, name_server(folder, "--remoting-listen", "127.0.0.1:0") as server:
         remoting = str(server.wait_for("namesrv_started")["remoting"])
         yield Scene(f"{broken};{remoting}", {str(broken): "ns-a:9876", remoting: "ns-b:9876"})
 
@@ -326,7 +322,7 @@ def wrong_answers(folder: Path) -> Iterator[Scene]:
 @state("Two brokers have one id", "BROKER_ID_CONTESTED", "NamesrvRoutesFlap", "NamesrvBrokerIdsContested")
 def flapping(folder: Path) -> Iterator[Scene]:
     """Two agents have one name and one id, and each replaces the broker of the other."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
+    with name_server(folder) as server, ExitStack() as held:
         agents = []
         for port in (10911, 10921):
             client = held.enter_context(server.connect())

@@ -17,7 +17,7 @@ from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
-from tests.support.agents import MakeSettings, put_topic, topic_agent
+from tests.support.agents import MakeSettings, own_topics, put_topic, topic_agent
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
 HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)
@@ -30,7 +30,7 @@ def topics(*names: str) -> tuple[TopicConfig, ...]:
 def owned(path: Path, *names: str, counter: int = 1) -> TopicConfigManager:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(encode_topics(TopicConfigTable(DataVersion(1_000, counter, 0), topics(*names))))
-    return TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()))
+    return own_topics(path, timing=agent_timing(VirtualClock()))
 
 
 class FakeMaster(MasterAgent):

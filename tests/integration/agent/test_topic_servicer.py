@@ -24,7 +24,7 @@ from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import topic_agent
+from tests.support.agents import own_topics, topic_agent
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
@@ -68,7 +68,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def topic_owner(path: Path) -> Iterator[Agent]:
-    manager = TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()))
+    manager = own_topics(path, timing=agent_timing(VirtualClock()))
     with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
         yield Agent(manager, stub)
 
@@ -146,7 +146,7 @@ def large_table(path: Path) -> Iterator[Endpoint]:
     attributes = {"a": "x" * 100_000}
     topics = tuple(TopicConfig(f"topic-{number}", 1, 1, 6, attributes=attributes) for number in range(100))
     path.write_bytes(encode_topics(TopicConfigTable(VERSION, topics)))
-    manager = TopicConfigManager.own(path, ())
+    manager = own_topics(path)
     with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint:
         yield endpoint
 
@@ -225,4 +225,4 @@ def test_scenario_77_changed_attributes_survive_a_restart(topic_owner: Agent, pa
     assert put({"message.type": "FIFO"}) == {"queue.type": "BatchCQ", "message.type": "FIFO"}
     assert put({}, ["message.type"]) == {"queue.type": "BatchCQ"}
     assert load_topic_config_table(path) == topic_owner.manager.table
-    assert TopicConfigManager.own(path, ()).table == topic_owner.manager.table
+    assert own_topics(path).table == topic_owner.manager.table

@@ -15,11 +15,13 @@ from broker_agent_api.v1 import client_service_pb2 as clients
 from broker_agent_api.v1 import topic_config_service_pb2 as topics
 
 from broker_agent.auth import Rule, by_permits
+from broker_agent.cli import topic_configs_of
 from broker_agent.clients import channels, limits
 from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientManagers
+from broker_agent.settings import AgentSettings
+from broker_agent.timing import Timing
 from broker_agent.topics import manager as topics_manager
-from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
@@ -27,7 +29,7 @@ from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.permits import Permits, Principal, token_key
 from tests.integration.error_reasons.name_servers import Call, Caller, Errors, Patch, all_of, error_of
-from tests.support.agents import STATE, topic_agent
+from tests.support.agents import STATE, own_topics, topic_agent
 from tests.support.fakes.agent_clients import consumer
 
 SERVICES = (
@@ -36,11 +38,17 @@ SERVICES = (
 )
 Case = Callable[[Path, pytest.MonkeyPatch], Errors]
 
-BUILT_IN, T = TopicConfig("BuiltIn", 1, 1, 6), TopicConfig("T", 1, 1, 6)
+BUILT_IN, T = "broker-a", TopicConfig("T", 1, 1, 6)
+
+
+def _of_settings(file: Path, mode: str) -> TopicConfigManager:
+    of_broker: dict[str, Any] = {"broker_name": BUILT_IN, "broker_id": 0, "broker_addr": "127.0.0.1:1"}
+    settings = AgentSettings.load(None, of_broker | {"namesrv": ["a:1"], "topics": file, "topics_mode": mode})
+    return topic_configs_of(settings, Timing())
 
 
 def _own(path: Path) -> TopicConfigManager:
-    return TopicConfigManager.own(path / "topics.json", (BUILT_IN,))
+    return _of_settings(path / "topics.json", "own")
 
 
 def _kept(path: Path) -> Path:
@@ -51,19 +59,18 @@ def _kept(path: Path) -> Path:
 
 
 def _followed(path: Path) -> TopicConfigManager:
-    return TopicConfigManager.follow(_kept(path))
+    return _of_settings(_kept(path), "follow")
 
 
 def _on_a_full_disk(path: Path) -> TopicConfigManager:
     def full(*_: Any) -> NoReturn:
         raise OSError(28, "No space left on device")
 
-    file = _kept(path)
-    return TopicConfigManager.own(file, (), file=TopicsFile(file, write=full))
+    return own_topics(_kept(path), write=full)
 
 
 def _that_others_write(path: Path) -> TopicConfigManager:
-    manager = TopicConfigManager.own(_kept(path), ())
+    manager = own_topics(_kept(path))
     (path / "topics.json").write_text("{}")
     return manager
 
@@ -180,7 +187,7 @@ AGENT_CASES: dict[str, tuple[Case, ...]] = {
         of_clients(HEARTBEAT, patch=(channels.ClientChannels, "heard", _fail)),
     ),
     "TOPIC_NOT_FOUND": (of_topics(("GetTopic", {"topic": "T"}), _delete("T")),),
-    "SYSTEM_TOPIC": (of_topics(_delete(BUILT_IN.topic_name), _put(BUILT_IN.topic_name)),),
+    "SYSTEM_TOPIC": (of_topics(_delete(BUILT_IN), _put(BUILT_IN)),),
     "TOPICS_FOLLOWED": (of_topics(_put("New"), _delete("T"), manager=_followed),),
     "NOT_MASTER": (of_topics(_put("New"), _delete("T"), slave=True),),
     "TOPICS_FILE_CHANGED": (of_topics(_put("New"), _delete("T"), manager=_that_others_write),),

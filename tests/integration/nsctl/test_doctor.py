@@ -12,8 +12,7 @@ from docs.tools.generate_states import examine
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.findings import Code, Severity
-from nsctl.probe import check_silence
-from nsctl.session import FOUND, USAGE, WARNED
+from nsctl.session import FOUND, USAGE, WARNED, check_silence
 from tests.support.fleet_states import STATES, State
 
 UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL = StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL

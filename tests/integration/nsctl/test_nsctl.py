@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
 
+from nsctl import session
 from nsctl.cli import app
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
 from tests.support.fleet_states import two_name_servers
@@ -76,6 +78,22 @@ def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet:
     assert fleet.rows("route", "TopicTest", namesrv=namesrv)
     assert "unreachable" in fleet.run("status", exit_code=UNREACHABLE, namesrv=namesrv)
     assert f"{NOBODY}: cannot be reached" in fleet.run("route", "TopicTest", exit_code=UNREACHABLE, namesrv=NOBODY)
+
+
+def test_a_command_that_shows_is_repeated_until_it_is_interrupted(
+    fleet: OperatedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = iter([lambda: fleet.register(0, "TopicTest", "Later", counter=2)])
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 2
+        if (step := next(steps, None)) is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(session, "time", Mock(sleep=sleep))
+    output = fleet.run("explain", "Later", "--watch", "2", namesrv=fleet.first)  # with the exit code of the last time
+    assert ("no broker ever reported Later" in output, "broker-a" in output) == (True, True)
 
 
 def test_what_is_not_there_is_said_and_a_topic_is_deleted_where_it_is(fleet: OperatedFleet) -> None:

@@ -65,6 +65,7 @@ class Agent:
         client_id: str = "client",
         producers: Sequence[str] = (),
         consumers: Sequence[pb.ConsumerData] = (),
+        sharer: Sharer | None = None,
     ) -> list[str]:
         request = pb.HeartbeatRequest(
             client_id=client_id,
@@ -72,7 +73,7 @@ class Agent:
             producer_groups=[pb.ProducerData(group_name=group) for group in producers],
             consumer_groups=consumers,
         )
-        return self.managers.heart_beat(request, ADDRESS, channel.sharer if channel else MACHINE)
+        return self.managers.heart_beat(request, ADDRESS, sharer or (channel.sharer if channel else MACHINE))
 
     def leave(self, channel: StreamChannel | None, **groups: str) -> bool:
         channel_id = channel.channel_id if channel else None

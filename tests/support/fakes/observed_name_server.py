@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 from unittest import mock
 
@@ -18,27 +18,17 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import examined
 from nsctl.console.observer import Observation
-from nsctl.held import BrokerKey, Clock, GroupKey, Held, Reported, Tables
+from nsctl.held import BrokerKey, Clock, GroupKey, Held, Reported, Tables, broker_of
 
 NOW = 1_700_000_000.0
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
 
 
-class FakeStub:
-    """Plays a stub: every call of it is answered by one function, which gets the name of the call."""
-
-    def __init__(self, answer: Callable[[str, Any], Any]) -> None:
-        self._answer = answer
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda request, **_: self._answer(name, request)
-
-
 class FakeNameServer(NamesrvClient):
-    """Plays a name server: a broker, a topic, a revision, and what is wrong with it."""
+    """Plays a name server and its stubs: a broker, a topic, a revision, and what is wrong with it."""
 
     def __init__(self, endpoint: str = "127.0.0.1:9876") -> None:
-        self.route = self.admin = self.diagnostics = cast("Any", FakeStub(self.answer))
+        self.route = self.admin = self.diagnostics = cast("Any", self)
         self._metadata = ()
         self.endpoint = Endpoint.parse(endpoint)
         self.timeout_seconds = 3.0
@@ -51,6 +41,9 @@ class FakeNameServer(NamesrvClient):
         self.failures: dict[str, CallError] = {}
         """Calls that fail, by name."""
         self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda request, **_: self.answer(name, request)
 
     def fail(self, code: grpc.StatusCode, *calls: str, reason: str = "") -> None:
         self.failures = {call: CallError(self.endpoint, RichError(code, "tried: no answer", reason)) for call in calls}
@@ -119,7 +112,7 @@ def seen(
     **status: object,
 ) -> Observation:
     """An observation of a name server that has these brokers, and topics on each of them."""
-    by_key = {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
+    by_key = {broker_of(one): one for one in lives}
     groups: dict[GroupKey, route_data_pb2.BrokerData] = {}
     for key in by_key:
         group = groups.setdefault(

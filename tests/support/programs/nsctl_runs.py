@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 from nsctl.cli import app
 
 
-def run(*arguments: object, exit_code: int = 0) -> Result:
-    """Runs a command, which ends with this exit code."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
+def run(*arguments: object, exit_code: int = 0, answer: str = "") -> Result:
+    """Runs a command, which ends with this exit code; ``answer`` is what somebody types."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), input=answer)
     assert result.exit_code == exit_code, f"{arguments}: {result.output}"
     return result
 

@@ -22,9 +22,9 @@ from broker_agent.namesrv_list import (
     NamesrvList,
     addresses_of,
     check_namesrv,
+    list_file,
     namesrv_list_of,
     parse_list,
-    read_list_file,
     split_address_server,
 )
 from namesrv_common.endpoints import Endpoint
@@ -114,12 +114,12 @@ def test_a_list_is_ascii_and_has_a_longest_length() -> None:
 def test_an_error_of_a_file_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "list"
     with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: No such file or directory$"):
-        read_list_file(file)
+        list_file(file)
     file.write_text("a:x")
     with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: address 'a:x' has port 'x'"):
-        read_list_file(file)
+        list_file(file)
     file.write_text("a:1\n")
-    assert read_list_file(file) == endpoints("a:1")
+    assert list_file(file).read() == endpoints("a:1")
 
 
 @pytest.mark.parametrize(

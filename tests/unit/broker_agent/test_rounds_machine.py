@@ -239,7 +239,7 @@ class RoundsAgainstANameServer(Machine):
         asks, refreshes = is_same and not self.has_news, is_same and self.has_news
         may_be_left = not self.is_claiming and self.server.holder == OTHER
         refusals, is_full, refused_before = self.server.refusals, self.server.is_full, self.server.refused_increments
-        was_registered = self.target.state.registered
+        was_registered = self.target.state.report().registered
         with capture_logs() as logs:
             self.target.synchronize(content, now + 60.0, self.retries, force=force)
         self.each_change_is_logged_once([entry["event"] for entry in logs], was_registered)
@@ -279,7 +279,7 @@ class RoundsAgainstANameServer(Machine):
                 self.reaches("refreshed")
 
     def each_change_is_logged_once(self, events: list[str], was_registered: bool) -> None:
-        is_first, is_registered = self.said is None, self.target.state.registered
+        is_first, is_registered = self.said is None, self.target.state.report().registered
         self.said = [event for event in events if event in {"registered", "not_registered", "broker_id_taken"}]
         if is_registered == was_registered and not is_first:
             assert self.said in ([], ["broker_id_taken"])
@@ -297,7 +297,7 @@ class RoundsAgainstANameServer(Machine):
 
     def it_is_registered(self) -> None:
         assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
-        assert self.target.state.registered
+        assert self.target.state.report().registered
         self.is_claiming = self.knows_of_other = False
         self.has_news, self.server.sends_news = self.server.sends_news, False
 

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import resource
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -88,24 +87,18 @@ def test_work_for_a_loop_thread_that_has_ended_is_closed() -> None:
     assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED
 
 
-@pytest.fixture
-def hanging() -> Iterator[Callable[[], object]]:
-    """A call that blocks until the test ends."""
+def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next() -> None:
     release = threading.Event()
-    yield release.wait
-    release.set()
-
-
-def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next(hanging: Callable[[], object]) -> None:
     with capture_logs() as lines:
         asyncio.run(run_step("hanging", hang(), 0.01))
         asyncio.run(run_step("stubborn", ignore_cancellation(), 0.01))
-        asyncio.run(run_step("disk", in_daemon_thread("disk", hanging), 0.01))
-        run_blocking_step("blocking", hanging, 0.01)
+        asyncio.run(run_step("disk", in_daemon_thread("disk", release.wait), 0.01))
+        run_blocking_step("blocking", release.wait, 0.01)
         asyncio.run(run_step("failing", fail()))
         run_blocking_step("dividing", lambda: 1 // 0)
         asyncio.run(run_step("listener", asyncio.sleep(0)))
         run_blocking_step("listener", lambda: None)
+    release.set()
     assert [(line["event"], line["step"], str(line.get("seconds") or line["exc_info"])) for line in lines] == [
         *(("shutdown_step_timed_out", step, "0.01") for step in ("hanging", "stubborn", "disk", "blocking")),
         ("shutdown_step_failed", "failing", "broken"),

@@ -53,14 +53,12 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
 @pytest.mark.parametrize(
     ("environ", "wanted"),
     [
-        ({}, False),
-        ({"OTEL_SERVICE_NAME": "x", "OTEL_TRACES_SAMPLER": "always_on"}, False),
+        ({"OTEL_TRACES_SAMPLER": "always_on", "OTEL_METRICS_EXPORTER": "otlp"}, False),
         (ENDPOINT, True),
         ({**ENDPOINT, "OTEL_SDK_DISABLED": "True"}, False),
         ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x:4317"}, True),
         ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
-        ({"OTEL_METRICS_EXPORTER": "otlp"}, False),
         (
             {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
             True,

@@ -206,9 +206,10 @@ def test_without_a_change_only_brokers_are_read_again(clock: list[float]) -> Non
     assert topics(watched) == {"orders"}
 
 
-def test_a_name_server_whose_times_make_no_sense_is_unreachable() -> None:
+def test_a_name_server_whose_numbers_make_no_sense_is_unreachable() -> None:
     server = FakeNameServer()
-    server.status = {"guard_tripped": True, "guard_ends_at_millis": 1 << 62}
+    lost = f"b (h:1, id {'9' * 5_000}) of c lost its channel"
+    server.entries = [entry(lost, removed_broker_count=1, removal_reason=LOST)]
     watched = observed(Observer(server))
     assert watched.seen.silence is not None
-    assert "out of range" in watched.seen.silence.what
+    assert "its answer makes no sense: Exceeds the limit" in watched.seen.silence.what

@@ -101,15 +101,9 @@ def test_what_a_context_says_about_tls_is_relative_to_its_file(home: Path) -> No
     tls = 'tls_ca = "ca.pem"\ntls_cert = "/abs/c.pem"\ntls_key = "k"\ntls_server_name = "ns"\n'
     file.write_text(f"{LAB}{tls}")
     of_context = ClientFiles(file.parent / "ca.pem", Path("/abs/c.pem"), file.parent / "k", server_name="ns")
-    assert (
-        client_files({}, None, None, {"HOME": str(home)})
-        == client_files({}, None, "lab", {"HOME": str(home)})
-        == of_context
-    )
-    assert client_files({"tls_ca": "x"}, None, "lab", {"HOME": str(home)}) == ClientFiles(Path("x")), (
-        "flags win as a whole"
-    )
-    assert client_files({}, "b:9876", None, {"HOME": str(home)}) is None, (
-        "a context counts only if it names the name servers"
-    )
-    assert client_files({}, None, None, {"HOME": str(home), "NAMESRV_ADDR": "b:9876"}) is None
+    of_home = {"HOME": str(home)}
+    assert client_files({}, None, None, of_home) == client_files({}, None, "lab", of_home) == of_context
+    of_flags = client_files({"tls_ca": "x"}, None, "lab", of_home)
+    assert of_flags == ClientFiles(Path("x")), "flags win as a whole"
+    assert client_files({}, "b:9876", None, of_home) is None, "a context counts only if it names the name servers"
+    assert client_files({}, None, None, of_home | {"NAMESRV_ADDR": "b:9876"}) is None

@@ -92,29 +92,21 @@ def test_a_fault_is_found_and_nothing_else(found: Iterable[Finding], codes: list
     assert [finding.code for finding in found] == codes
 
 
+DISK_FULL = check_status(status(data_dir_problem="disk is full"))
+SILENT = check_liveness([live(last_update_timestamp_millis=LATE)], NOW)
+LOCAL = check_liveness([live("127.0.0.1:1"), live("10.0.0.2:1", broker_name="broker-b")], NOW)
+DRAINED = check_intents([drained(since_millis=1_000, caller="ipv4:10.0.0.1:4000", comment="new disks")], 2_000)
+OTHERS_CANNOT_CALL = "registered an address that other machines cannot call"
+IS_DRAINED = "planned: b is drained since 1970-01-01T00:00:01.000Z by 10.0.0.1, with no end (new disks)"
+
+
 @pytest.mark.parametrize(
     ("found", "what", "do"),
     [
-        (
-            check_status(status(data_dir_problem="database or disk is full")),
-            "cannot write its data directory: database or disk is full",
-            "until then it may refuse changes by operators",
-        ),
-        (
-            check_liveness([live(last_update_timestamp_millis=LATE)], NOW),
-            "broker-a (a:1) was last seen 61 s ago",
-            "`nsctl drain broker-a --cluster c` keeps producers away",
-        ),
-        (
-            check_liveness([live("127.0.0.1:1"), live("10.0.0.2:1", broker_name="broker-b")], NOW),
-            "1 broker registered an address that other machines cannot call: broker-a (127.0.0.1:1)",
-            "set the address that clients call",
-        ),
-        (
-            check_intents([drained(since_millis=1_000, caller="ipv4:10.0.0.1:4000", comment="new disks")], 2_000),
-            "planned: b is drained since 1970-01-01T00:00:01.000Z by 10.0.0.1, with no end (new disks)",
-            "`nsctl restore b --cluster c` lifts it",
-        ),
+        (DISK_FULL, "cannot write its data directory: disk is full", "make room"),
+        (SILENT, "broker-a (a:1) was last seen 61 s ago", "`nsctl drain broker-a --cluster c` keeps producers away"),
+        (LOCAL, f"1 broker {OTHERS_CANNOT_CALL}: broker-a (127.0.0.1:1)", "set the address that clients call"),
+        (DRAINED, IS_DRAINED, "`nsctl restore b --cluster c` lifts it"),
         (check_clock(Clock(100.0, 98.5, 102.0)), "its clock is 1.5 s behind ours", "set the clocks"),
         (check_clock(Clock(100.0, 103.5, 102.0)), "its clock is 1.5 s ahead of ours", "set the clocks"),
     ],
@@ -209,8 +201,17 @@ def test_a_broker_that_the_guard_keeps_is_no_lost_one() -> None:
     assert told_of_losses([entry("a")], live("a:1", broker_name="broker-a", unconfirmed=True)) == []
 
 
+def test_a_summary_with_an_id_that_no_broker_has_names_none() -> None:
+    odd = entry("a")
+    odd.summary = odd.summary.replace("id 0", "id " + "9" * 5_000)
+    assert told_of_losses([odd]) == []
+
+
 def test_losses_beyond_a_number_are_counted() -> None:
-    found = told_of_losses([entry(f"a{number}") for number in range(SHOWN_LOSSES + 2)])
+    names = [f"a{number}" for number in range(SHOWN_LOSSES + 2)]
+    back = [live(broker_name=f"broker-{name}") for name in names]
+    assert len(told_of_losses(list(map(entry, names)), *back)) == SHOWN_LOSSES
+    found = told_of_losses(list(map(entry, names)))
     assert len(found) == SHOWN_LOSSES + 1
     assert found[-1] == (Code.BROKER_LOST, "2 more brokers left within the hour (2 CHANNEL_CLOSED)")
 

@@ -1,17 +1,11 @@
-"""What name servers hold: what differs between them, and answers that are too large."""
+"""What differs between what name servers hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from unittest import mock
-
 import pytest
 
-from namesrv_common.client.namesrv_client import NamesrvClient
-from namesrv_common.grpc_errors import CallError
-from nsctl import held
 from nsctl.held import Held, KvKey, Reported, SettingKey, differences, disagreements, shown_value
-from tests.support.fakes.observed_name_server import BROKER, FakeNameServer, drain, live, seen
+from tests.support.fakes.observed_name_server import BROKER, drain, live, seen
 
 
 def test_what_is_not_in_all_or_not_the_same_differs_and_the_rest_does_not() -> None:
@@ -64,12 +58,3 @@ def test_drains_that_end_at_another_time_differ() -> None:
     one, other = (seen(live(), intents=(intent,)).held for intent in (drain(), ending))
     [difference] = disagreements([one, other])["intent"]
     assert difference.said == ("in force", "until 1970-01-01T00:00:01.000Z")
-
-
-@pytest.mark.parametrize(("collect", "what"), [(held.live_brokers, "1 live brokers"), (held.digests, "1 digests")])
-def test_an_answer_over_its_limit_is_an_error_that_names_the_server(
-    collect: Callable[[NamesrvClient], object], what: str
-) -> None:
-    with mock.patch.object(held, "MAX_BROKERS", 0), pytest.raises(CallError) as caught:
-        collect(FakeNameServer())
-    assert str(caught.value) == f"127.0.0.1:9876: INTERNAL: sends too much: {what} so far, over the limit of 0"

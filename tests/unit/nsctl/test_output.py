@@ -38,6 +38,11 @@ def test_a_duration_stays_a_number_and_messages_within_are_rows() -> None:
     assert live["data_version"] == {"timestamp": "1970-01-01T00:00:01.000Z", "counter": 7}
 
 
+@pytest.mark.parametrize("millis", [1 << 62, -(1 << 62)])  # a broker may register any number
+def test_a_time_beyond_the_calendar_is_its_number(millis: int) -> None:
+    assert row(route_data_pb2.DataVersion(timestamp_millis=millis))["timestamp"] == f"{millis} ms"
+
+
 def test_a_table_has_values_of_paths_under_titles_of_their_own() -> None:
     found = {"10.0.0.1:9876": "dots are no path", "in": {"a": 1.26}}
     out = StringIO()

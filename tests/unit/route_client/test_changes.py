@@ -125,10 +125,15 @@ def test_an_iteration_ends_when_it_is_closed() -> None:
     assert list(queue) == []
 
 
-async def test_an_asynchronous_iteration_ends_when_another_thread_closes_it() -> None:
-    changes = Listeners().changes()
-    reading = asyncio.create_task(anext(changes, None))
-    await asyncio.sleep(0)  # it waits now
-    await asyncio.to_thread(changes.close)
+async def test_an_asynchronous_iteration_has_each_change_until_another_thread_closes_it() -> None:
+    listeners = Listeners()
+    changes = listeners.changes()
     async with asyncio.timeout(TIMEOUT):
-        assert await reading is None
+        for told in (change(None, ONE), change(ONE, TWO), None):
+            reading = asyncio.create_task(anext(aiter(changes), None))
+            await asyncio.sleep(0)  # it waits now
+            if told is None:
+                await asyncio.to_thread(changes.close)
+            else:
+                listeners.put(told)
+            assert await reading == told

@@ -49,8 +49,9 @@ def keeping(*topics: str) -> KeptTopics:
     return kept
 
 
+@pytest.mark.parametrize("is_resumed", [False, True])
 @pytest.mark.parametrize(
-    ("second", "problem"),
+    ("next_message", "problem"),
     [
         (message(6), "back from revision 7 to 6"),
         (message(8, epoch="0002"), "from epoch 0001 to 0002"),
@@ -58,22 +59,17 @@ def keeping(*topics: str) -> KeptTopics:
     ],
 )
 def test_a_watch_whose_revisions_go_back_or_whose_origin_changes_is_broken_and_not_resumed(
-    second: pb.WatchTopicRoutesResponse, problem: str
+    next_message: pb.WatchTopicRoutesResponse, problem: str, is_resumed: bool
 ) -> None:
     kept = keeping("T")
+    if is_resumed:
+        kept.looked_up(A, NS_A, 7, ["T"])
     stream = WatchStream(kept, A)
-    stream.take(message(7))
+    if not is_resumed:
+        stream.take(message(7))
     with pytest.raises(WatchBroken, match=problem):
-        stream.take(second)
+        stream.take(next_message)
     assert kept.watched is None
-
-
-@pytest.mark.parametrize("first", [message(8, epoch="0002"), message(6)])
-def test_a_resumed_watch_that_begins_elsewhere_is_broken(first: pb.WatchTopicRoutesResponse) -> None:
-    kept = keeping("T")
-    kept.looked_up(A, NS_A, 7, ["T"])
-    with pytest.raises(WatchBroken):
-        WatchStream(kept, A).take(first)
 
 
 def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:

@@ -288,6 +288,14 @@ def test_scenario_76_an_expired_consumer_is_scanned_away_with_its_group(agent: A
     assert agent.managers.consumers.group(GROUP) is None
 
 
+def test_a_client_that_renews_from_another_address_gives_back_what_it_took(agent: Agent) -> None:
+    channel = agent.open(Sharer("10.0.0.1"))
+    for sharer in (channel.sharer, Sharer("10.0.0.2")):
+        agent.beat(channel, "client", [GROUP], [consumer()], sharer)
+    agent.managers.on_channel_close(channel)  # a share that was not taken cannot be given back
+    assert agent.groups() == (set(), set())
+
+
 def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 2 * limits.MEMBER_BYTES + 2 * limits.SUBSCRIPTION_BYTES + 20
     monkeypatch.setattr(limits, "MAX_GROUP_BYTES", 2 * most)
@@ -428,7 +436,7 @@ def test_a_filter_dies_once_when_its_group_stops_to_use_it(filters: Fixture, now
     filters.register(*now)
     died = filters.clock.wall_millis()
     filters.clock.advance(5)
-    filters.manager.unregister(GROUP)
+    filters.register()
     assert filters.get().dead_time_millis == died
     assert not filters.is_dead("other")
 
@@ -437,7 +445,7 @@ def test_a_filter_dies_once_when_its_group_stops_to_use_it(filters: Fixture, now
 def test_the_same_filter_lives_again_and_keeps_its_age(filters: Fixture, version: int) -> None:
     filters.register(sql("T", 7))
     born = filters.clock.wall_millis()
-    filters.manager.unregister(GROUP)
+    filters.register()
     filters.clock.advance(5)
     filters.register(sql("T", version))
     assert (filters.is_dead(), filters.get().born_time_millis, filters.get().client_version) == (False, born, version)
@@ -448,7 +456,7 @@ def test_the_same_filter_lives_again_and_keeps_its_age(filters: Fixture, version
 
 def test_an_older_version_revives_no_filter_and_a_new_expression_is_young(filters: Fixture) -> None:
     filters.register(sql("T", 7, "a > 5"))
-    filters.manager.unregister(GROUP)
+    filters.register()
     filters.register(sql("T", 6, "a > 6"))
     assert (filters.is_dead(), filters.get().expression) == (True, "a > 5")
     filters.clock.advance(5)
@@ -462,7 +470,7 @@ def test_an_older_version_revives_no_filter_and_a_new_expression_is_young(filter
 def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(filters: Fixture, jump: float) -> None:
     filters.register(sql("T"))
     filters.register(sql("T"), group="living")
-    filters.manager.unregister(GROUP)
+    filters.register()
     filters.clock.wall_ahead += jump
     filters.clock.advance(DAY - 1)
     filters.manager.clean()
@@ -478,7 +486,7 @@ def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Fixture, m
     for group in ("one", "two", "three"):
         filters.register(sql("T"), group=group)
     for group in ("two", "one", "three"):
-        filters.manager.unregister(group)
+        filters.register(group=group)
     assert filters.manager.by_group("two") == []
     assert filters.is_dead("one")
 

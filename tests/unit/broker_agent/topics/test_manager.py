@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,11 +14,11 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
-from broker_agent.topics.files import TopicsFile, replace_keeping_copy
+from broker_agent.topics.files import FollowedTopics, replace_keeping_copy
 from broker_agent.topics.manager import LOOK_SECONDS, TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
-from tests.support.agents import put_topic
+from tests.support.agents import own_topics, put_topic
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
@@ -37,8 +38,8 @@ def written(path: Path, *topics: TopicConfig, version: DataVersion = VERSION) ->
     return path
 
 
-def owner(path: Path, built_in: tuple[TopicConfig, ...] = (), file: TopicsFile | None = None) -> TopicConfigManager:
-    return TopicConfigManager.own(path, built_in, timing=agent_timing(VirtualClock()), file=file)
+def owner(path: Path, built_in: tuple[TopicConfig, ...] = (), **kwargs: Any) -> TopicConfigManager:
+    return own_topics(path, built_in, agent_timing(VirtualClock()), **kwargs)
 
 
 def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
@@ -136,7 +137,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path) -> None:
             raise OSError(28, "No space left on device")
         replace_keeping_copy(file, content)
 
-    manager = owner(written(path, TOPIC), file=TopicsFile(path, write=write))
+    manager = owner(written(path, TOPIC), write=write)
     heard = heard_of(manager)
     full = True
     changes: list[Callable[[], object]] = [
@@ -209,7 +210,9 @@ class Following:
 
     def __init__(self, path: Path) -> None:
         self._path, self._time = path, VirtualClock()
-        self.manager = TopicConfigManager.follow(path, timing=agent_timing(self._time))
+        timing = agent_timing(self._time)
+        followed = FollowedTopics(path, timing)
+        self.manager = TopicConfigManager(followed.first_table(), timing, followed=followed)
         self.heard = heard_of(self.manager)
         self.manager.start()
 

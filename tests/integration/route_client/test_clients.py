@@ -1,0 +1,482 @@
+"""What programs see of a client: routes by a watch or by polling, while name servers come and go, and its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import grpc
+import pytest
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import RichError
+from route_client import (
+    AioRouteClient,
+    BadTopicNameError,
+    ClientClosedError,
+    ClientSettings,
+    NoNamesrvAnsweredError,
+    RequestRefusedError,
+    RouteChange,
+    RouteClient,
+    RouteClientError,
+    Stale,
+    TooManyTopicsError,
+    TopicNotFoundError,
+    cache,
+)
+from route_client.watch_stream import WatchStream
+from tests.integration.route_client.conftest import NOBODY, QUICK, TOPIC, InOrder, shows, watching
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
+from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, abort
+from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import joined
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import route, wire_removal, wire_route
+
+
+async def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
+    for number in range(5):
+        fake.put(f"topic-{number}", wire_route())
+
+    async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
+        await asyncio.gather(*(client.route(f"topic-{number}") for number in range(5)))
+        await asyncio.to_thread(eventually, lambda: len(fake.watch_updates), lambda number: number == 1)
+        with client.changes(["topic-3"]) as changes:
+            fake.put("topic-3", wire_route("broker-z"))
+            assert (await anext(changes)).new_route == route("broker-z")
+    assert [len(asked) for asked in fake.lookups] == [1, 5], "those that are asked for together"
+    assert [len(request.topics) for request in (*fake.watch_requests, *fake.watch_updates)] == [1, 5]
+
+
+def test_a_topic_that_is_not_there_yet_arrives_when_it_comes_and_is_not_asked_for_again(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=["Later"]) as client:
+        watching(client, fake)
+        for _ in range(3):
+            with pytest.raises(TopicNotFoundError, match="ns-a knows no topic 'Later'"):
+                client.route("Later")
+        assert len(fake.lookups) == len(fake.watch_requests) == 1
+        fake.put("Later", wire_route())
+        shows(client, topic="Later")
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [(grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")],
+)
+def test_without_a_watch_routes_are_polled_and_unexplained_losses_held_until_there_is_one(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode, problem: str
+) -> None:
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 1.0)
+    fake.refusals = [(code, problem, None)] * 99
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+        assert problem in client.status().last_error
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+        fake.put(TOPIC, None)
+        shows(client, "broker-b", stale=Stale.HELD)
+        assert client.status().held_topics == (TOPIC,)
+        fake.refusals.clear()
+        watching(client, fake)
+
+
+def test_a_topic_that_is_too_many_for_the_watch_has_all_routes_polled(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.update_refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)]
+        with pytest.raises(TopicNotFoundError):
+            client.route("Other")
+        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+        fake.put("Other", wire_route())
+        assert client.route("Other").route == route(), "nobody tells changes any more, so it is looked up"
+
+
+def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
+
+    def says_nothing(message: Any) -> Any:
+        del message.changes[:]
+        return message
+
+    fake.spoil = says_nothing
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+
+
+async def test_lookups_of_one_topic_at_the_same_time_are_one_call(fake: FakeNameServer) -> None:
+    held = fake.hold_lookups = threading.Event()
+    async with AioRouteClient(str(fake.endpoint), QUICK) as client:
+        asked = [asyncio.create_task(client.route(TOPIC)) for _ in range(20)]
+        await asyncio.to_thread(eventually, lambda: list(fake.lookups))
+        held.set()
+        assert {known.route for known in await asyncio.gather(*asked)} == {route()}
+    assert fake.lookups == [[TOPIC]]
+
+
+def test_a_watch_that_ends_as_cancelled_is_opened_again(fake: FakeNameServer) -> None:
+    fake.refusals = [(grpc.StatusCode.CANCELLED, "CANCELLED", None)]
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        assert "CANCELLED" in client.status().last_error
+
+
+def test_a_defect_of_the_client_does_not_end_the_watching(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(self: WatchStream, response: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(WatchStream, "take", fails)
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        assert "RuntimeError('a defect')" in client.status().last_error
+    assert "a defect of the client" in caplog.text
+
+
+def test_a_revision_that_is_not_reached_is_resumed_from_later(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.refusals = [(grpc.StatusCode.OUT_OF_RANGE, "REVISION_NOT_REACHED", 0.05)]
+        fake.cut_watches()
+        _, refused, resumed = eventually(lambda: fake.watch_requests, lambda requests: len(requests) == 3)
+        watching(client, fake)
+    assert refused.HasField("resume_after")
+    assert resumed.resume_after == refused.resume_after
+
+
+def test_a_name_server_that_ends_watches_as_they_begin_is_left(fake: FakeNameServer) -> None:
+    fake.refusals = [EXPIRED]
+    with FakeNameServer(name="ns-b") as other, RouteClient(joined(fake, other), QUICK, [TOPIC], InOrder()) as client:
+        watching(client, other)
+        assert "WATCH_EXPIRED" in client.status().last_error
+
+
+def test_a_name_server_that_is_not_ready_is_passed_over(fake: FakeNameServer) -> None:
+    fake.serve(ready=False)
+    with FakeNameServer(name="ns-b") as other, RouteClient(joined(fake, other), QUICK, rng=InOrder()) as client:
+        watching(client, other)
+        assert "says that it is not ready" in client.status().last_error
+
+
+def test_of_unready_name_servers_the_first_that_becomes_ready_is_found(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("route_client.keeper.UNREADY_SECONDS", 0.1)
+    with FakeNameServer(name="ns-b") as other:
+        fakes = {server.endpoint: server for server in (fake, other)}
+        for server in fakes.values():
+            server.serve(ready=False)
+        with RouteClient([str(endpoint) for endpoint in fakes], QUICK, topics=[TOPIC]) as client:
+            status = eventually(client.status, lambda status: status.endpoint is not None)
+            (waiting,) = (server for endpoint, server in fakes.items() if endpoint != status.endpoint)
+            waiting.serve(ready=True)
+            eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == waiting.endpoint)
+
+
+@pytest.mark.parametrize("watches", [True, False])
+def test_a_name_server_that_is_not_ready_any_more_is_left(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, watches: bool
+) -> None:
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
+    with FakeNameServer(name="ns-b") as other:
+        fake.watches = other.watches = watches
+        other.put(TOPIC, wire_route("broker-b"))
+        with RouteClient(joined(fake, other), QUICK, [TOPIC], InOrder()) as client:
+            eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == fake.endpoint)
+            fake.serve(ready=False)
+            eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == other.endpoint)
+            shows(client, "broker-b")
+
+
+@pytest.mark.parametrize("timeout_seconds", [0.5, TIMEOUT])  # the call ends with an error, or is hedged
+def test_a_name_server_that_lets_a_lookup_wait_is_asked_last(fake: FakeNameServer, timeout_seconds: float) -> None:
+    with FakeNameServer(name="ns-b") as hanging:
+        hanging.hold_lookups = threading.Event()
+        settings = ClientSettings(timeout_seconds=timeout_seconds)
+        with RouteClient(joined(hanging, fake), settings, rng=InOrder()) as client:
+            assert client.route(TOPIC).route == route()
+            assert client._chooser.in_order() == [fake.endpoint, hanging.endpoint]
+            hanging.hold_lookups.set()
+
+
+def test_routes_stay_confirmed_while_the_second_name_server_is_asked(fake: FakeNameServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoints = joined(fake, Endpoint(*silent.getsockname()))
+        with RouteClient(endpoints, ClientSettings(timeout_seconds=TIMEOUT), [TOPIC], InOrder()) as client:
+            watching(client, fake)
+            fake.stop()
+            eventually(client.status, lambda status: status.mode == "disconnected")
+            assert client.route(TOPIC).stale is None
+
+
+def test_routes_come_from_disk_while_nobody_answers_and_go_if_they_went(fake: FakeNameServer, tmp_path: Path) -> None:
+    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
+    fake.put("Other", wire_route("broker-b"))
+    with RouteClient(str(fake.endpoint), settings, topics=[TOPIC, "Other"]):
+        pass  # closing saves
+    fake.stop()
+    with RouteClient(str(fake.endpoint), settings, topics=[TOPIC]) as client:
+        known = client.route(TOPIC)
+        assert (known.route, known.stale, known.origin) == (route(), Stale.FROM_DISK, None)
+        assert client.route("Other").stale is Stale.FROM_DISK
+        assert client.select_one_queue(TOPIC).broker_name == "broker-a"
+        with pytest.raises(NoNamesrvAnsweredError):
+            client.route("never-seen")
+        fake.start()
+        shows(client)
+        watching(client, fake)
+        fake.put(TOPIC, None, (wire_removal(route_data_pb2.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None),))
+        eventually(lambda: [*tmp_path.iterdir()], lambda files: len(files) == 1)
+
+
+def test_a_topic_without_a_route_goes_to_the_default_topics_brokers(fake: FakeNameServer) -> None:
+    for settings in (QUICK, ClientSettings(default_topic="")):
+        with RouteClient(str(fake.endpoint), settings) as client, pytest.raises(TopicNotFoundError, match="'NewTopic'"):
+            client.publish_info("NewTopic")
+    fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+        info = client.publish_info("NewTopic")
+        assert (len(info.queues), info.by_default) == (4, True)
+
+        def asks() -> bool:
+            asked = len(fake.lookups)
+            client.publish_info("NewTopic")
+            return len(fake.lookups) > asked
+
+        eventually(asks, lambda does: not does)
+        assert client.select_one_queue("NewTopic").topic == "NewTopic"
+        fake.put("NewTopic", wire_route("broker-e", queues=2))
+        eventually(lambda: client.publish_info("NewTopic").by_default, lambda by_default: not by_default)
+        assert client.select_one_queue("NewTopic").broker_name == "broker-e"
+
+
+async def test_the_asyncio_client_has_the_answers_of_the_blocking_one(fake: FakeNameServer) -> None:
+    fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
+    async with AioRouteClient(str(fake.endpoint), QUICK) as client:
+        assert {(await client.select_one_queue(TOPIC)).broker_name for _ in range(4)} == {"broker-a"}
+        assert (await client.publish_info("NewTopic")).by_default
+        with await asyncio.to_thread(RouteClient, str(fake.endpoint), QUICK) as blocking:
+            assert await client.subscribe_info(TOPIC) == await asyncio.to_thread(blocking.subscribe_info, TOPIC)
+            assert await client.any_broker_of(TOPIC) == await asyncio.to_thread(blocking.any_broker_of, TOPIC)
+        client.forget(TOPIC)
+        assert client.cached(TOPIC) is None
+
+
+def test_faulty_brokers_are_avoided_if_that_is_on_and_keep_addresses(fake: FakeNameServer) -> None:
+    fake.put(TOPIC, wire_route("broker-a", "broker-b"))
+    with RouteClient(str(fake.endpoint), ClientSettings(send_latency_fault_enable=True)) as client:
+        client.faults.report("broker-a", 0, failed=True)
+        assert {client.select_one_queue(TOPIC).broker_name for _ in range(8)} == {"broker-b"}
+        assert client.find_broker_address_in_publish("broker-a") == "broker-a:10911"
+        assert client.find_broker_address_in_subscribe("broker-a", 1) == ("broker-a:10912", 1)
+        assert client.any_broker_of(TOPIC) in {"broker-a:10911", "broker-b:10911"}
+
+
+def test_a_callback_may_close_its_client(fake: FakeNameServer) -> None:
+    client = RouteClient(str(fake.endpoint), QUICK)
+    closed = threading.Event()
+
+    def closes(_: RouteChange) -> None:
+        client.close()
+        closed.set()
+
+    client.on_change(closes)
+    with contextlib.suppress(ClientClosedError):  # the callback may come before this call returns
+        client.route(TOPIC)
+    assert closed.wait(TIMEOUT)
+
+
+async def test_the_end_of_an_asyncio_client_ends_iterations_and_leaves_no_task(fake: FakeNameServer) -> None:
+    async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
+        reading = asyncio.create_task(anext(client.changes(), None))
+        await asyncio.sleep(0)
+    assert await reading is None
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("route-client")]
+
+
+def test_the_environment_names_name_servers_by_a_name_that_is_resolved_again(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve, failures = socket.getaddrinfo, iter(range(2))
+
+    def fails_twice(host: str, *arguments: Any, **named: Any) -> Any:
+        if host == "fleet.invalid" and next(failures, None) is not None:
+            raise socket.gaierror("it is not there yet")
+        return resolve("127.0.0.1" if host == "fleet.invalid" else host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails_twice)
+    monkeypatch.setattr("route_client.endpoints.REFRESH_SECONDS", 0.05)
+    monkeypatch.setenv("NAMESRV_ADDR", f"dns:fleet.invalid:{fake.endpoint.port}")
+    with RouteClient(settings=QUICK) as client:
+        watching(client, fake)
+        assert client.route(TOPIC).route == route()
+
+
+def test_many_topics_are_watched_by_one_stream_and_looked_up_in_batches(fake: FakeNameServer) -> None:
+    names = [f"topic-{number}" for number in range(1_100)]
+    for name in names:
+        fake.put(name, wire_route())
+    with RouteClient(str(fake.endpoint), QUICK, topics=names) as client:
+        watching(client, fake)
+        fake.put(names[-1], wire_route("broker-z"))
+        shows(client, "broker-z", topic=names[-1])
+    assert [len(asked) for asked in fake.lookups] == [500, 500, 100]
+    assert [len(request.topics) for request in fake.watch_requests] == [1_100]
+
+
+def test_where_nobody_answers_each_error_is_named_and_the_client_works_once_somebody_does() -> None:
+    server = FakeNameServer()
+    server.put(TOPIC, wire_route())
+    server.start()
+    server.stop()
+    with RouteClient(f"{NOBODY};{server.endpoint}", QUICK) as client:
+        with pytest.raises(NoNamesrvAnsweredError, match=r"127\.0\.0\.1:1: UNAVAILABLE") as caught:
+            client.route(TOPIC)
+        assert {str(endpoint) for endpoint in caught.value.errors} == {NOBODY, str(server.endpoint)}
+        with server:
+            shows(client)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [(ScriptedNamesrv, "UNIMPLEMENTED"), (partial(FakeNameServer, "ns-b", garbles=True), "INTERNAL")],
+)
+def test_another_service_and_one_that_sends_no_messages_are_passed_over(
+    fake: FakeNameServer, caplog: pytest.LogCaptureFixture, make: Callable[[], ScriptedNamesrv], problem: str
+) -> None:
+    with make() as other:
+        with RouteClient(str(other.endpoint), QUICK) as client, pytest.raises(NoNamesrvAnsweredError, match=problem):
+            client.route(TOPIC)
+        with RouteClient(joined(other, fake), QUICK, [TOPIC], InOrder()) as client:
+            watching(client, fake)
+            assert client.route(TOPIC).route == route()
+    assert "a defect of the client" not in caplog.text
+
+
+async def test_a_client_whose_first_topics_are_refused_does_not_start(fake: FakeNameServer) -> None:
+    fake.refusal = RichError(grpc.StatusCode.PERMISSION_DENIED, "you may not look up", "NOT_PERMITTED", "namesrv")
+    with pytest.raises(RequestRefusedError, match="you may not look up"):
+        await asyncio.to_thread(RouteClient, str(fake.endpoint), QUICK, topics=[TOPIC])
+    with pytest.raises(RequestRefusedError, match="you may not look up"):
+        await AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]).__aenter__()
+
+
+class Sparing(FakeNameServer):
+    """Answers the first topic of a lookup and leaves the others out; `Large` is too large for any answer."""
+
+    def BatchGetTopicRoutes(  # noqa: N802
+        self, request: pb.BatchGetTopicRoutesRequest, context: grpc.ServicerContext
+    ) -> pb.BatchGetTopicRoutesResponse:
+        first, *others = request.topics
+        if first == "Large":
+            abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        answer = super().BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=[first]), context)
+        answer.topics_left_out.extend(["Never"] if first == "Never" else others)
+        return answer
+
+
+def test_topics_left_out_of_an_answer_are_asked_for_again_unless_too_large() -> None:
+    with Sparing() as sparing:
+        sparing.put(TOPIC, wire_route())
+        with RouteClient(str(sparing.endpoint), QUICK, topics=[TOPIC, "Other", "Large"]) as client:
+            assert client.route(TOPIC).route == route()
+            assert client.status().counters.refused == 1
+        assert sparing.lookups[:2] == [[TOPIC], ["Other"]]
+        with (
+            RouteClient(str(sparing.endpoint), QUICK) as client,
+            pytest.raises(NoNamesrvAnsweredError, match="leaves all topics of a batch out"),
+        ):
+            client.route("Never")
+
+
+def test_a_name_that_breaks_the_rules_is_refused_without_asking(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK) as client, pytest.raises(BadTopicNameError, match="name"):
+        client.route("not\ta name")
+    assert fake.lookups == []
+
+
+def test_a_route_that_no_broker_can_have_is_refused_and_the_old_one_stays(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.put(TOPIC, wire_route("broker-b", queues=70_000))
+        eventually(lambda: client.status().counters.refused)
+        assert client.route(TOPIC).route == route()
+        fake.put("Impossible", wire_route(queues=70_000))
+        problem = "the route of topic 'Impossible': read_queue_nums of broker 'broker-a' is 70000, not 0 to 65535"
+        with pytest.raises(NoNamesrvAnsweredError, match=problem):
+            client.route("Impossible")
+        fake.put(TOPIC, wire_route("broker-c"))
+        shows(client, "broker-c")
+
+
+def test_there_is_a_most_of_topics_and_room_after_one_is_forgotten(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), ClientSettings(max_topics=1), topics=[TOPIC]) as client:
+        with pytest.raises(TooManyTopicsError, match=r"1 topics.*'Other'"):
+            client.route("Other")
+        client.forget(TOPIC)
+        assert client.cached(TOPIC) is None
+        with pytest.raises(TopicNotFoundError):
+            client.route("Other")
+
+
+def test_a_closed_client_says_so_also_to_whoever_waits_for_an_answer(fake: FakeNameServer) -> None:
+    client = RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC])
+    watching(client, fake)
+    fake.hold_lookups = threading.Event()
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            client.route("Other")
+        except RouteClientError as error:
+            errors.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    eventually(lambda: ["Other"] in fake.lookups)
+    client.close()
+    client.close()
+    with pytest.raises(ClientClosedError):
+        client.route(TOPIC)
+    waiter.join(TIMEOUT)
+    fake.hold_lookups.set()
+    assert [type(error) for error in errors] == [ClientClosedError]
+    eventually(lambda: fake.open_watches, lambda number: number == 0)
+
+
+def test_a_route_that_the_client_has_no_memory_for_is_an_error_that_says_so(fake: FakeNameServer) -> None:
+    with (
+        mock.patch.object(cache, "MAX_ROUTE_BYTES", 10),
+        RouteClient(str(fake.endpoint), QUICK) as client,
+        pytest.raises(NoNamesrvAnsweredError, match=r"all routes would have \d+ bytes, over the limit of 10"),
+    ):
+        client.route(TOPIC)
+
+
+def test_a_watch_that_breaks_the_contract_is_left_and_opened_again(fake: FakeNameServer) -> None:
+    def miscounted(message: Any) -> Any:
+        message.request_count = 9
+        return message
+
+    fake.spoil = miscounted
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        eventually(lambda: client.status().last_error, lambda error: error.startswith("a bookmark of the watch counts"))
+        eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
+        assert client.route(TOPIC).route == route()
