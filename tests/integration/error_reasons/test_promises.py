@@ -45,7 +45,7 @@ SHOWN_ELSEWHERE = {
 
 @cache
 def provoked(package: str, reason: str) -> tuple[list[RichError], frozenset[tuple[str, str]]]:
-    """The errors of a reason's cases, each in a folder of its own, and which calls sent which reasons meanwhile."""
+    """The errors of a reason's cases, each in a folder of its own, and which calls sent which reasons."""
     promised_errors.sent.clear()
     found: list[RichError] = []
     for case in CASES[package][reason]:
