@@ -195,6 +195,12 @@ class ClientSecurity:
             self._token = WatchedFile([token], lambda: read_token(token), on_kept=self._kept, monotonic=monotonic)
 
     @property
+    def options(self) -> Options:
+        """Options that a connection needs besides the credentials."""
+        name = self.files.server_name
+        return () if name is None else (("grpc.ssl_target_name_override", name),)
+
+    @property
     def validity(self) -> Validity | None:
         """When the certificate in force is valid; None if none is shown."""
         pair = self._credentials.value[1]
@@ -244,8 +250,7 @@ def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Client
     if security is None:
         return api.insecure_channel(target, options=options)
 
-    if (name := security.files.server_name) is not None:
-        options = (*options, ("grpc.ssl_target_name_override", name))
+    options = (*options, *security.options)
     return RenewedChannel(lambda credentials: api.secure_channel(target, credentials, options=options), security)
 
 
