@@ -7,6 +7,7 @@ before, and the builds have no network at all. It proves that the Dockerfiles ne
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import re
@@ -14,12 +15,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deploy.release.engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
 from deploy.release.engine_wheel import WheelError, engine_wheels, tools
-from tests.support import cache_folder as caches
 
 IMAGES = {"namesrv": "deploy/namesrv/Dockerfile", "broker-agent": "deploy/broker_agent/Dockerfile"}
 EXTRAS = ("namesrv", "broker-agent", "nsctl", "console", "otel")
@@ -36,15 +37,24 @@ APT_SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 DEBIAN = "bookworm"
 """The Debian release with the base image's version of Python, 3.11."""
 BUILD_SECONDS = 300
-CACHE = "namesrv-containers"
 
 
 def cache_folder() -> Path:
     """Where the base image's archive, the wheels and the tools are kept from one run to the next."""
-    return caches.cache_folder(CACHE)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "namesrv-containers"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
-@caches.one_at_a_time(CACHE)
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Keeps two sessions from filling the folder at the same time."""
+    with (cache_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@one_at_a_time()
 def base_archive() -> Path:
     """The root file system of a stand-in for the base image: Debian's Python, laid out as the Dockerfiles expect.
 
@@ -77,7 +87,7 @@ def base_archive() -> Path:
     return archive
 
 
-@caches.one_at_a_time(CACHE)
+@one_at_a_time()
 def tool(name: str) -> Path:
     """A program of an environment with pip and TOOLS, made when first asked for.
 
@@ -101,7 +111,7 @@ def wheelhouse() -> Path:
     folder = cache_folder() / f"wheels-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     download = [str(tool("pip")), "download", "--quiet", "--only-binary=:all:", "--python-version=3.11"]
     done = folder / "done"
-    with caches.one_at_a_time(CACHE):
+    with one_at_a_time():
         if done.exists():
             return folder
         folder.mkdir(exist_ok=True)

@@ -1,10 +1,11 @@
-"""What the program refuses, in one line; and that it needs no Spark."""
+"""What the program refuses, in one line, that it needs no Spark, and when it does its work again."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -13,14 +14,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from namesrv_common.printable import how_to_install
-from route_pipeline.commands import app
-from route_pipeline.log.place import Place
+from route_pipeline.commands import LONGEST_RETRY_SECONDS, SHORTEST_RETRY_SECONDS, app, repeat
+from route_pipeline.log.place import LogError, Place, StoreError
 from route_pipeline.log.route_log import RouteLog
 from route_pipeline.spark_errors import one_line
 from tests.properties import examples
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN
 from tests.support.routes.log_rows import append, append_rows, cluster, read
+from tests.support.virtual_clock import VirtualClock
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 
@@ -108,7 +110,7 @@ def test_the_answers_are_a_route_no_route_and_not_known(tmp_path: Path) -> None:
 
     then = "2026-01-02T12:00:00.000005"
     assert "Route of T at 2026-01-02 12:00:00.000 (UTC)" in said(then, "T")
-    assert said(then, "Other") == "ns-a had no route of Other at 2026-01-02 12:00:00.000 (UTC).\n"
+    assert said(then, "[b]Other") == "ns-a had no route of [b]Other at 2026-01-02 12:00:00.000 (UTC).\n"
     for at in ("2026-01-01", "2030-01-01"):
         assert said(at, "T").startswith(
             f"ns-a: not known at {at} 00:00:00.000 (UTC). The log knows it from 2026-01-02 "
@@ -151,3 +153,48 @@ def test_of_a_trace_our_own_error_or_else_the_first_line_is_told() -> None:
     assert one_line(RuntimeError(trace)) == ours.partition(": ")[2]
     assert one_line(RuntimeError("\n[NO_SPACE] disk full\n\tat java.io")) == "[NO_SPACE] disk full"
     assert one_line(RuntimeError()) == "RuntimeError"
+
+
+# What is done every so often, on a virtual clock.
+
+
+@dataclass
+class Worker:
+    """Works as long as it is told to each time, fails where it is told to, and ends with an error that stays."""
+
+    seconds: list[float | Exception]
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    started_at: list[float] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        self.started_at.append(self.clock.seconds)
+        if not self.seconds:
+            raise LogError("another table is there")
+        outcome = self.seconds.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        self.clock.advance(outcome)
+
+    def run(self, every: float) -> list[float]:
+        """Seconds between the starts."""
+        with pytest.raises(LogError):
+            repeat(self, every, sleep=self.clock.advance, clock=self.clock)
+        return [later - before for before, later in zip(self.started_at, self.started_at[1:], strict=False)]
+
+
+def test_the_time_between_two_starts_is_kept_and_long_work_is_followed_at_once() -> None:
+    assert Worker([1.0, 10.0, 99.0, 5.0]).run(60) == [60, 60, 99, 60]
+
+
+def test_failed_work_is_tried_again_after_growing_pauses_that_chance_makes_shorter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failures: list[float | Exception] = [StoreError("gone")] * 40
+    waits = Worker([*failures, 1.0]).run(3600)[:40]
+    assert all(SHORTEST_RETRY_SECONDS <= wait <= LONGEST_RETRY_SECONDS for wait in waits)
+    assert all(wait <= 2.0 * 2**number for number, wait in enumerate(waits))
+    assert len(set(waits)) > 35, "by chance"
+    assert max(waits) > 10
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 40
+    assert told[0].startswith("route-pipeline: gone (trying again in ")

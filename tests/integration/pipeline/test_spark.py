@@ -62,8 +62,9 @@ def test_a_misspelt_option_is_named_first_at_load(spark: SparkSession) -> None:
     misspelt = spark.read.format("namesrv").option("endpoints", "a:1").option("tabel", "brokers")
     with pytest.raises(AnalysisException) as caught:
         misspelt.load()
-    first, *_, last, _ = [line for line in str(caught.value).splitlines() if line.strip()]
+    first, *trace, last, _ = [line for line in str(caught.value).splitlines() if line.strip()]
     assert "option 'tabel' is unknown to namesrv: did you mean 'table'" in first
+    assert trace.count("Traceback (most recent call last):") == 1
     assert "option 'tabel'" in last
 
 

@@ -1,4 +1,4 @@
-"""Reads the files of deploy/, strictly."""
+"""Reads the files of deploy/."""
 
 from __future__ import annotations
 
@@ -19,20 +19,9 @@ KUBERNETES = DEPLOY / "kubernetes"
 PROGRAMS: dict[str, type[ProgramSettings]] = {"namesrv": NamesrvSettings, "broker-agent": AgentSettings}
 
 
-class StrictLoader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice, where PyYAML would take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        twice = {key for key in keys if keys.count(key) > 1}
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"keys given twice: {twice}", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def documents(path: Path) -> list[Any]:
     """All documents of a YAML file."""
-    return [found for found in yaml.load_all(path.read_text(), StrictLoader) if found]
+    return [found for found in yaml.safe_load_all(path.read_text()) if found]
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from tests.unit.deploy.files import (
     PROGRAMS,
     ROOT,
     document,
-    documents,
     image_environment,
     kubernetes_objects,
     load,
@@ -36,7 +35,6 @@ RULES = [rule for group in document(MONITORING / "alerts.yaml")["groups"] for ru
 DASHBOARDS = {"namesrv": "namesrv_", "broker-agent": "broker_agent_"}
 """Jobs, each with a dashboard, and how metrics of theirs begin."""
 FOLDERS = (KUBERNETES / "base", KUBERNETES / "examples/broker", KUBERNETES / "examples/route-pipeline")
-YAML_FILES = sorted(set(DEPLOY.rglob("*.y*ml")) - set(DEPLOY.glob("helm/templates/*")))
 IMAGE_USER = 10001
 """uid and gid of both images."""
 
@@ -54,11 +52,6 @@ def documented() -> set[str]:
     names = {name for cell, _ in rows for name in re.findall(r"`(\w+)`", cell)}
     timed = {name for cell, kind in rows if kind == "histogram" for name in re.findall(r"`(\w+)`", cell)}
     return names | {f"{name}_{part}" for name in timed for part in ("bucket", "count", "sum")}
-
-
-@pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
-def test_every_yaml_file_parses_and_gives_no_key_twice(path: Path) -> None:
-    assert documents(path)
 
 
 @pytest.mark.parametrize("template", list(pod_templates(kubernetes_objects(*FOLDERS))))

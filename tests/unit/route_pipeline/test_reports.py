@@ -60,12 +60,6 @@ def test_a_disagreement_says_since_when_and_which_name_servers_had_the_row() -> 
     assert "(the oldest 2 of 5,000 are shown)" in text
 
 
-def test_names_of_others_are_not_taken_for_markup() -> None:
-    text = printed(names=("[::1]:9876", "[red]b"))
-    assert "[::1]:9876" in text
-    assert "[red]b" in text
-
-
 ODD = "<script>$x_1$"
 
 

@@ -48,23 +48,16 @@ def test_a_name_server_starts_and_ends_without_an_error() -> None:
         assert namesrv.events("namesrv_stopped")
 
 
-def watch_that_reads_nothing(port: int) -> socket.socket:
-    """A watch of a service's health whose window is zero, so that no answer can be sent."""
-    request = health_pb2.HealthCheckRequest(service=ROUTE_SERVICE.full_name)
-    connection = socket.create_connection(("127.0.0.1", port))
-    connection.sendall(
-        frames.hello((frames.INITIAL_WINDOW_SIZE, 0)) + frames.call(WATCH, 1, request.SerializeToString())
-    )
-    return connection
-
-
 def test_a_health_watch_that_reads_nothing_delays_no_snapshot_and_no_exit(tmp_path: Path) -> None:
     options = (
         *("--warm-up-millis", "1000", "--shutdown-grace-millis", "200"),
         *("--data-dir", str(tmp_path), "--snapshot-interval-millis", "0"),
     )
+    request = health_pb2.HealthCheckRequest(service=ROUTE_SERVICE.full_name).SerializeToString()
     with NamesrvProcess(*options) as namesrv:
-        with closing(watch_that_reads_nothing(namesrv.endpoint.port)) as watching, namesrv.connect() as client:
+        with socket.create_connection(namesrv.endpoint) as watching, namesrv.connect() as client:
+            # Its window is zero, so that no answer can be sent.
+            watching.sendall(frames.hello((frames.INITIAL_WINDOW_SIZE, 0)) + frames.call(WATCH, 1, request))
             assert watching.recv(1), "the server has read the request's connection"
             namesrv.wait_for("namesrv_warm")  # the second answer, which waits for the first one
             client.registration.RegisterBroker(registration(["a"]), timeout=client.TIMEOUT)

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -264,6 +265,17 @@ def test_maintenance_replaces_files_by_fewer_and_changes_no_row(place: Place) ->
     assert RouteLog(place).reads["ns-a"].position.revision == 6
     with pytest.raises(LogError, match="--grace-hours is at least 1"):
         log.maintain(None, timedelta(minutes=5))
+
+
+def test_polars_reads_each_row_once_before_and_after_a_compaction(tmp_path: Path) -> None:
+    log = RouteLog(Place(str(tmp_path / "log")))
+    for revisions in ((1,), (2,), (3, 4)):
+        append(log, *revisions)
+    staged(log.place, cluster(9))  # of a batch that was killed before its commit
+    for _ in range(2):
+        frame = pl.scan_delta(log.place.table).filter(pl.col("kind") == "changes").collect()
+        assert sorted(frame["revision"]) == [1, 2, 3, 4]
+        log.maintain(None, timedelta(hours=1))
 
 
 def test_days_are_dropped_only_if_each_name_server_has_a_snapshot_since(place: Place) -> None:

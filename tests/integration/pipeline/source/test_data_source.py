@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,18 +13,17 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
-from pyspark.util import handle_worker_exception
 
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from route_pipeline import name_server, schemas, spark_errors
+from route_pipeline import name_server, schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.change_rows import ChangesPart, SnapshotPart
 from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.name_server import ColdError, NamesrvError, Span
 from route_pipeline.options import STREAMING, ReadRequest
 from route_pipeline.planner import Planner
-from route_pipeline.positions import INITIAL
+from route_pipeline.positions import HOLE, INITIAL, Position, from_json, to_json
 from route_pipeline.quality import problems_of
 from route_pipeline.spark_readers import NamesrvReader, NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
@@ -109,22 +108,11 @@ def test_a_wrong_option_is_named_when_spark_asks_for_the_schema(options: dict[st
         data_source(**options).schema()
 
 
-@pytest.mark.parametrize("is_worker", [True, False])
-def test_a_worker_of_spark_reports_the_text_first_and_the_traceback_last(
-    is_worker: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark_errors, "_is_worker", lambda: is_worker)
-    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
-    report = io.BytesIO()
-    try:
+def test_outside_of_sparks_workers_an_error_is_as_it_is_raised() -> None:
+    with pytest.raises(ValueError, match="option 'tabel'") as caught:
         data_source(endpoints="a:1", tabel="brokers")
-    except ValueError as error:
-        handle_worker_exception(error, report)
-    lines = report.getvalue()[8:].decode().splitlines()
-    text = "ValueError: option 'tabel' is unknown to namesrv: did you mean 'table'?"
-    assert lines[0] == (text if is_worker else "Traceback (most recent call last):")
-    assert lines[-1] == text
-    assert lines.count("Traceback (most recent call last):") == 1
+    assert not hasattr(caught.value, "__notes__")
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ
 
 
 def test_a_stream_is_of_the_table_of_changes() -> None:
@@ -434,3 +422,33 @@ def test_available_now_waits_for_all_or_leaves_out_those_that_are_cold(cold: Fak
     reader = reader_of(cold)
     reader.prepareForTriggerAvailableNow()
     assert latest(reader, INITIAL) != INITIAL
+
+
+# Offsets that Spark kept.
+
+FIELDS = {"namesrv": "ns", "epoch": "1-a", "revision": 3, "state": "up", "snapshot": 5, "read_at": 7}
+
+
+def test_what_was_written_is_read_back() -> None:
+    positions = {"a:1": Position("ns", "1-a", 3, snapshot=5, read_at=7), "b:2": Position(state=HOLE)}
+    assert from_json(to_json(positions)) == positions
+    assert from_json(INITIAL) == {}
+
+
+@pytest.mark.parametrize(
+    "offset", [[], 0, None, {}, {"version": 1}, {"version": True, "namesrvs": {}}, {"version": "1"}]
+)
+def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
+    with pytest.raises(ValueError, match=r"offsets of version .*, this program knows 2: start a new checkpoint"):
+        from_json(offset)
+
+
+WRONG = {"revision": 1.5, "snapshot": -1, "read_at": "now", "epoch": None, "namesrv": ["ns"], "state": "elsewhere"}
+
+
+@pytest.mark.parametrize(
+    "fields", [None, [], FIELDS | {"revision": True}, *(FIELDS | {key: WRONG[key]} for key in WRONG)]
+)
+def test_a_damaged_position_is_refused(fields: Any) -> None:
+    with pytest.raises(ValueError, match="damaged: start a new checkpoint"):
+        from_json({"version": 2, "namesrvs": {"a:1": fields}})

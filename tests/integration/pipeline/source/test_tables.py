@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -13,12 +14,14 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client import namesrv_client
 from namesrv_common.client.channels import ResponseLimits
+from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError
-from route_pipeline.options import Connecting, RowFilter
+from route_pipeline.options import Connecting, ReadRequest, RowFilter
 from route_pipeline.snapshot_rows import read_table
+from route_pipeline.spark_readers import NamesrvReader
 from tests.support.fakes.scripted_namesrv import refuse
 from tests.support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
@@ -35,6 +38,7 @@ from tests.support.fakes.snapshot_name_server import (
     topics_chunk,
 )
 from tests.support.patience import TIMEOUT
+from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
 QUICK = Connecting(connect_seconds=2, total_seconds=20)
 TWO_TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b", 4, 2, 4)], Other=[queue("broker-a")])
@@ -151,7 +155,6 @@ def not_connected(words: str) -> RichError:
             not_connected("WRONG_VERSION_NUMBER"),
             "speaks no TLS: leave the option 'tls' out, or give the server tls_cert$",
         ),
-        (not_connected("CERTIFICATE_VERIFY_FAILED"), "of an authority that the option 'tlsCaFile' does not have$"),
         (not_connected("Hostname Verification Check failed"), "call it by one of them in the option 'endpoints'$"),
         (
             not_connected("TSI_DATA_CORRUPTED"),
@@ -248,6 +251,11 @@ def test_a_name_server_that_says_nothing_more_is_given_up_at_the_total_timeout()
             released.set()
 
 
+def test_a_server_that_does_not_even_greet_is_given_up_at_the_connect_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NamesrvError, match="UNAVAILABLE"):
+        list(read_table(Endpoint(*silent.getsockname()), schemas.TOPIC_QUEUES, Connecting(1, total_seconds=20)))
+
+
 def endless(context: grpc.ServicerContext) -> Iterator[Response]:
     yield header()
     while context.is_active():
@@ -271,3 +279,29 @@ def test_a_reader_that_stops_early_cancels_the_call() -> None:
 def test_a_snapshot_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namesrv_client, "STREAM_LIMITS", ResponseLimits(bytes=1 << 20, rows=100))
     assert "sends too much: StreamRouteSnapshot has 102 rows so far, over the limit of 100" in failure_of(endless)
+
+
+def rows_over_tls(endpoint: Endpoint, options: dict[str, str]) -> int:
+    """How many rows the table of topics has: a plan is made, and each of its parts is read."""
+    quick = {"endpoints": str(endpoint), "tls": "true", "connectTimeoutSeconds": "1", "timeoutSeconds": "20"}
+    reader = NamesrvReader(ReadRequest.of(quick | options))
+    return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+
+def test_routes_are_read_over_tls_with_a_token_a_file_of_one_or_a_certificate(place: Place) -> None:
+    trusted, shown = {"tlsCaFile": str(place.authority.path)}, place.callers["client"]
+    with with_its_broker(place, "token") as (server, _):
+        for options in ({"token": TOKENS["client"]}, {"tokenFile": str(place.tokens["client"])}):
+            assert rows_over_tls(server.endpoint, trusted | options) == 1
+        no_token = r"UNAUTHENTICATED NOT_AUTHENTICATED: .*look at the option 'tokenFile' \(or 'token'\), or .*$"
+        for options, problem in (
+            (trusted, no_token),
+            (trusted | {"token": "not-the-token"}, no_token),
+            ({"token": "x"}, "is of an authority that the option 'tlsCaFile' does not have$"),
+        ):
+            with pytest.raises(NamesrvError, match=f"^name server {server.endpoint}: .*{problem}") as caught:
+                rows_over_tls(server.endpoint, options)
+            assert "not-the-token" not in str(caught.value)
+    with with_its_broker(place, "mTLS") as (server, _):
+        pair = {"tlsCertFile": str(shown.certificate), "tlsKeyFile": str(shown.key)}
+        assert rows_over_tls(server.endpoint, trusted | pair) == 1
