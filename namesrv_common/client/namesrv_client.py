@@ -13,11 +13,11 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
 from namesrv_common.client.channels import (
-    ClientSecurity,
     ConnectionSettings,
     ResponseBudget,
     ResponseLimits,
     ResponseTooLarge,
+    Security,
     open_channel,
     rows_in,
 )
@@ -53,7 +53,7 @@ class Client:
         self,
         endpoint: Endpoint,
         timeout_seconds: float,
-        security: ClientSecurity | None = None,
+        security: Security | None = None,
         *,
         settings: ConnectionSettings = PLAIN,
     ) -> None:
@@ -126,8 +126,15 @@ class Client:
 class NamesrvClient(Client):
     """One name server: ``client.admin.GetKvConfig(request)`` makes a call within the client's timeout."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeout_seconds: float,
+        security: Security | None = None,
+        *,
+        settings: ConnectionSettings = PLAIN,
+    ) -> None:
+        super().__init__(endpoint, timeout_seconds, security, settings=settings)
         self.route = RouteServiceStub(self.channel)
         self.admin = AdminServiceStub(self.channel)
         self.diagnostics = DiagnosticsServiceStub(self.channel)
