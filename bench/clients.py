@@ -21,7 +21,7 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.logs import configure_logs
 from route_client import RouteClient
-from tests.support.programs.agents import free_port
+from tests.support.programs.agents import held_port
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.registrations import registration
 
@@ -77,7 +77,7 @@ def fan_out(topic_count: int, rounds: int) -> Iterator[Sample]:
         ways = {
             "three healthy name servers": FanOut("127.0.0.1:10911", good),
             "beside a stopped and a refusing one": FanOut(
-                "127.0.0.1:10921", [*good, stack.enter_context(free_port()), stopped.endpoint]
+                "127.0.0.1:10921", [*good, stack.enter_context(held_port()), stopped.endpoint]
             ),
         }
         for way in ways.values():

@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import grpc
 import yaml
@@ -29,6 +29,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 from tests.support.patience import FACTOR, TIMEOUT
+from tests.support.programs.processes import Process
 
 Case = Mapping[str, Any]
 CASES: list[Case] = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
@@ -41,7 +42,7 @@ class Failed(AssertionError):
     """The client did something else than the case expects."""
 
 
-def play(case: Case, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+def play(case: Case, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
     """Plays one case. Raises Failed, with everything that was seen, if the client does not pass it."""
     _Play(case).run(command, environment)
 
@@ -61,7 +62,7 @@ class _Play:
         self._step_before = time.monotonic()
         """When the last step began."""
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str] | None) -> None:
+    def run(self, command: Sequence[str], environment: dict[str, str] | None) -> None:
         with ExitStack() as stack:
             for server in self._servers:
                 stack.enter_context(server)
@@ -83,7 +84,7 @@ class _Play:
             except (AssertionError, queue.Empty) as problem:
                 seen = "\n  ".join(self._seen)
                 text = str(problem) or f"{step}: nothing came in time"
-                raise Failed(f"{self.case['id']}: {text}\n  {seen}\n{client.errors()}") from problem
+                raise Failed(f"{self.case['id']}: {text}\n  {seen}\n{client.raw}") from problem
 
     def note(self, text: str) -> None:
         """Notes an event for the report of a failure."""
@@ -245,38 +246,29 @@ class _Server(ScriptedNamesrv):
         return role
 
 
-class _Client:
+class _Client(Process):
     """The program of the client under test. The end of its input ends it."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None, note: Any) -> None:
-        pipe = subprocess.PIPE
-        self._popen = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8")
+    def __init__(self, command: Sequence[str], environment: dict[str, str] | None, note: Callable[[str], None]) -> None:
+        super().__init__([*command], environment, pipes=True)
         self._note = note
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._states: defaultdict[str, list[tuple[Any, Any]]] = defaultdict(list)
-        self._readers = [threading.Thread(target=read) for read in (self._read, self._read_errors)]
-        self._errors: list[str] = []
-        for reader in self._readers:
-            reader.start()
-
-    def __enter__(self) -> Self:
-        return self
+        self._listening = threading.Thread(target=self._listen)
+        self._listening.start()
 
     def __exit__(self, *_: object) -> None:
         with suppress(BrokenPipeError):
-            self._popen.stdin.close()  # type: ignore[union-attr]
+            self.pipes[0].close()
         with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(END_SECONDS)
-        self._popen.kill()
-        for reader in self._readers:
-            reader.join(TIMEOUT)
-        for pipe in (self._popen.stdout, self._popen.stderr):
-            pipe.close()  # type: ignore[union-attr]
-        self._popen.wait(TIMEOUT)
+            self.wait(END_SECONDS)
+        self.kill()
+        self._listening.join(TIMEOUT)
+        super().__exit__()
 
-    def _read(self) -> None:
-        for line in self._popen.stdout or ():
+    def _listen(self) -> None:
+        for line in self.pipes[1]:
             self._note(f"client: {line.strip()}")
             message = json.loads(line)
             if "change" not in message:
@@ -286,18 +278,10 @@ class _Client:
                 self._states[message["change"]].append((message["brokers"], message["stale"]))
                 self._changed.notify()
 
-    def _read_errors(self) -> None:
-        self._errors.extend(self._popen.stderr or ())
-
-    def errors(self) -> str:
-        """The last lines of standard error."""
-        return "".join(self._errors[-20:])
-
     def tell(self, **command: Any) -> None:
-        assert self._popen.stdin is not None
         self._note(f"to the client: {command}")
-        self._popen.stdin.write(json.dumps(command) + "\n")
-        self._popen.stdin.flush()
+        self.pipes[0].write(json.dumps(command) + "\n")
+        self.pipes[0].flush()
 
     def answer(self) -> dict[str, Any]:
         """The answer to the last command."""

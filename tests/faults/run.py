@@ -66,31 +66,22 @@ class Profile(NamedTuple):
     """What faults may last. Pings find a lost peer after 7 s, and silence counts as death after 25 s."""
     rest_seconds: tuple[float, ...]
     """What may be between two rounds; a check of what must stay needs 11 s without faults."""
-    lookups: float = 0.1
-    """Pause between two lookups at a name server."""
-    operator: float = 0.5
-    """Pause between two changes by an operator."""
-    topics: float = 0.7
-    """Pause between two changes of topics."""
 
 
 PROFILES = {
     "short": Profile(5, (0.5, 3.0, 9.0), (0.5, 2.0, 12.0)),
     "long": Profile(60, (0.5, 3.0, 6.9, 7.1, 15.0, 24.0, 26.0, 60.0), (0.5, 5.0, 15.0)),
-    # An hour at a modest rate.
-    "soak": Profile(90, (0.5, 3.0, 6.0, 15.0), (10.0, 30.0, 60.0), lookups=1.0, operator=5.0, topics=5.0),
 }
 
 
 class Run:
     """A fleet under traffic. The stack ends all of it."""
 
-    def __init__(self, stack: ExitStack, folder: Path, seed: int, profile: Profile, *, rocketmq: bool) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, seed: int, *, rocketmq: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
         self._stack = stack
         stack.callback(self.history.close)
-        self._profile = profile
         self._rocketmq = rocketmq
         self._rng = random.Random(seed)
         network = stack.enter_context(Network(seed, self.history))
@@ -115,7 +106,7 @@ class Run:
             self.fleet.start_client(client)
         for server in SERVERS:
             connect = partial(self.fleet.connect, server)
-            self._worker(Lookups(server, connect, self.history, self.fleet.looked_up, self._profile.lookups))
+            self._worker(Lookups(server, connect, self.history, self.fleet.looked_up))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
             self._worker(Journal(server, connect, self.history, tuple(self.fleet.versions)))
@@ -132,11 +123,9 @@ class Run:
         with ExitStack() as stack:
             for server in SERVERS:
                 rng = random.Random(f"{self._rng.random()}")
-                operator = Operator(
-                    server, partial(self.fleet.connect, server), self.history, rng, self._profile.operator
-                )
+                operator = Operator(server, partial(self.fleet.connect, server), self.history, rng)
                 self._workers.append(stack.enter_context(operator))
-            stack.enter_context(self.fleet.changing_topics(self._profile.topics))
+            stack.enter_context(self.fleet.changing_topics())
             yield
 
     def inject(self, planned: Round) -> None:
@@ -197,16 +186,13 @@ class Run:
         return violations(list(self.history.records))
 
 
-def run(
-    folder: Path, seed: int, rounds: Sequence[Round], profile: Profile, *, rocketmq: bool
-) -> tuple[list[str], list[Record]]:
+def run(folder: Path, seed: int, rounds: Sequence[Round], *, rocketmq: bool) -> tuple[list[str], list[Record]]:
     """Lets a schedule happen to a fleet. The history stays in the folder, with files of the processes.
 
     Args:
         folder: Where files go.
         seed: Decides what operators and topics do.
         rounds: The schedule.
-        profile: How busy the fleet is.
         rocketmq: Whether it has RocketMQ's own brokers, which need Java and jars
             (``tests.support.rocketmq_programs.maven``).
 
@@ -214,7 +200,7 @@ def run(
         What is broken, and the records.
     """
     with ExitStack() as stack:
-        running = Run(stack, folder, seed, profile, rocketmq=rocketmq)
+        running = Run(stack, folder, seed, rocketmq=rocketmq)
         running.start()
         with running.traffic():
             for planned in rounds:
@@ -230,7 +216,7 @@ def run_profile(folder: Path, seed: int, name: str, faults: Sequence[str]) -> tu
     """
     profile = PROFILES[name]
     planned = schedule(seed, faults, profile.rounds, profile.fault_seconds, profile.rest_seconds)
-    broken, records = run(folder, seed, planned, profile, rocketmq=not OF_ROCKETMQ.isdisjoint(faults))
+    broken, records = run(folder, seed, planned, rocketmq=not OF_ROCKETMQ.isdisjoint(faults))
     counts = Counter(record["what"] for record in records)
     agreed = ", ".join(f"{record['seconds']:.1f} s" for record in of_kind(records, "agreed"))
     again = f"python -m tests.faults --seed {seed} --profile {name} --faults {' '.join(faults)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from namesrv_api.v1.route_service_pb2 import GetNamesrvStatusRequest
 
 from namesrv_common.grpc_errors import RichError
+from tests.fuzz.mutations import EXAMPLES
 from tests.support.fakes.scripted_namesrv import REGISTRATION_SERVICE, SERVICES
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import NEVER_SCAN, Agent
@@ -107,7 +107,6 @@ def requests(draw: st.DrawFn, methods: list[MethodDescriptor]) -> tuple[MethodDe
 
 pytestmark = pytest.mark.fuzz
 
-EXAMPLES = 5 * int(os.environ.get("FUZZ_EXAMPLES", "60"))
 FIRST_MESSAGE_SECONDS = 0.5
 """How long a stream may have nothing to say; then it has taken the request."""
 MISPLACED = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
@@ -171,7 +170,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 
 
 def run(connection: grpc.Channel, methods: list[MethodDescriptor], state: Any) -> None:
-    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5 * EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(case=requests(methods))
     def send_it(case: tuple[MethodDescriptor, bytes]) -> None:
         method, request = case

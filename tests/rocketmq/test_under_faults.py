@@ -9,7 +9,7 @@ import pytest
 from tests.faults.fleet.fleet import JAVA, SERVERS
 from tests.faults.history import Answer, answers_of, of_kind
 from tests.faults.nemesis import Fault, Round
-from tests.faults.run import PROFILES, run
+from tests.faults.run import run
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLED_SECONDS = 16.0
@@ -30,7 +30,7 @@ def last_before(answers: list[Answer], server: str, at: float) -> set[str]:
 @pytest.mark.usefixtures("home")
 def test_every_invariant_holds_for_rocketmqs_own_brokers_beside_agents(tmp_path: Path) -> None:
     """In the profile ``long`` they are stopped until their silence counts, and meet all other faults."""
-    violations, records = run(tmp_path, 1, ROUNDS, PROFILES["short"], rocketmq=True)
+    violations, records = run(tmp_path, 1, ROUNDS, rocketmq=True)
     assert violations == []
     answers = list(answers_of(records))
     events = [r for r in of_kind(records, "process") if r["name"] in JAVA]

@@ -20,7 +20,7 @@ from tests.support import failpoints
 from tests.support.fakes.odd_program import VERSION, OddClock, odd_environment
 from tests.support.fakes.scripted_namesrv import refuse
 from tests.support.hostile.server import hostile_server
-from tests.support.programs.agents import Agent, free_port, joined
+from tests.support.programs.agents import Agent, held_port, joined
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields
 from tests.support.programs.rocketmq import register as register_as_rocketmq
@@ -270,7 +270,7 @@ def restarted(folder: Path) -> Iterator[Scene]:
         with server.connect() as client:
             register(client, TOPIC)
         assert server.terminate() == 0
-    with name_server(folder) as server, free_port() as other, Agent(str(other)) as agent:
+    with name_server(folder) as server, held_port() as other, Agent(str(other)) as agent:
         scene = scene_of([server], agent)
         yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
 

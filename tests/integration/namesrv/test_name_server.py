@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.server.server import SERVICES
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import free_port
+from tests.support.programs.agents import held_port
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from tests.support.registrations import identity, registration
 
@@ -161,7 +161,7 @@ def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess
         return done.returncode, done.stderr
 
     here = str(namesrv.endpoint)
-    with free_port() as nobody:
+    with held_port() as nobody:
         codes = [check(str(endpoint))[0] for endpoint in (here, nobody, "nonsense")]
     assert codes == [0, 1, 2]
     assert check(here, "--service", "nope") == (1, f"{here}: there is no service nope\n")

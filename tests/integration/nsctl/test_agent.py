@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
-from tests.support.programs.agents import Agent, free_port, joined
+from tests.support.programs.agents import Agent, held_port, joined
 from tests.support.programs.nsctl_runs import rows, run
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.secured.fleet import Place
 
 
 def test_the_status_has_a_row_for_each_name_server_of_agents_that_answer() -> None:
-    with NamesrvProcess() as namesrv, free_port() as nobody, Agent(joined(namesrv, nobody)) as agent:
+    with NamesrvProcess() as namesrv, held_port() as nobody, Agent(joined(namesrv, nobody)) as agent:
         eventually(lambda: agent.events("registered"))
         there, away = rows("agent", "status", agent.endpoint, exit_code=FOUND)
         assert (there["broker_name"], there["broker_id"], there.get("broker_probe")) == ("broker-a", 0, None)

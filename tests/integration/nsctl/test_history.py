@@ -39,16 +39,16 @@ def put(namesrv: NamesrvProcess, *keys: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_lines_come_at_once_and_go_on_after_restarts_without_gap(tmp_path: Path) -> None:
-    with held_port() as port:
+    with held_port() as place:
         flags = ("--data-dir", str(tmp_path))
-        with NamesrvProcess(*flags, port=port) as namesrv, follower_of(namesrv.endpoint) as follower:
+        with NamesrvProcess(*flags, port=place.port) as namesrv, follower_of(namesrv.endpoint) as follower:
             _, output = follower.pipes
             put(namesrv, "a")
             lines = [output.readline()]
             put(namesrv, "b")  # whether it was seen before the end or not, it is shown
             assert namesrv.terminate() == 0
             follower.wait_for_text("\n")
-            with NamesrvProcess(*flags, port=port) as again:
+            with NamesrvProcess(*flags, port=place.port) as again:
                 put(again, "c")
                 lines += [output.readline(), output.readline()]
                 entries = [json.loads(line) for line in lines]
@@ -57,11 +57,11 @@ def test_lines_come_at_once_and_go_on_after_restarts_without_gap(tmp_path: Path)
                 assert epochs[0] == epochs[1] < epochs[2]
                 follower.signal(signal.SIGINT)
                 assert (follower.wait(), output.read()) == (0, "")
-                shown = ended([str(BIN / "nsctl"), "history", "-o", "json", "-n", f"127.0.0.1:{port}"]).stdout
+                shown = ended([str(BIN / "nsctl"), "history", "-o", "json", "-n", str(place)]).stdout
                 assert [entry["epoch"] for entry in json.loads(shown)] == epochs[::-1]
     refused, back = follower.raw.splitlines()
-    assert f"127.0.0.1:{port}: cannot be reached" in refused
-    assert f"127.0.0.1:{port} answers again" in back
+    assert f"{place}: cannot be reached" in refused
+    assert f"{place} answers again" in back
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_traceback(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import Agent, free_port
+from tests.support.programs.agents import Agent, held_port
 from tests.support.programs.processes import NamesrvProcess, Process, eventually
 from tests.support.secured.fleet import refused_start
 
@@ -129,7 +129,7 @@ def terminate_together(*processes: Process) -> None:
 
 
 def test_without_a_collector_all_goes_on_and_the_log_says_it_once() -> None:
-    with free_port() as nobody:
+    with held_port() as nobody:
         variables = {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
         with (
             NamesrvProcess(environment={**variables, "OTEL_TRACES_SAMPLER": "always_on"}) as namesrv,

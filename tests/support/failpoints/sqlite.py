@@ -146,13 +146,10 @@ def _name(path: int) -> str:
     return Path(os.fsdecode(ctypes.string_at(path))).name
 
 
-_points: list[_Points] = []
-
-
 def install(hit: Hit) -> None:
     """Puts the points into SQLite, for the whole life of this process, which must have no connection yet."""
     import _sqlite3  # noqa: PLC0415 - a program that does not use it need not have it
 
     find = ctypes.CDLL(_sqlite3.__file__).sqlite3_vfs_find
     find.restype = ctypes.POINTER(_Vfs)
-    _points.append(_Points(hit, find(None).contents))
+    _Points(hit, find(None).contents)

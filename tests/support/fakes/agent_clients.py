@@ -86,8 +86,8 @@ class Agent:
         )
         self.managers.register_filter_server(request, ADDRESS)
 
-    def ids(self, group: str = GROUP) -> list[str]:
-        return self.managers.consumers.client_ids(group)
+    def ids(self) -> list[str]:
+        return self.managers.consumers.client_ids(GROUP)
 
     def groups(self) -> tuple[set[str], set[str]]:
         """Names of the producer groups, and of the consumer groups."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
 
-from namesrv.storage.database import Database
+from namesrv.storage.database import DATABASE_FILE, Database
 
 LONGEST_SECONDS = 20.0
 
@@ -31,6 +32,14 @@ async def busy(database: Database) -> AsyncIterator[threading.Event]:
         await occupying
 
 
+@contextmanager
+def held_by_another(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Another program has begun to write, such as a shell of SQLite."""
+    with closing(sqlite3.connect(folder / DATABASE_FILE, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+
+
 @asynccontextmanager
 async def refusing(database: Database) -> AsyncIterator[Callable[[], object]]:
     """Locks the file as another program would, and has commits not wait for the lock.
@@ -38,8 +47,7 @@ async def refusing(database: Database) -> AsyncIterator[Callable[[], object]]:
     The lock ends with the context, or when the callable is called.
     """
     await database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 0"))
-    with closing(sqlite3.connect(database.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with held_by_another(database.path.parent) as other:
         yield other.rollback
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -33,6 +34,7 @@ from tests.support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
 TOPICS = Path(__file__).parents[3] / "examples" / "demo" / "topics.json"
+_LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 _END_SECONDS = 3 * TIMEOUT
 START_SECONDS = 2 * TIMEOUT
 """How long a process may take to say that it is ready, on a busy machine."""
@@ -58,9 +60,19 @@ def eventually(
 
 
 def unused_port() -> int:
-    """A port of loopback where nobody listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    """A port of loopback that is free, with the one above and the one two below, which RocketMQ's brokers take as well.
+
+    Below those that the system gives to outgoing connections: programs bind it seconds later, and some connection
+    would have it by then.
+    """
+    while True:
+        port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
+        try:
+            for one in (port, port + 1, port - 2):
+                socket.create_server(("127.0.0.1", one)).close()
+        except OSError:
+            continue
+        return port
 
 
 def listens(port: int, host: str = "127.0.0.1") -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.support.programs.processes import Process, eventually, listens
+from tests.support.programs.processes import Process, eventually, listens, unused_port
 from tests.support.rocketmq_programs.maven import NEWEST, Release, class_path
 
 _START_SECONDS = 180.0
@@ -29,26 +27,9 @@ _SHOWN_CHARACTERS = 4_000
 _TRIES = 3
 _PLAIN = {"tls.server.mode": "disabled"}
 """Else each listener makes itself a certificate as it starts, which is more than half of a start's processor time."""
-_LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 
 Properties = Mapping[str, str]
 """System properties of Java."""
-
-
-def free_ports() -> int:
-    """A port that is free, together with the one above and the one two below, which a broker takes as well.
-
-    Below those that the system gives to outgoing connections: a broker binds them seconds later, and some connection
-    would have one by then.
-    """
-    while True:
-        port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
-        try:
-            for one in (port, port + 1, port - 2):
-                socket.create_server(("127.0.0.1", one)).close()
-        except OSError:
-            continue
-        return port
 
 
 def topics_file_of(home: Path) -> Path:
@@ -133,7 +114,7 @@ class Broker(JavaProgram):
             properties: System properties of Java. With none it has no TLS.
             port: Where it takes connections. 0 takes any free port. It takes the one above and the one two below, too.
         """
-        self.port = port or free_ports()
+        self.port = port or unused_port()
         own = home / f"{name}-{broker_id}"
         own.mkdir(parents=True, exist_ok=True)
         self.topics_file = topics_file_of(own)
@@ -167,7 +148,7 @@ class ApacheNamesrv(JavaProgram):
 
     def __init__(self, home: Path, *, host: str = "127.0.0.1", port: int = 0, release: Release = NEWEST) -> None:
         """Starts it at a host of loopback, at a port or anywhere. It reads the file ``kvConfig.json`` of its home."""
-        self.host, self.port = host, port or free_ports()
+        self.host, self.port = host, port or unused_port()
         home.mkdir(parents=True, exist_ok=True)
         config = home / "namesrv.conf"
         config.write_text(f"bindAddress={host}\nlistenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n")
@@ -180,12 +161,12 @@ class Proxy(JavaProgram):
 
     def __init__(self, home: Path, namesrv: str) -> None:
         """Starts it."""
-        self.port = free_ports()
+        self.port = unused_port()
         home.mkdir(parents=True)
         config = home / "proxy.json"
         config.write_text(
             f'{{"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": "{namesrv}",'
-            f' "grpcServerPort": {self.port}, "remotingListenPort": {free_ports()}, "localServeAddr": "127.0.0.1"}}'
+            f' "grpcServerPort": {self.port}, "remotingListenPort": {unused_port()}, "localServeAddr": "127.0.0.1"}}'
         )
         super().__init__("org.apache.rocketmq.proxy.ProxyStartup", home, "-pc", str(config))
 

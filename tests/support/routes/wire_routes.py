@@ -60,9 +60,9 @@ def answer(
     return Answer("TopicTest", told, origin, revision, removals)
 
 
-def removal(reason: pb.RemovalReason, broker_id: int | None = 0) -> Removal:
+def removal(reason: pb.RemovalReason) -> Removal:
     """A broker that left."""
-    return Removal(GroupKey(CLUSTER, "broker-a"), broker_id, addr("broker-a", broker_id or 0), reason)
+    return Removal(GroupKey(CLUSTER, "broker-a"), 0, addr(), reason)
 
 
 def wire_removal(reason: pb.RemovalReason, broker_id: int | None = 0) -> route_service_pb2.BrokerRemoval:

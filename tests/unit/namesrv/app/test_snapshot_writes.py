@@ -28,6 +28,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import SnapshotFile
 from namesrv.storage.database import Database
 from tests.support.core_fleet import A, B, Fleet
+from tests.support.fakes.busy_database import until
 from tests.support.patience import TIMEOUT
 
 
@@ -88,10 +89,6 @@ async def saving(
         if thread.name.startswith("snapshot-file"):
             thread.join(TIMEOUT)
             assert not thread.is_alive()
-
-
-async def until(event: threading.Event) -> None:
-    assert await asyncio.to_thread(event.wait, 20)
 
 
 def restarted(folder: Path, after_seconds: float = 0.0) -> tuple[Fleet, list[Any]]:

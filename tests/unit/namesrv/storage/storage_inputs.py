@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
-from namesrv.storage.database import DATABASE_FILE, Database
+from namesrv.storage.database import Database
 from namesrv.storage.tables import TABLES
 
 CLOSE_SECONDS = 30.0
@@ -46,14 +45,6 @@ EMPTY: dict[str, Any] = {"kv_config": KvConfigTable.of({}), "settings": {}, "int
 def stored(database: Database) -> dict[str, object]:
     """The contents of all tables."""
     return {table.name: database.load(table) for table in TABLES}
-
-
-@contextmanager
-def held_by_another(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Another program has begun to write, such as a shell of SQLite."""
-    with closing(sqlite3.connect(folder / DATABASE_FILE, isolation_level=None, check_same_thread=False)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield other
 
 
 @contextmanager

@@ -27,11 +27,11 @@ from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import APPLICATION_ID, DATABASE_FILE, FORMAT, HANG_SECONDS, PROBE_SECONDS, Database
 from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS, TABLES, DurableTable
 from tests.properties import examples
-from tests.support.fakes.busy_database import busy
+from tests.support.fakes.busy_database import busy, held_by_another
 from tests.support.programs.processes import eventually
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, held_by_another, opened, stored
+from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, opened, stored
 
 LATER = DurableTable[dict[str, str]]("later", dict, dict)
 """A table that this version does not know."""

@@ -54,8 +54,9 @@ from namesrv.storage import database
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import GATHER_SECONDS, MAX_BATCH_ROWS, MAX_TOPICS_OF_ENTRY, TRIM_STEP, Journal
 from namesrv_common.errors import suppress_refusals
+from tests.support.fakes.busy_database import held_by_another, until
 from tests.support.refusals import refuses
-from tests.unit.namesrv.storage.storage_inputs import held_by_another, opened
+from tests.unit.namesrv.storage.storage_inputs import opened
 
 EPOCH, EARLIER, LATER = "000000000000002-00000000", "000000000000001-00000000", "000000000000003-00000000"
 WAIT_SECONDS = 60.0
@@ -127,10 +128,6 @@ class Slow(Mapping[str, QueueData]):
 
     def row(self) -> QueuesChange:
         return QueuesChange(QUEUES.broker, self, None, RemovalReason.GROUP_GONE)
-
-
-async def until(event: threading.Event) -> None:
-    assert await asyncio.to_thread(event.wait, WAIT_SECONDS)
 
 
 def _last(connection: sqlite3.Connection) -> int:
