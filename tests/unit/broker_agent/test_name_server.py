@@ -80,6 +80,13 @@ def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualC
     assert seen == [None, 30, 7]
 
 
+def test_a_name_server_that_lost_the_broker_may_have_given_its_id_away(status: NameServerStatus) -> None:
+    for holds_any in (True, False):
+        accept(status, pb.REGISTRATION_KIND_FULL)
+        status.version_answered("ns", changed=True, holds_any=holds_any)
+        assert (status.known.held, status.known.id_doubtful) == (None, not holds_any)
+
+
 def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
     accept(status, pb.REGISTRATION_KIND_FULL)
     accept(status, pb.REGISTRATION_KIND_FULL, channel_is_open=False)

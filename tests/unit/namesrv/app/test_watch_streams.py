@@ -526,6 +526,10 @@ async def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_it
         told = await waiting[1]
         assert told.changes[0].route.queue_datas[0].read_queue_nums == 7
         assert [count for count, _ in callers[0].sent] == [2]
+        callers[1].is_free = True  # its task has not come back for more either
+        server.fleet.register(topics=[("T1", (8, 1, 6, 0))], version=DataVersion(3, 1))
+        await until(lambda: len(callers[0].sent) == 2)
+        assert callers[0].sent[1][0] == 2
         await stop(*waiting)
 
 

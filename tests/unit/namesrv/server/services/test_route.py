@@ -229,6 +229,16 @@ async def test_a_followed_snapshot_does_not_keep_its_request(calls: StreamCalls,
         assert sys.getrefcount(request) == before
 
 
+async def test_a_follower_that_resumes_is_sent_what_is_later_than_its_point(calls: StreamCalls, fleet: Fleet) -> None:
+    make_changes(fleet, 3)
+    point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=fleet.state.revision - 1)
+    request = pb.StreamRouteSnapshotRequest(follow=True, resume_after=point)
+    async with aclosing(cast("AsyncGenerator[bytes]", calls.StreamRouteSnapshot(request, CONTEXT))) as stream:
+        first = pb.StreamRouteSnapshotResponse.FromString(await anext(stream))
+    assert first.HasField("changes")
+    assert first.header.revision == point.revision + 1
+
+
 async def pin(calls: StreamCalls, lease_millis: int | None = None) -> pb.PinRouteSnapshotResponse:
     return await calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(lease_millis=lease_millis), CONTEXT)
 
