@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,17 @@ def test_the_first_round_waits_no_longer_than_a_period() -> None:
     with rounds(2.0) as (time, begun):
         time.run(2.0)
     assert begun == [2.0]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_of_rounds_that_has_ended_by_itself_is_a_problem() -> None:
+    ended, stopped = RegistrationThread(sys.exit, 0.001, Timing()), RegistrationThread(list, 30.0, Timing())
+    for thread in (ended, stopped):
+        assert thread.problem is None
+        thread.start()
+    stopped.stop()
+    eventually(lambda: ended.problem)
+    assert stopped.problem is None
 
 
 @pytest.mark.parametrize(("took", "least", "most"), [(6.0, 27.0, 33.0), (3_600.0, 3_600.0, 3_600.0)])
