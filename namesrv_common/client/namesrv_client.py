@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator
+from functools import cached_property
 from typing import Any, Self, TypeVar, cast
 
 import grpc
@@ -126,18 +127,17 @@ class Client:
 class NamesrvClient(Client):
     """One name server: ``client.admin.GetKvConfig(request)`` makes a call within the client's timeout."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        timeout_seconds: float,
-        security: Security | None = None,
-        *,
-        settings: ConnectionSettings = PLAIN,
-    ) -> None:
-        super().__init__(endpoint, timeout_seconds, security, settings=settings)
-        self.route = RouteServiceStub(self.channel)
-        self.admin = AdminServiceStub(self.channel)
-        self.diagnostics = DiagnosticsServiceStub(self.channel)
+    @cached_property
+    def route(self) -> RouteServiceStub:
+        return RouteServiceStub(self.channel)
+
+    @cached_property
+    def admin(self) -> AdminServiceStub:
+        return AdminServiceStub(self.channel)
+
+    @cached_property
+    def diagnostics(self) -> DiagnosticsServiceStub:
+        return DiagnosticsServiceStub(self.channel)
 
 
 class _Calls:

@@ -204,8 +204,8 @@ class Timeline:
     def end_was_told(self, client: str, server: str, at: float) -> bool:
         """Whether the server could hear how the client's process ended, and it has not come back by a time.
 
-        The way has to have been sound ever since the end before that one: who is cut off may leave a connection behind,
-        of which nobody tells.
+        The connection must have been sound since the end before that one: a client that is cut off may leave a
+        connection behind, and nobody reports it.
         """
         before, ended = ([-math.inf, -math.inf] + [end for end in self._ended[client] if end <= at])[-2:]
         is_over = any(begin <= ended and at <= end for begin, end in self._silent[client])
