@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator
-from functools import cached_property
 from typing import Any, Self, TypeVar, cast
 
 import grpc
@@ -127,17 +126,19 @@ class Client:
 class NamesrvClient(Client):
     """One name server: ``client.admin.GetKvConfig(request)`` makes a call within the client's timeout."""
 
-    @cached_property
-    def route(self) -> RouteServiceStub:
-        return RouteServiceStub(self.channel)
-
-    @cached_property
-    def admin(self) -> AdminServiceStub:
-        return AdminServiceStub(self.channel)
-
-    @cached_property
-    def diagnostics(self) -> DiagnosticsServiceStub:
-        return DiagnosticsServiceStub(self.channel)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeout_seconds: float,
+        security: Security | None = None,
+        *,
+        settings: ConnectionSettings = PLAIN,
+    ) -> None:
+        super().__init__(endpoint, timeout_seconds, security, settings=settings)
+        # At once: a stub that is made after the channel is closed ends the process.
+        self.route = RouteServiceStub(self.channel)
+        self.admin = AdminServiceStub(self.channel)
+        self.diagnostics = DiagnosticsServiceStub(self.channel)
 
 
 class _Calls:
