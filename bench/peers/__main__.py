@@ -14,7 +14,7 @@ from bench.figures import Figure, parser, progress, report, summarise
 from bench.peers import generator
 from bench.peers.generator import NotMeasured
 from bench.peers.measure import RATE, Effort, measure, ratio_of
-from bench.peers.servers import HALF_CACHE, JAVA, NAIVE, NATIVE, NO_CACHE, SERVERS
+from bench.peers.servers import HALF_CACHE, JAVA, NATIVE, NO_CACHE, NULL, SERVERS
 from bench.peers.workloads import all_workloads
 
 _QUICK = ("lookups", "heartbeats")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     effort = Effort(given.rounds)
     names, servers = given.workload or (_QUICK if given.quick else (*all_workloads(),)), given.server or SERVERS
     if given.smoke:
-        names, servers, effort = ("lookups", "storm"), (NATIVE, NAIVE), Effort(1, 0.3, 0.0, 0.01)
+        names, servers, effort = ("lookups", "storm"), (NATIVE, NULL), Effort(1, 0.3, 0.0, 0.01)
         os.environ[generator.PROFILE] = generator.TRIAL
     known = all_workloads(effort.scale)
     figures: list[Figure] = []

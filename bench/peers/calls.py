@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class Grpc:
-    """Calls of this project's contract, which the naive server speaks too."""
+    """Calls of this project's contract."""
 
     protocol = "grpc"
 

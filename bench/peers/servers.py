@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import ssl
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -28,11 +27,10 @@ HALF_CACHE, NO_CACHE = NATIVE + "+half-cache", NATIVE + "+no-cache"
 NAMESRV_REMOTING = "namesrv-remoting"
 """This name server over RocketMQ's own protocol."""
 REMOTING_TLS = NAMESRV_REMOTING + "+tls"
-NAIVE = "naive"
 JAVA = "java"
 NULL = "null"
 """Answers without meaning: its rate is the most that the load generator can measure."""
-SERVERS = (NATIVE, TLS, NAMESRV_REMOTING, REMOTING_TLS, NAIVE, JAVA, NULL)
+SERVERS = (NATIVE, TLS, NAMESRV_REMOTING, REMOTING_TLS, JAVA, NULL)
 _REMOTING = {NAMESRV_REMOTING, REMOTING_TLS}
 _ON_REMOTING = ("--remoting-listen", "127.0.0.1:0", "--mass-loss-percent", "100")
 """Between two runs everybody leaves, which is no mass loss."""
@@ -79,7 +77,7 @@ class Server(Process):
                 assert self._popen.poll() is None, log.read_text() + self.raw
                 self.target = f"127.0.0.1:{port}"
             else:
-                started = {NAIVE: "naive_started", NULL: "null_started"}.get(name, "namesrv_started")
+                started = "null_started" if name == NULL else "namesrv_started"
                 self.target = str(self.wait_for(started)["remoting" if name in _REMOTING else "listen"])
         except BaseException as error:
             self.__exit__()
@@ -121,8 +119,6 @@ class Server(Process):
         self._folder.cleanup()
 
     def _command(self, port: int) -> list[str]:
-        if self.name == NAIVE:
-            return [sys.executable, "-m", "bench.naive_server"]
         if self.name == NULL:
             return [str(program()), "null"]
         if self.name == JAVA:
