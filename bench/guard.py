@@ -1,7 +1,8 @@
 """Fails if a call has become much dearer than it was: ``python -m bench.guard``.
 
-Bare times mean nothing on a shared machine. So calls are compared with those of the null server, which cargo builds, in
-the same minutes: registrations, lookups that the engine answers by itself (a hit), and those that call Python (a miss).
+Bare times mean nothing on a shared machine. So each call is compared with the null server's in the same minutes:
+registrations, lookups that the engine answers by itself (a hit), and those that call Python (a miss). Cargo builds the
+null server.
 
 Compared is CPU time of the processes of the server, in alternating rounds. Each server is judged by its cheapest
 round: neighbours on a shared machine make a call dearer and never cheaper. A call that is too dear is measured again

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -21,7 +20,6 @@ PROFILE, TRIAL = "LOAD_GENERATOR_PROFILE", "trial"
 """The variable of the environment that names the profile of Cargo.toml with which it is compiled, and the one that is
 compiled in a third of the time. For figures it is ``release``."""
 _SOURCE = Path(__file__).parents[1] / "load_generator"
-_MAGIC = b"NSLOAD2\n"
 _BUILD_SECONDS = 3_600.0
 _EXTRA_SECONDS = 400.0
 """What a run may take beyond its own times: filling, connecting, the last answers."""
@@ -118,19 +116,16 @@ def _described(group: Group, protocol: str, folder: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, order: Sequence[Call]) -> None:
-    """Numbers are four bytes, most significant first.
+    """The first line is JSON: the kinds, the different calls and the order of all calls. The bytes of the calls follow.
 
-    The file has a mark, the kinds, the different calls and the order of all calls. Each list starts with its length.
-    A kind has its length before it. A call has its kind, the position of its opaque number, its length and its bytes.
+    A call has the number of its kind, the position of its opaque number, and its length.
     """
     calls = list({id(call): call for call in order}.values())
     numbers = {id(call): number for number, call in enumerate(calls)}
     kinds = list(dict.fromkeys(call.kind for call in calls))
-    with path.open("wb") as file:
-        file.write(_MAGIC + struct.pack(">I", len(kinds)))
-        for kind in kinds:
-            file.write(struct.pack(">I", len(kind)) + kind.encode())
-        file.write(struct.pack(">I", len(calls)))
-        for call in calls:
-            file.write(struct.pack(">III", kinds.index(call.kind), call.opaque_at, len(call.data)) + call.data)
-        file.write(struct.pack(f">I{len(order)}I", len(order), *(numbers[id(call)] for call in order)))
+    told = {
+        "kinds": kinds,
+        "calls": [(kinds.index(call.kind), call.opaque_at, len(call.data)) for call in calls],
+        "order": [numbers[id(call)] for call in order],
+    }
+    path.write_bytes(b"".join((json.dumps(told).encode(), b"\n", *(call.data for call in calls))))

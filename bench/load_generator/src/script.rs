@@ -4,21 +4,23 @@ use std::io;
 use std::path::Path;
 
 use bytes::{Buf, Bytes};
-
-const MAGIC: &[u8] = b"NSLOAD2\n";
+use serde::Deserialize;
 
 /// One call.
-#[derive(Clone)]
+#[derive(Deserialize)]
 pub struct Call {
     /// Index into `Script::kinds`.
     pub kind: usize,
-    /// The whole gRPC message with its prefix, or the whole remoting frame.
-    pub data: Bytes,
     /// Where the ten digits of a remoting frame's `opaque` begin.
     pub opaque_at: usize,
+    length: usize,
+    /// The whole gRPC message with its prefix, or the whole remoting frame.
+    #[serde(skip)]
+    pub data: Bytes,
 }
 
 /// All calls of a group.
+#[derive(Deserialize)]
 pub struct Script {
     /// The path of a gRPC call, or the name of a remoting request.
     pub kinds: Vec<String>,
@@ -31,29 +33,13 @@ impl Script {
     /// Reads a file; its bytes stay in memory once.
     pub fn read(path: &Path) -> io::Result<Script> {
         let mut data = Bytes::from(std::fs::read(path)?);
-        if !data.starts_with(MAGIC) {
-            return Err(io::Error::other(format!("{}: not a script", path.display())));
+        let first = data.split_to(data.iter().position(|byte| *byte == b'\n').unwrap_or(0));
+        let mut script: Script = serde_json::from_slice(&first).map_err(io::Error::other)?;
+        data.advance(1);
+        for call in &mut script.calls {
+            call.data = data.split_to(call.length);
         }
-        data.advance(MAGIC.len());
-        let kinds = (0..data.get_u32())
-            .map(|_| {
-                let length = data.get_u32() as usize;
-                String::from_utf8_lossy(&data.split_to(length)).into_owned()
-            })
-            .collect();
-        let calls = (0..data.get_u32())
-            .map(|_| {
-                let (kind, opaque_at) = (data.get_u32() as usize, data.get_u32() as usize);
-                let length = data.get_u32() as usize;
-                Call {
-                    kind,
-                    data: data.split_to(length),
-                    opaque_at,
-                }
-            })
-            .collect();
-        let order = (0..data.get_u32()).map(|_| data.get_u32()).collect();
-        Ok(Script { kinds, calls, order })
+        Ok(script)
     }
 
     /// The number of calls.
