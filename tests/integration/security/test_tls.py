@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_he
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
-from namesrv_common.tls.listener_tls import ListenerTls
 from route_client import ClientSettings, RouteClient
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
@@ -154,36 +153,7 @@ def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_p
 
 
 MAX_MORE_FILES = 12
-ECHO, STREAM = "/test.Echo/Say", "/test.Echo/Listen"
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-async def _say(request: bytes, _context: Any) -> bytes:
-    return request
-
-
-async def _listen(request: bytes, _context: Any) -> AsyncIterator[bytes]:
-    yield request
-    await asyncio.Event().wait()
-
-
-@pytest.fixture
-async def endpoint(authority: Authority) -> AsyncIterator[Endpoint]:
-    tls = ListenerTls(*authority.sign_server(), authority.path)
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    handlers = {
-        "Say": grpc.unary_unary_rpc_method_handler(_say),
-        "Listen": grpc.unary_stream_rpc_method_handler(_listen),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
-    port = server.add_secure_port("127.0.0.1:0", tls.credentials())
-    await server.start()
-    yield Endpoint("127.0.0.1", port)
-    await server.stop(0)
+ROUTES = "/namesrv_api.v1.RouteService/"
 
 
 class Changing(ClientSecurity):
@@ -204,21 +174,26 @@ class Changing(ClientSecurity):
             fresh.replace(path)
 
 
-async def test_clients_close_connections_that_are_out_of_date(authority: Authority, endpoint: Endpoint) -> None:
-    security = Changing(authority)
-    with open_channel(endpoint, (), security) as blocking:
-        connection = open_aio_channel(endpoint, (), security)
-        stream: Any = connection.unary_stream(STREAM, None, None)(b"stream")
-        assert await stream.read() == b"stream"
-        blocking_stream: Any = blocking.unary_stream(STREAM, None, None)(b"stream")
-        assert await asyncio.to_thread(next, blocking_stream) == b"stream"
-        say, say_blocking = (one.unary_unary(ECHO, None, None) for one in (connection, blocking))
+async def test_clients_close_connections_that_are_out_of_date(place: Place) -> None:
+    security, follow = Changing(place.authority), route_service_pb2.StreamRouteSnapshotRequest(follow=True)
+    with (
+        NamesrvProcess(*place.flags("mTLS", with_permits=False)) as server,
+        open_channel(server.endpoint, (), security) as blocking,
+    ):
+        connection = open_aio_channel(server.endpoint, (), security)
+        stream, blocking_stream = (
+            one.unary_stream(f"{ROUTES}StreamRouteSnapshot", None, None)(follow.SerializeToString())
+            for one in (connection, blocking)
+        )
+        assert await stream.read()
+        assert await asyncio.to_thread(next, blocking_stream)
+        ask, ask_blocking = (one.unary_unary(f"{ROUTES}GetNamesrvStatus", None, None) for one in (connection, blocking))
         first = _open_files()
         for _ in range(50):
             security.change()
             security.credentials()
-            assert await say(b"unary", timeout=TIMEOUT) == b"unary"
-            assert await asyncio.to_thread(say_blocking, b"unary", timeout=TIMEOUT) == b"unary"
+            assert await ask(b"", timeout=TIMEOUT)
+            assert await asyncio.to_thread(ask_blocking, b"", timeout=TIMEOUT)
         assert security.credentials()[0] > 40
         await asyncio.to_thread(eventually, _open_files, lambda files: files <= first + MAX_MORE_FILES)
         assert blocking_stream.is_active()
