@@ -252,7 +252,7 @@ def mass_loss(folder: Path) -> Iterator[Scene]:
             channel = client.open_channel()
             register(client, TOPIC, name=f"broker-{number}", port=10911 + number, channel_id=channel.id)
         left.close()
-        eventually(lambda: status_of(server).guard_tripped)
+        eventually(lambda: status_of(server).guarded_broker_count, lambda held: held == 5)
         yield scene_of([server])
 
 
