@@ -12,14 +12,13 @@ import signal
 import sys
 import threading
 import time
-import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.programs.rocketmq import RemotingClient, broker_fields
+from tests.support.programs.rocketmq import RemotingClient, broker_fields, register
 
-REGISTER, UNREGISTER, HEARTBEAT = 103, 104, 904
+UNREGISTER, HEARTBEAT = 104, 904
 ONE_WAY = 2
 HEARTBEAT_SECONDS = 1.0
 TIMEOUT = 2.0
@@ -30,25 +29,20 @@ BROKEN_OFF = (OSError, AssertionError, ValueError)
 """What ends a connection: it was lost or refused, or broke off."""
 
 
-def body_of(topics: Path) -> bytes:
-    """What a broker registers: all topics of a file, which others replace as a whole, and their version."""
-    wrapper: dict[str, Any] = json.loads(topics.read_text(encoding="utf-8"))
-    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
-
-
 def speak(address: str, fields: dict[str, str], topics: Path, period: float, ending: threading.Event) -> None:
     """Speaks to one name server until it is to end; then it unregisters."""
     client: RemotingClient | None = None
-    registered, said_at, due_at = b"", 0.0, 0.0
+    registered: dict[str, Any] = {}
+    said_at = due_at = 0.0
     while not ending.wait(LOOK_SECONDS):
         try:
-            body, now = body_of(topics), time.monotonic()
+            # Others replace the file as a whole.
+            table, now = json.loads(topics.read_text(encoding="utf-8")), time.monotonic()
             if client is None:
                 client, due_at = RemotingClient(address, timeout_seconds=TIMEOUT), now
-            if now >= due_at or body != registered:
-                crc32 = {"bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF), "compressed": "false"}
-                if client.ask(REGISTER, {**fields, **crc32}, body).code == 0:
-                    registered = body
+            if now >= due_at or table != registered:
+                if register(client, (), fields, **table).code == 0:
+                    registered = table
                 due_at = now + period
             elif now - said_at >= HEARTBEAT_SECONDS:
                 client.send(HEARTBEAT, fields, flag=ONE_WAY)
