@@ -20,13 +20,13 @@ from namesrv_api.v1 import route_service_pb2 as routes
 
 from namesrv import limits
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
-from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.core.errors import Reason, Refused
 from namesrv.grpc_api.route import TableCalls
-from namesrv.server.server import ROUTE_SERVICE, SERVICES, NamesrvServer
+from namesrv.grpc_api.streams import StreamCalls
+from namesrv.server.server import SERVICES, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
 from namesrv_common.grpc_errors import RichError
-from tests.support.calls_from_nowhere import whole
 from tests.support.engines import require_native
 from tests.support.fakes.busy_database import held_by_another
 from tests.support.promised_errors import promised
@@ -98,8 +98,9 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]
     server = NamesrvServer(loaded, database.Database(loaded.data_dir) if loaded.data_dir else None)
     stop = asyncio.Event()
     running = asyncio.create_task(server.run(stop))
+    options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some MB otherwise
     try:
-        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+        async with grpc.aio.insecure_channel(str(server.endpoint), options) as connection:
             yield Caller(connection), stop
     finally:
         stop.set()
@@ -141,19 +142,6 @@ def refused(
     return case
 
 
-@asynccontextmanager
-async def answering(part: object, slow_reader_seconds: float = SECONDS) -> AsyncIterator[Caller]:
-    """A server of whose RouteService a test answers some calls."""
-    server = grpc.aio.server()
-    handlers_of_server(slow_reader_seconds).add_service(server, ROUTE_SERVICE, whole(ROUTE_SERVICE, part))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some MB otherwise
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options) as connection:
-        yield Caller(connection)
-    await server.stop(0)
-
-
 async def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     async with serving() as (caller, stop):
         request = routes.WatchTopicRoutesRequest(topics=["TopicTest"])
@@ -165,36 +153,28 @@ async def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Error
         return await watch
 
 
-async def _not_implemented(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    class OlderVersion:
-        """Has one call."""
-
-        async def GetTopicRoute(self, _request: routes.GetTopicRouteRequest, _context: Any) -> bytes:  # noqa: N802
-            return b""
-
-    async with answering(OlderVersion()) as caller:
-        return await caller.refused(("GetNamesrvStatus", b""), ("WatchTopicRoutes", b""))
+async def _not_implemented(*_: Any) -> NoReturn:
+    """As a call of an older version."""
+    raise Refused(Reason.NOT_IMPLEMENTED, "this version does not have it yet", call="GetNamesrvStatus")
 
 
-async def _slow_reader(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+async def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
     ended = asyncio.Event()
 
-    class Flood:
-        """Sends what nobody reads."""
-
-        async def WatchTopicRoutes(self, _request: Any, _context: Any) -> AsyncIterator[bytes]:  # noqa: N802
-            try:
-                while True:
-                    yield bytes(1_000_000)
-            finally:
-                ended.set()
+    async def flood(*_: Any) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield bytes(1_000_000)
+        finally:
+            ended.set()
 
     async def read_late(answers: Any) -> None:
         await anext(aiter(answers))  # on a busy machine it may come too late already
         await asyncio.wait_for(ended.wait(), SECONDS)
         await all_of(answers)
 
-    async with answering(Flood(), slow_reader_seconds=0.1) as caller:
+    monkeypatch.setattr(StreamCalls, "WatchTopicRoutes", flood)
+    async with serving(slow_reader_timeout_millis=100) as (caller, _):
         return [await error_of(read_late(caller.begin("WatchTopicRoutes", b"")))]
 
 
@@ -319,7 +299,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "REGISTRY_WARMING": (refused(("GetTopicRoute", {"topic": "T"}), warm_up_millis=600_000),),
     "SHUTTING_DOWN": (_shutting_down,),
     "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patch=(limits, "MAX_SNAPSHOT_STREAMS", 0)),),
-    "NOT_IMPLEMENTED": (_not_implemented,),
+    "NOT_IMPLEMENTED": (refused(("GetNamesrvStatus", b""), patch=(TableCalls, "GetNamesrvStatus", _not_implemented)),),
     "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patch=(TableCalls, "GetNamesrvStatus", _fail)),),
     "REVISION_COMPACTED": (
         refused(
