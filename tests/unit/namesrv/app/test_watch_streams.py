@@ -27,7 +27,7 @@ from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.server import ROUTE_SERVICE
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Sharer
-from tests.support.calls_from_nowhere import CONTEXT, Caller, FakeEngineCall, whole
+from tests.support.calls_from_nowhere import CONTEXT, Caller, FakeEngineCall
 from tests.support.core_fleet import B, Fleet
 from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
@@ -369,7 +369,7 @@ async def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied
         topics = [f"a-topic-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         request = pb.WatchTopicRoutesRequest(topics=topics).SerializeToString()
         shares, reader = FairShares(request_bytes=len(request)), _Reader()
-        handlers: Any = handlers_of_server(30.0, shares=shares).of(ROUTE_SERVICE, whole(ROUTE_SERVICE, server.calls))
+        handlers: Any = handlers_of_server(30.0, shares=shares).of(ROUTE_SERVICE, [server.calls])
 
         for _ in range(2):
             reader.requests.put_nowait(request)
