@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -68,7 +69,8 @@ def shown(value: float) -> str:
 
 
 def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """The options that all benchmarks have."""
+    """The options that all benchmarks have. From now on, the program ends its servers when it is asked to end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))
     options = argparse.ArgumentParser(prog=f"python -m bench.{name}", description=(doc or "").partition("\n")[0])
     options.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     options.add_argument("--json", type=Path, help="file for every value of every round")

@@ -108,26 +108,18 @@ ENDING_SECONDS = 60.0
 """How long a process may take to end: it unregisters in the meantime."""
 
 
-@dataclass
-class Journal:
-    """The entries about a group in the journal of a name server, between two starts."""
-
-    up_to: int = 0
-    """All entries until this revision are known."""
-    entries: list[Record] = field(default_factory=list)
-
-    def between(self, after: int, up_to: int) -> list[Record]:
-        """The entries after one revision, until another."""
-        return [entry for entry in self.entries if after < entry["revision"] <= up_to]
-
-
 def check_journal(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """Where one of two lookups finds a broker and the other does not, the journal has an entry that says why.
 
     If the broker has left, the entry says how many did and why; that it unregistered is said only of one that was asked
     to end.
     """
-    journals = _journals(records)
+    entries: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    known_up_to: dict[tuple[str, str, str], int] = defaultdict(int)
+    for record in of_kind(records, "journal"):
+        journal = record["server"], record["epoch"], record["group"]
+        entries[journal] += record["entries"]
+        known_up_to[journal] = record["up_to"]
     last: dict[tuple[str, str], Answer] = {}
     for answer in timeline.answers:
         key = answer.server, answer.message.header.epoch
@@ -136,22 +128,14 @@ def check_journal(records: list[Record], timeline: Timeline) -> Iterator[str]:
         if before is None or answer.again:
             continue
         there, was_there = answer.brokers(), before.brokers()
+        after, up_to = before.message.header.revision, answer.message.header.revision
         for name in sorted(there ^ was_there):
-            journal = journals[*key, name.rpartition("-")[0]]
-            if answer.message.header.revision <= journal.up_to:
-                entries = journal.between(before.message.header.revision, answer.message.header.revision)
-                problem = _problem(name, entries, timeline, answer, has_left=name in was_there)
+            journal = *key, name.rpartition("-")[0]
+            if up_to <= known_up_to[journal]:
+                between = [entry for entry in entries[journal] if after < entry["revision"] <= up_to]
+                problem = _problem(name, between, timeline, answer, has_left=name in was_there)
                 if problem:
                     yield f"journal: {problem}: {answer.where}"
-
-
-def _journals(records: list[Record]) -> dict[tuple[str, str, str], Journal]:
-    journals: dict[tuple[str, str, str], Journal] = defaultdict(Journal)
-    for record in of_kind(records, "journal"):
-        journal = journals[record["server"], record["epoch"], record["group"]]
-        journal.entries += record["entries"]
-        journal.up_to = record["up_to"]
-    return journals
 
 
 def _problem(name: str, entries: list[Record], timeline: Timeline, answer: Answer, *, has_left: bool) -> str:

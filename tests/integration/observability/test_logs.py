@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -109,9 +108,7 @@ def test_an_exception_that_ends_the_program_is_an_object() -> None:
         "configure_logs('json', 'info')\n"
         "raise ValueError('two\\nlines')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=3 * TIMEOUT, check=False
-    )
+    done = ended([sys.executable, "-c", program])
     (line,) = objects(done.stderr)
     assert (done.returncode, line["event"]) == (1, "uncaught_exception")
     assert line["exception"].endswith("ValueError: two\nlines")
@@ -159,11 +156,9 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def test_a_signal_that_interrupts_a_log_line_blocks_nothing() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", LOGGING_HANDLER], stderr=subprocess.PIPE, timeout=3 * TIMEOUT, check=False
-    )
-    assert ended.returncode == 0
-    assert b'"signal_handled"' in ended.stderr
+    done = ended([sys.executable, "-c", LOGGING_HANDLER])
+    assert done.returncode == 0
+    assert '"signal_handled"' in done.stderr
 
 
 def test_a_pipeline_appends_further_batches_after_a_hangup(tmp_path: Path) -> None:

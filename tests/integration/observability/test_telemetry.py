@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, held_port
-from tests.support.programs.processes import NamesrvProcess, Process, eventually
+from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
 from tests.support.secured.fleet import refused_start
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
@@ -176,7 +175,4 @@ def test_who_wants_no_export_does_not_load_it() -> None:
         "assert o.AgentObservability(None).observers == ()\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=3 * TIMEOUT, check=True
-    )
-    assert done.stdout == "[]\n"
+    assert ended([sys.executable, "-c", program]).stdout == "[]\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually, sample
 from tests.support.registrations import unregister
 from tests.support.secured.certificates import DAY, Authority, Files
 from tests.support.secured.fleet import (
@@ -181,29 +182,25 @@ async def test_clients_close_connections_that_are_out_of_date(place: Place) -> N
         open_channel(server.endpoint, (), security) as blocking,
     ):
         connection = open_aio_channel(server.endpoint, (), security)
+        channels: tuple[Any, Any] = (connection, blocking)
         stream, blocking_stream = (
-            one.unary_stream(f"{ROUTES}StreamRouteSnapshot", None, None)(follow.SerializeToString())
-            for one in (connection, blocking)
+            one.unary_stream(f"{ROUTES}StreamRouteSnapshot", None, None)(follow.SerializeToString()) for one in channels
         )
         assert await stream.read()
         assert await asyncio.to_thread(next, blocking_stream)
-        ask, ask_blocking = (one.unary_unary(f"{ROUTES}GetNamesrvStatus", None, None) for one in (connection, blocking))
-        first = _open_files()
+        ask, ask_blocking = (one.unary_unary(f"{ROUTES}GetNamesrvStatus", None, None) for one in channels)
+        first = sample(os.getpid())["files"]
         for _ in range(50):
             security.change()
             security.credentials()
             assert await ask(b"", timeout=TIMEOUT)
             assert await asyncio.to_thread(ask_blocking, b"", timeout=TIMEOUT)
         assert security.credentials()[0] > 40
-        await asyncio.to_thread(eventually, _open_files, lambda files: files <= first + MAX_MORE_FILES)
+        await asyncio.to_thread(eventually, lambda: sample(os.getpid())["files"] <= first + MAX_MORE_FILES)
         assert blocking_stream.is_active()
         assert not stream.done()
         blocking_stream.cancel()
         await connection.close(None)
-
-
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 # What an operator reads when a client is of the wrong kind: a line that says what to do.
