@@ -76,9 +76,9 @@ def measure(rounds: int) -> list[Sample]:
 
 
 def _cost(server: Server, call: str, path: str, requests: Sequence[bytes]) -> Sample:
-    before = cpu_seconds(*server.pids())
+    before = cpu_seconds(server.pid)
     _send(server.target, path, requests)
-    millis = (cpu_seconds(*server.pids()) - before) * 1e6 / len(requests)
+    millis = (cpu_seconds(server.pid) - before) * 1e6 / len(requests)
     return Sample(server.name, call, "ms CPU per 1,000", millis)
 
 

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
     target: str
     protocol: str
-    server_pids: Sequence[int]
+    server_pid: int
     fill: Group
     groups: Sequence[Group]
     seconds: float

@@ -147,7 +147,7 @@ class _Running:
         plan = Plan(
             self.server.target,
             language.protocol,
-            self.server.pids(),
+            self.server.pid,
             fill,
             groups,
             seconds,
@@ -156,7 +156,7 @@ class _Running:
         )
         os.sync()
         # They share a core, and some have work to do seconds after their own run.
-        others = [pid for other in self._all_running if other is not self for pid in other.server.pids()]
+        others = [other.server.pid for other in self._all_running if other is not self]
         try:
             for pid in others:
                 os.kill(pid, signal.SIGSTOP)
@@ -187,7 +187,7 @@ class _Running:
             yield Sample(title, f"{P99}, {kind}", "ms", tally["p99_ms"])
         calls = sum(tally["calls"] for tally in kinds.values())
         yield Sample(title, CPU, "ms", outcome["server_cpu_seconds"] * 1e6 / max(calls, 1))
-        yield Sample(title, PEAK, "MiB", sum(sample(pid)["peak_kib"] for pid in self.server.pids()) / 1024)
+        yield Sample(title, PEAK, "MiB", sample(self.server.pid)["peak_kib"] / 1024)
         if self.server.name == JAVA:
             closed = {group.name for group in self._calls[workload.name][1] if group.rate is None}
             counted = sum(tally["calls"] for (group, _), tally in kinds.items() if group in closed or not closed)

@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -84,15 +84,6 @@ class Server(Process):
             if isinstance(error, AssertionError):
                 raise NotMeasured(f"{name} does not start: {str(error)[-500:]}") from None
             raise
-
-    def pids(self) -> list[int]:
-        """All its processes."""
-        found = [self._popen.pid]
-        for pid in found:
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                with suppress(FileNotFoundError):  # the thread has ended
-                    found += map(int, (thread / "children").read_text().split())
-        return found
 
     def settle(self) -> None:
         """Waits until all brokers whose connection has ended have left, on servers that remove these.

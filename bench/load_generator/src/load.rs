@@ -46,9 +46,9 @@ pub async fn run(plan: Plan) -> io::Result<Value> {
         running.spawn_local(Rc::clone(work).run(start, end));
     }
     sleep_until(start.into()).await;
-    let before = cpu_seconds(&plan.server_pids);
+    let before = cpu_seconds(plan.server_pid);
     sleep_until(end.into()).await;
-    let spent = cpu_seconds(&plan.server_pids) - before;
+    let spent = cpu_seconds(plan.server_pid) - before;
     while running.join_next().await.is_some() {}
     let groups: Map<String, Value> = works.iter().map(|work| (work.name.clone(), work.to_json())).collect();
     Ok(json!({"server_cpu_seconds": spent, "groups": groups}))
@@ -192,14 +192,11 @@ fn due_times(rate: f64) -> mpsc::Receiver<Instant> {
     told
 }
 
-/// CPU seconds of processes so far, user and system, all threads.
-fn cpu_seconds(pids: &[u32]) -> f64 {
-    let ticks = pids.iter().map(|pid| {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The second field is a name in brackets and may have spaces.
-        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let times = fields.get(11..13).unwrap_or_default().iter();
-        times.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>()
-    });
-    ticks.sum::<f64>() / TICKS_PER_SECOND
+/// CPU seconds of a process so far, user and system, all threads.
+fn cpu_seconds(pid: u32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The second field is a name in brackets and may have spaces.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let times = fields.get(11..13).unwrap_or_default().iter();
+    times.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
 }

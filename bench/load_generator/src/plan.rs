@@ -21,8 +21,8 @@ pub struct Plan {
     pub protocol: Protocol,
     /// A file of certificates (PEM) that the server's is checked with; absent means no TLS.
     pub tls_ca: Option<PathBuf>,
-    /// Processes of the server, whose CPU time is read.
-    pub server_pids: Vec<u32>,
+    /// The process of the server, whose CPU time is read.
+    pub server_pid: u32,
     /// Sent once, in order, before anything is measured; its connections stay open until the end.
     pub fill: Group,
     /// Time in which calls are made and not counted.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use bytes::{Buf, BytesMut};
 use memchr::memmem;
+use slab::Slab;
 use tokio::io::{split, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, WriteHalf};
 use tokio::sync::{oneshot, Notify};
 
@@ -25,8 +26,7 @@ pub struct RemotingConnection {
     outgoing: RefCell<BytesMut>,
     wanted: Notify,
     /// The waiting call of each opaque number.
-    waiting: RefCell<Vec<Option<oneshot::Sender<Ended>>>>,
-    free: RefCell<Vec<usize>>,
+    waiting: RefCell<Slab<oneshot::Sender<Ended>>>,
     lost: Cell<bool>,
 }
 
@@ -39,7 +39,6 @@ impl RemotingConnection {
             outgoing: RefCell::default(),
             wanted: Notify::new(),
             waiting: RefCell::default(),
-            free: RefCell::default(),
             lost: Cell::new(false),
         });
         let (reader, writer) = split(stream);
@@ -53,7 +52,7 @@ impl RemotingConnection {
             return Some(LOST.to_owned());
         }
         let (tell, told) = oneshot::channel();
-        let slot = self.take_slot(tell);
+        let slot = self.waiting.borrow_mut().insert(tell);
         {
             let mut outgoing = self.outgoing.borrow_mut();
             let start = outgoing.len() + call.opaque_at;
@@ -63,20 +62,6 @@ impl RemotingConnection {
         }
         self.wanted.notify_one();
         told.await.unwrap_or_else(|_| Some(LOST.to_owned()))
-    }
-
-    fn take_slot(&self, tell: oneshot::Sender<Ended>) -> usize {
-        let mut waiting = self.waiting.borrow_mut();
-        match self.free.borrow_mut().pop() {
-            Some(slot) => {
-                waiting[slot] = Some(tell);
-                slot
-            }
-            None => {
-                waiting.push(Some(tell));
-                waiting.len() - 1
-            }
-        }
     }
 
     async fn write<T: AsyncWrite>(self: Rc<Self>, mut writer: WriteHalf<T>) {
@@ -108,10 +93,9 @@ impl RemotingConnection {
         let Some(slot) = number(header, b"\"opaque\":").and_then(|opaque| opaque.checked_sub(FIRST_OPAQUE)) else {
             return;
         };
-        let Some(tell) = self.waiting.borrow_mut().get_mut(slot).and_then(Option::take) else {
+        let Some(tell) = self.waiting.borrow_mut().try_remove(slot) else {
             return;
         };
-        self.free.borrow_mut().push(slot);
         let error = match number(header, b"\"code\":") {
             Some(0) => None,
             Some(code) => Some(format!("code {code}")),
