@@ -97,9 +97,8 @@ def agent(stack: ExitStack) -> list[Target]:
     server = stack.enter_context(NamesrvProcess())
     everywhere = ("--listen", "0.0.0.0:0", "--fast-listen", "0.0.0.0:0") if addresses.are_here() else ()
     process = stack.enter_context(Agent(str(server.endpoint), *everywhere))
-    listen = Endpoint.parse(str(process.wait_for("agent_started")["listening_on"]))
     operators, others = (
-        stack.enter_context(open_channel(_reached(one), COMES_BACK)) for one in (process.endpoint, listen)
+        stack.enter_context(open_channel(_reached(one), COMES_BACK)) for one in (process.endpoint, process.ordinary)
     )
     operator, clients = AgentClient(operators), ClientServiceStub(others)
 
@@ -113,7 +112,7 @@ def agent(stack: ExitStack) -> list[Target]:
 
     return [
         Target("agent, operators", "grpc", process.endpoint.port, process, operator.status, attacked="agent"),
-        Target("agent, clients", "grpc", listen.port, process, list_consumers, attacked="clients"),
+        Target("agent, clients", "grpc", process.ordinary.port, process, list_consumers, attacked="clients"),
     ]
 
 

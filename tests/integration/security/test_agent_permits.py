@@ -16,7 +16,6 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
 from namesrv_common.client.channels import ClientFiles
-from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, AgentClient
@@ -46,16 +45,11 @@ def secured_agent(namesrv: NamesrvProcess, tmp_path: Path, *flags: str, **option
     return Agent(str(namesrv.endpoint), "--topics-mode", "own", *flags, topics=topics, **options)
 
 
-def ordinary(agent: Agent) -> Endpoint:
-    """The listener for clients."""
-    return Endpoint.parse(str(agent.wait_for("agent_started")["listening_on"]))
-
-
 def outcomes(agent: Agent, files: ClientFiles | None) -> dict[str, str]:
     """What each kind of call ends with, on either listener."""
     with ExitStack() as stack:
         fast, usual = (
-            stack.enter_context(connected(endpoint, files)).connection for endpoint in (agent.endpoint, ordinary(agent))
+            stack.enter_context(connected(endpoint, files)).connection for endpoint in (agent.endpoint, agent.ordinary)
         )
         operator, client, queries = AgentClient(fast), ClientServiceStub(usual), ClientServiceStub(fast)
         topic = topics_pb.TopicConfig(topic="Orders", read_queue_nums=1, write_queue_nums=1)
@@ -103,7 +97,7 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
     flags = (*listener_flags(place, "token"), "--permits-file", str(place.permits))
     with (
         secured_agent(namesrv, tmp_path, *flags) as agent,
-        connected(ordinary(agent), place.files("token", "client")) as client,
+        connected(agent.ordinary, place.files("token", "client")) as client,
     ):
         request = clients_pb.OpenClientChannelRequest()
         channel: Any = ClientServiceStub(client.connection).OpenClientChannel(request, timeout=LIVE_SECONDS)

@@ -21,7 +21,6 @@ from namesrv_api.v1 import route_service_pb2
 from broker_agent.listener import SERVICE_NAME
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health, open_aio_channel, open_channel
 from namesrv_common.client.namesrv_client import NamesrvClient
-from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from route_client import ClientSettings, RouteClient
 from tests.support.engines import require_native
@@ -128,8 +127,7 @@ def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Pl
     flags = (*place.agent_flags("broker")[2:], "--permits-file", str(place.permits))
     with NamesrvProcess() as server, Agent(str(server.endpoint), *flags) as agent:
         files = ClientFiles(place.authority.path)
-        ordinary = Endpoint.parse(str(agent.wait_for("agent_started")["listening_on"]))
-        for endpoint, service in ((agent.endpoint, SERVICE_NAME), (ordinary, "")):
+        for endpoint, service in ((agent.endpoint, SERVICE_NAME), (agent.ordinary, "")):
             over_tls = partial(check_health, endpoint, service, 20, ClientSecurity(files))
             eventually(over_tls, lambda problem: problem is None)
             assert check_health(endpoint, service, 20) is not None, "without TLS there is no answer"

@@ -71,7 +71,10 @@ class Agent(Process):
             ],
             environment,
         )
-        self.endpoint = Endpoint.parse(str(self.wait_for("agent_started")["fast_listening_on"]))
+        started = self.wait_for("agent_started")
+        self.endpoint = Endpoint.parse(started["fast_listening_on"])
+        self.ordinary = Endpoint.parse(started["listening_on"])
+        """The listener for clients."""
 
     @contextmanager
     def connect(self) -> Iterator[AgentClient]:
