@@ -192,20 +192,10 @@ def _page_token(text: str) -> None:
     paged(route_service_pb2.ListTopicsRequest(page_token=text.encode(errors="replace").decode()), Name(""))
 
 
-class _FailedCall(grpc.RpcError):
-    """A call of a server that is none of ours, with what it puts into grpc-status-details-bin."""
-
-    def __init__(self, details: bytes) -> None:
-        self._details = details
-
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.UNAVAILABLE
-
-    def details(self) -> str:
-        return ""
-
-    def trailing_metadata(self) -> tuple[Any, ...]:
-        return ((DETAILS_KEY, self._details),)
+def _error_details(data: bytes, _: Path) -> None:
+    """What a server that is none of ours puts into grpc-status-details-bin."""
+    trailers = grpc.aio.Metadata((DETAILS_KEY, data))
+    RichError.of(grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), trailers))
 
 
 TARGETS: dict[str, Target] = {
@@ -227,7 +217,7 @@ TARGETS: dict[str, Target] = {
     "nsctl_contexts": Target(_file("contexts.toml", _contexts), (ContextError,)),
     "wire_route": Target(_wire_route, (DecodeError,)),
     "page_token": Target(_text(_page_token), (Refused,)),
-    "error_details": Target(lambda data, _: RichError.of(_FailedCall(data))),
+    "error_details": Target(_error_details),
     "pipeline_offset": Target(_offset, (ValueError,)),
     "pipeline_options": Target(_text(_options), (ValueError,)),
 }
