@@ -18,19 +18,21 @@ class Release(NamedTuple):
     """Programs of one version."""
 
     version: str
-    profile: str
-    """In ``java/pom.xml``."""
+    artifacts: tuple[str, ...]
+    """What Maven fetches, with all that it needs."""
     sources: tuple[str, ...]
     """Programs of ours that use it."""
 
 
-NEWEST = Release("5.5.0", "five", ("Shell", "Messages"))
-OLD = Release("4.9.7", "four", ("Shell", "Messages"))
+_SERVERS = ("rocketmq-broker", "rocketmq-namesrv", "rocketmq-tools")
+NEWEST = Release("5.5.0", (*_SERVERS, "rocketmq-proxy"), ("Shell", "Messages"))
+OLD = Release("4.9.7", _SERVERS, ("Shell", "Messages"))
 """The newest 4.9 whose broker and name server are in Maven Central: of 4.9.8 there is the client only."""
-GRPC_CLIENT = Release("5.2.0", "grpc-client", ("Shell", "GrpcMessages"))
-"""RocketMQ 5's client that speaks gRPC to a proxy."""
+GRPC_CLIENT = Release("5.2.0", ("rocketmq-client-java",), ("Shell", "GrpcMessages"))
+"""RocketMQ 5's client that speaks gRPC to a proxy. It cannot be beside the others."""
 
 MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _FOLDER = Path(__file__).parent / "java"
 _CACHE = Path(__file__).parents[3] / ".bench"
 _FETCH_SECONDS = 600.0
@@ -64,21 +66,29 @@ def maven_environment() -> dict[str, str]:
 @cache
 def jars(release: Release) -> Path:
     """The folder of a release's jars. Fetched once."""
-    pom = _FOLDER / "pom.xml"
-    with _made_once(f"rocketmq-{release.version}-{_stamp([pom])}") as (folder, fetched):
+    needed = "".join(
+        f"<dependency><groupId>org.apache.rocketmq</groupId><artifactId>{name}</artifactId>"
+        f"<version>{release.version}</version></dependency>"
+        for name in release.artifacts
+    )
+    pom = (
+        "<project><modelVersion>4.0.0</modelVersion><packaging>pom</packaging><groupId>support</groupId>"
+        f"<artifactId>programs</artifactId><version>1</version><dependencies>{needed}</dependencies></project>"
+    )
+    with _made_once(f"rocketmq-{release.version}-{_stamp([pom.encode()])}") as (folder, fetched):
         if fetched is not None:
-            options = [*MAVEN_OPTIONS, "--activate-profiles", release.profile]
-            options += [f"-Drocketmq.version={release.version}", f"-Dlib.folder={fetched}"]
-            command = ["mvn", *options, "--file", str(pom), "package"]
-            subprocess.run(command, check=True, env=maven_environment(), timeout=_FETCH_SECONDS)
+            fetched.mkdir()
+            (file := fetched / "pom.xml").write_text(pom)
+            options = [*MAVEN_OPTIONS, "--file", str(file), "-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
+            subprocess.run(["mvn", *options, _COPY], check=True, env=maven_environment(), timeout=_FETCH_SECONDS)
     return folder
 
 
 @cache
 def _classes(release: Release) -> Path:
     sources = [_FOLDER / f"{name}.java" for name in release.sources]
-    found = jars(release)
-    with _made_once(f"rocketmq-{release.version}-classes-{_stamp(sources)}") as (folder, compiled):
+    found, stamp = jars(release), _stamp(source.read_bytes() for source in sources)
+    with _made_once(f"rocketmq-{release.version}-classes-{stamp}") as (folder, compiled):
         if compiled is not None:
             command = ["javac", "-proc:none", "-cp", f"{found}/*", "-d", str(compiled), *map(str, sources)]
             subprocess.run(command, check=True, timeout=_COMPILE_SECONDS)
@@ -100,6 +110,6 @@ def _made_once(name: str) -> Iterator[tuple[Path, Path | None]]:
         part.rename(folder)
 
 
-def _stamp(files: Iterable[Path]) -> str:
-    """A name for what the files hold, as a cache must not outlive them."""
-    return f"{zlib.crc32(b''.join(file.read_bytes() for file in files)):08x}"
+def _stamp(contents: Iterable[bytes]) -> str:
+    """A name for contents, as a cache must not outlive them."""
+    return f"{zlib.crc32(b''.join(contents)):08x}"
