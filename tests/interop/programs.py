@@ -126,14 +126,6 @@ def build_node(folder: Path) -> Programs:
     return Programs(client, {name: [node, f"{name}.mjs"] for name in NODE_PROGRAMS})
 
 
-def build_axe(folder: Path) -> str:
-    """Installs the checker of web pages that the lock file pins; returns it, a script for a browser."""
-    require("node")
-    client = copy_client("axe", folder)
-    run([require("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], client, os.environ)
-    return (client / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
-
-
 def build_go(folder: Path) -> Programs:
     """Builds the code generators that go.mod pins, generates the code, compiles the clients, with clients/go."""
     go, buf = require("go"), require("buf")
