@@ -68,10 +68,6 @@ CONNECTION = (
 JOIN_SECONDS = 10.0
 TOPICS_PAUSE_SECONDS = 0.7
 """Between two changes of topics."""
-END_SECONDS, JAVA_END_SECONDS = 20.0, 60.0
-"""Until a process has ended once it is asked to: one of ours, and one of RocketMQ's."""
-JAVA_START_SECONDS = 180.0
-"""Until a program of RocketMQ serves, on a busy machine."""
 TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard"})
 """Lines of name servers that checks go by."""
 
@@ -202,8 +198,8 @@ class Fleet:
             own = ("--broker-name", broker.group, *listen, *AGENT)
             process = Agent(namesrvs, *own, broker_id=broker.broker_id, broker_addr=broker.addr, topics=topics)
         self._keep(broker.name, process)
-        if broker.release is not None:
-            process.wait_for_text("boot success", JAVA_START_SECONDS)
+        if isinstance(process, programs.Broker):
+            process.listening()
         elif broker.is_stock:
             process.wait_for("stock_broker_started")
         self._note(broker.name, "started")
@@ -272,7 +268,7 @@ class Fleet:
     def end(self, name: str) -> None:
         """Asks a process to end, and waits."""
         self._note(name, "ended")
-        self.processes[name].terminate(JAVA_END_SECONDS if name in JAVA else END_SECONDS)
+        self.processes[name].terminate()
         self._read_logs(name)
 
     def stop(self, name: str) -> None:
