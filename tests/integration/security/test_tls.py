@@ -29,7 +29,7 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually, sample
 from tests.support.registrations import unregister
-from tests.support.secured.certificates import DAY, Authority, Files
+from tests.support.secured.certificates import DAY, Authority
 from tests.support.secured.fleet import (
     LIVE_SECONDS,
     TOKENS,
@@ -155,26 +155,12 @@ MAX_MORE_FILES = 12
 ROUTES = "/namesrv_api.v1.RouteService/"
 
 
-class Changing(ClientSecurity):
-    """Credentials that change at each ``change``."""
-
-    def __init__(self, authority: Authority) -> None:
-        pairs = [authority.sign("client", ["client.example"], file_name=f"client{i}") for i in range(2)]
-        self._contents = itertools.cycle([[path.read_bytes() for path in pair] for pair in pairs])
-        self._now = Files(authority.folder / "now.pem", authority.folder / "now.key")
-        self.change()
-        looks = itertools.count(0.0, 10.0)  # a clock on which it is always time for another look
-        super().__init__(ClientFiles(authority.path, *self._now), lambda: next(looks))
-
-    def change(self) -> None:
-        for path, content in zip(self._now, next(self._contents), strict=True):
-            fresh = path.with_suffix(".fresh")
-            fresh.write_bytes(content)
-            fresh.replace(path)
-
-
 async def test_clients_close_connections_that_are_out_of_date(place: Place) -> None:
-    security, follow = Changing(place.authority), route_service_pb2.StreamRouteSnapshotRequest(follow=True)
+    shown = place.files("mTLS", "client")
+    assert shown is not None
+    looks = itertools.count(0.0, 10.0)  # a clock on which it is always time for another look
+    security = ClientSecurity(shown, lambda: next(looks))
+    follow = route_service_pb2.StreamRouteSnapshotRequest(follow=True)
     with (
         NamesrvProcess(*place.flags("mTLS", with_permits=False)) as server,
         open_channel(server.endpoint, (), security) as blocking,
@@ -189,7 +175,7 @@ async def test_clients_close_connections_that_are_out_of_date(place: Place) -> N
         ask, ask_blocking = (one.unary_unary(f"{ROUTES}GetNamesrvStatus", None, None) for one in channels)
         first = sample(os.getpid())["files"]
         for _ in range(50):
-            security.change()
+            place.authority.sign_caller("client")
             security.credentials()
             assert await ask(b"", timeout=TIMEOUT)
             assert await asyncio.to_thread(ask_blocking, b"", timeout=TIMEOUT)

@@ -1,4 +1,4 @@
 """Hostile input: texts that would do harm at a terminal or in a log, frames of HTTP/2, and servers.
 
-Imports only namesrv_common. Begin reading in ``frames``.
+Begin reading in ``frames``.
 """
