@@ -21,8 +21,11 @@ from tests.faults.history import History, Record, of_kind
 from tests.faults.invariants import AGREE_SECONDS, violations
 from tests.faults.nemesis import CLIENTS, KINDS, OF_ROCKETMQ, WATCHERS, Round, World, schedule
 from tests.faults.network import Network
+from tests.support.programs.agents import repeating
 from tests.support.programs.processes import eventually, sample
 
+TOPICS_PAUSE_SECONDS = 0.7
+"""Between two changes of topics."""
 TIMEOUT = 3.0
 READING_TIMEOUT = 20.0
 """Of calls that are asked once."""
@@ -125,7 +128,7 @@ class Run:
                 rng = random.Random(f"{self._rng.random()}")
                 operator = Operator(server, partial(self.fleet.connect, server), self.history, rng)
                 self._workers.append(stack.enter_context(operator))
-            stack.enter_context(self.fleet.changing_topics())
+            stack.enter_context(repeating(self.fleet.change_topics, TOPICS_PAUSE_SECONDS))
             yield
 
     def inject(self, planned: Round) -> None:

@@ -65,9 +65,6 @@ CONNECTION = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 """Of our own clients: a connection that is lost in silence is noticed within seven seconds."""
-JOIN_SECONDS = 10.0
-TOPICS_PAUSE_SECONDS = 0.7
-"""Between two changes of topics."""
 TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard"})
 """Lines of name servers that checks go by."""
 
@@ -230,23 +227,6 @@ class Fleet:
             fresh.write_text(json.dumps({"dataVersion": data_version, "topicConfigTable": rows}), encoding="utf-8")
             self.history.add("topics", group=group, version=version, topics=topics)
             fresh.replace(path)
-
-    @contextmanager
-    def changing_topics(self) -> Iterator[None]:
-        """Gives some group another table, again and again, while it lasts."""
-        ending = threading.Event()
-
-        def run() -> None:
-            while not ending.wait(TOPICS_PAUSE_SECONDS):
-                self.change_topics()
-
-        thread = threading.Thread(target=run, name="topic changes", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ending.set()
-            thread.join(JOIN_SECONDS)
 
     def start_client(self, name: str) -> None:
         """Starts a program that keeps the routes of all topics with route_client."""

@@ -33,10 +33,10 @@ from tests.support.programs.agents import (
     NEVER_SCAN,
     Agent,
     StandInBroker,
-    asking_all_the_time,
     held_port,
     joined,
     name_servers,
+    repeating,
 )
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
@@ -145,7 +145,7 @@ def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: Namesrv
         old = agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
         eventually(client.addrs)
         before = generation(client)
-        with namesrv.connect() as asking, asking_all_the_time(asking.addrs) as answers:
+        with namesrv.connect() as asking, repeating(asking.addrs) as answers:
             assert old.terminate() == 0
             agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
             eventually(lambda: generation(client) > before)

@@ -131,22 +131,22 @@ def topics_of(client: Client) -> dict[str, tuple[int, int, int]]:
 
 
 @contextmanager
-def asking_all_the_time(ask: Callable[[], object]) -> Iterator[list[object]]:
-    """Asks every 10 ms, parallel to the test, and collects the answers."""
-    answers: list[object] = []
+def repeating(work: Callable[[], object], pause_seconds: float = 0.01) -> Iterator[list[object]]:
+    """Does something again and again beside the test, with pauses, and collects what it returns."""
+    returned: list[object] = []
     ending = threading.Event()
 
     def run() -> None:
-        while not ending.wait(0.01):
-            answers.append(ask())
+        while not ending.wait(pause_seconds):
+            returned.append(work())
 
-    asking = threading.Thread(target=run)
-    asking.start()
+    thread = threading.Thread(target=run)
+    thread.start()
     try:
-        yield answers
+        yield returned
     finally:
         ending.set()
-        asking.join()
+        thread.join()
 
 
 @contextmanager
