@@ -13,19 +13,19 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.process.shutdown import LoopThread
 from tests.faults.history import History
 
 CHUNK_BYTES = 64 * 1024
 RESENT_SECONDS = 0.2
 """How late lost bytes come: Linux's shortest time before it sends again, doubled each time they are lost once more."""
 MOST_LOSSES = 5
-CALL_SECONDS = 10.0
 
 Delay = Callable[[random.Random, int], float]
 """Seconds that a chunk of so many bytes takes; those behind it wait."""
@@ -183,28 +183,25 @@ class Network:
     def __init__(self, seed: int, history: History | None = None) -> None:
         self._rng = random.Random(seed)
         self._history = history
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._loop = LoopThread("network")
         self._links: dict[tuple[str, str], Link] = {}
         self._making = threading.Lock()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for link in self._links.values():
-            self._call(link.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CALL_SECONDS)
-        self._loop.close()
+            self._loop.run(link.stop())
+        self._loop.stop(asyncio.sleep(0))
 
     def way(self, client: str, server: str, endpoint: Endpoint) -> Endpoint:
         """Returns the address of a link to the endpoint: one link for each client and server."""
         with self._making:
             if (client, server) not in self._links:
                 link = Link(endpoint, self._rng)
-                self._call(link.start())
+                self._loop.run(link.start())
                 self._links[client, server] = link
             return self._links[client, server].listen
 
@@ -245,7 +242,4 @@ class Network:
         async def work() -> None:
             step()
 
-        self._call(work())
-
-    def _call(self, work: Coroutine[Any, Any, object]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
+        self._loop.run(work())
