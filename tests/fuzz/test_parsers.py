@@ -195,7 +195,7 @@ def _page_token(text: str) -> None:
 def _error_details(data: bytes, _: Path) -> None:
     """What a server that is none of ours puts into grpc-status-details-bin."""
     trailers = grpc.aio.Metadata((DETAILS_KEY, data))
-    RichError.of(grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), trailers))
+    RichError.of(grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), trailers, "", ""))
 
 
 TARGETS: dict[str, Target] = {

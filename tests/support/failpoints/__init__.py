@@ -26,6 +26,7 @@ from typing import IO, Any
 from namesrv_common.files import disk
 from tests.support.failpoints import sqlite
 from tests.support.failpoints.sqlite import Hit
+from tests.support.fakes import odd_program
 
 VARIABLE = "FAILPOINTS"
 ROOT = Path(__file__).parents[3]
@@ -61,7 +62,7 @@ def environment(faults: Path) -> dict[str, str]:
     """What a program gets in its environment to meet the faults of a file."""
     return {
         VARIABLE: str(faults),
-        "PYTHONPATH": f"{Path(__file__).with_name('site')}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'gen'}",
+        "PYTHONPATH": f"{Path(odd_program.__file__).parent}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'gen'}",
     }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import socketserver
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
@@ -26,25 +26,22 @@ EXACTLY = ("--delete-topic-with-broker-registration",)
 """For a name server: a topic that a whole table no longer has is removed."""
 
 
-class StandInBroker(socketserver.TCPServer):
-    """Listens where a broker would, until it is killed, and ends each connection."""
-
-    allow_reuse_address = True
+class StandInBroker:
+    """Listens where a broker would, until it is killed. The system takes connections, and nobody reads them."""
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), socketserver.BaseRequestHandler)
-        self.endpoint = Endpoint("127.0.0.1", self.server_address[1])
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
-        self._thread.start()
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=4_096)
+        self.endpoint = Endpoint("127.0.0.1", self._listener.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
 
     def kill(self) -> None:
         """Stops listening."""
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
+        self._listener.close()
 
 
 class Agent(Process):

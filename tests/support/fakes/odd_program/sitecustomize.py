@@ -58,5 +58,9 @@ if path := os.environ.get("ODD_CLOCK"):
     _set_clock(Path(path), time.time_ns)
 if odd_version := os.environ.get("ODD_VERSION"):
     version.__version__ = odd_version
+if path := os.environ.get("FAILPOINTS"):
+    from tests.support import failpoints  # the folder of tests is on the path of no other program
+
+    failpoints.install(Path(path))
 if path := os.environ.get("ODD_TROUBLE"):
     threading.Thread(target=_wait, args=(Path(path),), daemon=True).start()
