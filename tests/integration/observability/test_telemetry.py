@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.support.patience import TIMEOUT
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.programs.agents import Agent, held_port
 from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
 from tests.support.secured.fleet import refused_start
@@ -29,35 +25,24 @@ QUICKLY = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
 """Variables that have spans sent at once."""
 
 
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+class Collector(ScriptedNamesrv):
     """A collector of OpenTelemetry's over gRPC: keeps what it is sent, or answers nothing."""
 
-    def __init__(self) -> None:
-        self.endpoint = ""
-        self.calls = 0
-        """So far, those without an answer included."""
-        self.answers = threading.Event()
-        """Set while calls are answered."""
-        self.answers.set()
-        self._traces: list[trace_service_pb2.ExportTraceServiceRequest] = []
+    services = (trace_service_pb2.DESCRIPTOR.services_by_name["TraceService"],)
 
-    def Export(self, request: Any, _context: grpc.ServicerContext) -> Any:  # noqa: N802 - the name of the call
-        """Keeps the spans once calls are answered."""
-        self.calls += 1
-        assert self.answers.wait(3 * TIMEOUT), "the test has forgotten it"
-        self._traces.append(request)
+    def Export(self, *_: object) -> Any:  # noqa: N802 - the name of the call
         return trace_service_pb2.ExportTraceServiceResponse()
 
     @property
     def environment(self) -> dict[str, str]:
         """What has a program send everything here, at once."""
-        return {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": self.endpoint}
+        return {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.endpoint}"}
 
     def spans(self, service: str) -> list[Span]:
         """All spans of a program so far."""
         return [
             span
-            for request in list(self._traces)
+            for request in list(self.asked["Export"])
             for of_resource in request.resource_spans
             if attributes(of_resource.resource)["service.name"] == service
             for scope in of_resource.scope_spans
@@ -70,22 +55,6 @@ def attributes(of: Any) -> dict[str, str]:
     return {attribute.key: attribute.value.string_value for attribute in of.attributes}
 
 
-@contextmanager
-def collector() -> Iterator[Collector]:
-    """A collector on loopback."""
-    servicer = Collector()
-    with ThreadPoolExecutor(8) as pool:
-        server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
-        servicer.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        server.start()
-        try:
-            yield servicer
-        finally:
-            servicer.answers.set()
-            server.stop(0).wait(TIMEOUT)
-
-
 def span_of(found: Collector, service: str, name: str) -> Span:
     """The first span of a name, once it is there."""
     spans = eventually(lambda: [span for span in found.spans(service) if span.name == name])
@@ -94,7 +63,7 @@ def span_of(found: Collector, service: str, name: str) -> Span:
 
 def test_a_registration_is_one_trace_from_the_agents_call_to_the_log() -> None:
     with (
-        collector() as found,
+        Collector() as found,
         NamesrvProcess(environment=found.environment) as namesrv,
         Agent(str(namesrv.endpoint), environment=found.environment),
     ):
@@ -109,7 +78,7 @@ def test_a_registration_is_one_trace_from_the_agents_call_to_the_log() -> None:
 
 def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other() -> None:
     request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
-    with collector() as found, NamesrvProcess(environment=found.environment) as namesrv, namesrv.connect() as client:
+    with Collector() as found, NamesrvProcess(environment=found.environment) as namesrv, namesrv.connect() as client:
         for metadata in ((), (("traceparent", "no such thing"),), SAMPLED):
             with pytest.raises(grpc.RpcError):
                 client.routes.GetTopicRoute(request, timeout=client.TIMEOUT, metadata=metadata)
@@ -145,8 +114,8 @@ def test_without_a_collector_all_goes_on_and_the_log_says_it_once() -> None:
 
 
 def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
-    with collector() as found:
-        found.answers.clear()
+    with Collector() as found:
+        found.hang()
         variables = {**found.environment, "OTEL_TRACES_SAMPLER": "always_on"}
         with (
             NamesrvProcess(environment=variables) as namesrv,
@@ -154,7 +123,7 @@ def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
             namesrv.connect() as client,
         ):
             eventually(client.route)
-            eventually(lambda: found.calls >= 2)  # both programs
+            eventually(lambda: len(found.asked["Export"]) >= 2)  # both programs
             assert client.route()
             terminate_together(agent, namesrv)
             assert namesrv.wait_for("namesrv_stopped")
