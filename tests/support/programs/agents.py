@@ -129,7 +129,7 @@ def topics_of(client: Client) -> dict[str, tuple[int, int, int]]:
 
 @contextmanager
 def repeating(work: Callable[[], object], pause_seconds: float = 0.01) -> Iterator[list[object]]:
-    """Does something again and again beside the test, with pauses, and collects what it returns."""
+    """Does something again and again while the block runs, with pauses, and collects what it returns."""
     returned: list[object] = []
     ending = threading.Event()
 

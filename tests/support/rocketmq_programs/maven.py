@@ -29,7 +29,7 @@ NEWEST = Release("5.5.0", (*_SERVERS, "rocketmq-proxy"), ("Shell", "Messages"))
 OLD = Release("4.9.7", _SERVERS, ("Shell", "Messages"))
 """The newest 4.9 whose broker and name server are in Maven Central: of 4.9.8 there is the client only."""
 GRPC_CLIENT = Release("5.2.0", ("rocketmq-client-java",), ("Shell", "GrpcMessages"))
-"""RocketMQ 5's client that speaks gRPC to a proxy. It cannot be beside the others."""
+"""RocketMQ 5's client that speaks gRPC to a proxy. It needs a class path of its own."""
 
 MAVEN_OPTIONS = ("--batch-mode", "--quiet", "--no-transfer-progress")
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
