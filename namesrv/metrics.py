@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from namesrv.app.access import FairShares
 from namesrv.app.channels import StallDetector
@@ -20,7 +21,7 @@ from namesrv.core.changes import Change, LiveChange
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.core.snapshot import Pins
 from namesrv.core.state import RouteState
-from namesrv.engines.api import EngineServer
+from namesrv.engines.api import EngineServer, Hits
 from namesrv.remoting.wire import RequestCode
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
@@ -181,6 +182,31 @@ def _remoting_durations(remoting: RemotingCounter) -> Family:
     return durations
 
 
+class AnsweredCalls(CallMetrics, Collector):
+    """The calls of the servicers, and in the lowest bucket those that the engine answered by itself."""
+
+    def __init__(self, registry: CollectorRegistry, hits: Callable[[], Hits]) -> None:
+        super().__init__(None)
+        self._hits = hits
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        hits = {(method, code.name): hit for (method, code), hit in self._hits().items()}
+        for method, status in hits:  # so that they have samples
+            self.started.labels(method)
+            self.duration.labels(method, status)
+        for family in (*self.started.collect(), *self.duration.collect()):
+            family.samples = [_with_hits(sample, hits) for sample in family.samples]
+            yield family
+
+
+def _with_hits(sample: Sample, hits: Mapping[tuple[str, str], tuple[int, float]]) -> Sample:
+    method, status = sample.labels["grpc_method"], sample.labels.get("grpc_status")
+    number = 1 if sample.name.endswith("_sum") else 0
+    found = (hit[number] for of, hit in hits.items() if of[0] == method and status in {None, of[1]})
+    return sample._replace(value=sample.value + sum(found))
+
+
 # What the native engine tells Prometheus: how much it holds, refuses and answers by itself.
 
 _GAUGES = {
@@ -239,7 +265,7 @@ class Observability(Exports):
         self.observers: tuple[CallObserver, ...] = ()
         """Watch the calls."""
         if settings.metrics_listen:
-            self.observers = (CallMetrics(registry, sources.server.hits),)
+            self.observers = (AnsweredCalls(registry, sources.server.hits),)
             metrics = NamesrvMetrics(registry, sources)
             listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
             self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)

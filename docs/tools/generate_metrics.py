@@ -17,8 +17,8 @@ from prometheus_client import Metric
 
 from broker_agent.observability import AgentMetrics
 from docs.tools.generated_page import table, write_or_check
-from namesrv.metrics import NamesrvMetrics
-from namesrv_common.server.call_metrics import CallMetrics, ClientCallMetrics
+from namesrv.metrics import AnsweredCalls, NamesrvMetrics
+from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.metrics_http import metrics_registry
 
 ALERTS = Path(__file__).parents[2] / "deploy/monitoring/alerts.yaml"
@@ -36,7 +36,7 @@ SECTIONS = {
 def families() -> Iterator[Metric]:
     """The metrics of a name server and an agent, each once."""
     registry = metrics_registry()
-    CallMetrics(registry, lambda: {("", grpc.StatusCode.OK): (1, 1.0)})
+    AnsweredCalls(registry, lambda: {("", grpc.StatusCode.OK): (1, 1.0)})
     ended = ClientCallMetrics(registry).of("")("", {}, streams=False)
     assert ended is not None, "it is measured"
     ended(grpc.StatusCode.OK)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Protocol
 
 import grpc
 from google.protobuf.message import Message
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 # Observers of the calls that a server answers: metrics and traces, on listeners of any engine.
 
@@ -71,40 +69,23 @@ DURATION_BUCKETS = (
 """Seconds: the buckets of gRFC A66 that calls of this project reach."""
 
 
-Elsewhere = Callable[[], Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]]
-"""What was answered without a call getting here: by method and code, how many, and the seconds that they took."""
-
-
-class CallMetrics(Collector):
+class CallMetrics:
     """Counts and times the calls that a server answers. Calls that are not in the contract never get here."""
 
-    def __init__(self, registry: CollectorRegistry, elsewhere: Elsewhere = dict) -> None:
-        self._started = Counter("grpc_server_call_started", "Calls started.", ["grpc_method"], registry=None)
-        self._duration = Histogram(
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        self.started = Counter("grpc_server_call_started", "Calls started.", ["grpc_method"], registry=registry)
+        self.duration = Histogram(
             "grpc_server_call_duration_seconds",
             "Time in the server; cached answers are in the lowest bucket.",
             ["grpc_method", "grpc_status"],
             buckets=DURATION_BUCKETS,
-            registry=None,
+            registry=registry,
         )
-        self._elsewhere = elsewhere
-        registry.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """All calls. Calls that were answered elsewhere count in the lowest bucket."""
-        answered = self._elsewhere()
-        for method, code in answered:  # so that they have samples
-            self._started.labels(method)
-            self._duration.labels(method, code.name)
-        by_labels = {(method, code.name): told for (method, code), told in answered.items()}
-        for family in (*self._started.collect(), *self._duration.collect()):
-            family.samples = [_with_elsewhere(sample, by_labels) for sample in family.samples]
-            yield family
 
     def of(self, method: str, *, streams: bool) -> BeginOfCall:  # noqa: ARG002 - streams are counted like all others
         """Counts and times the calls of a method. Children are made once, so that this costs two additions a call."""
-        started = self._started.labels(method)
-        duration_of = cache(lambda code: self._duration.labels(method, code.name))
+        started = self.started.labels(method)
+        duration_of = cache(lambda code: self.duration.labels(method, code.name))
 
         def begun(_metadata: Callable[[], Metadata | None]) -> EndOfCall:
             started.inc()
@@ -112,18 +93,6 @@ class CallMetrics(Collector):
             return lambda code: duration_of(code).observe(time.perf_counter() - began)
 
         return begun
-
-
-def _with_elsewhere(sample: Sample, answered: Mapping[tuple[str, str], tuple[int, float]]) -> Sample:
-    """A sample of the calls that got here, with those that did not."""
-    method, status = sample.labels["grpc_method"], sample.labels.get("grpc_status")
-    counts = [
-        told for (of_method, of_status), told in answered.items() if of_method == method and status in {None, of_status}
-    ]
-    if not counts or sample.name.endswith("_created"):
-        return sample
-    number = 1 if sample.name.endswith("_sum") else 0
-    return sample._replace(value=sample.value + sum(told[number] for told in counts))
 
 
 class ClientCallMetrics:

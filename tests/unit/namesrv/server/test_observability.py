@@ -6,10 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from namesrv.app.channels import TICK_SECONDS, StallDetector
@@ -17,6 +19,7 @@ from namesrv.app.event_log import DurationCounter, RegistrationCounter, Registra
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.grpc_api.admin import COUNT_SECONDS, DiagnosticsCalls
+from namesrv.metrics import AnsweredCalls
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import SMALL_FLEETS, A, B, Fleet
 from tests.support.virtual_clock import VirtualClock
@@ -190,3 +193,22 @@ def test_tasks_are_counted_once_a_second_however_often_somebody_asks() -> None:
         more.cancel()
 
     asyncio.run(run())
+
+
+def test_calls_that_the_engine_answered_are_added_to_those_that_were_observed() -> None:
+    registry = CollectorRegistry()
+    ok, method = grpc.StatusCode.OK, "a.B/C"
+    hits = {(method, ok): (5, 0.25), (method, grpc.StatusCode.NOT_FOUND): (2, 0.5)}
+    ended = AnsweredCalls(registry, lambda: hits).of(method, streams=False)(lambda: ())
+    assert ended is not None
+    ended(ok)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"grpc_method": method, **labels})
+
+    assert value("grpc_server_call_started_total") == 8
+    duration = "grpc_server_call_duration_seconds"
+    assert value(f"{duration}_count", grpc_status="OK") == value(f"{duration}_bucket", grpc_status="OK", le="+Inf") == 6
+    assert value(f"{duration}_count", grpc_status="NOT_FOUND") == 2
+    assert value(f"{duration}_sum", grpc_status="NOT_FOUND") == 0.5
+    assert value(f"{duration}_bucket", grpc_status="NOT_FOUND", le="0.0001") == 2
