@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -124,34 +124,6 @@ class Failures:
         defect = internal_defect(uuid.uuid4().hex[:12])
         _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
         return self.rich(defect)
-
-
-# Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
-#
-# A task costs as much as a route's lookup. An engine that wants to runs such calls to their end in the callback that
-# brought the request.
-
-ResultT = TypeVar("ResultT")
-
-
-class Waited(RuntimeError):
-    """What was to be answered at once waits for something: a defect."""
-
-
-def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Runs a coroutine that does not wait to its end, without a task. Its result, or what it raises.
-
-    Raises:
-        Waited: It waits. It was told so itself, and may have answered before it ended.
-    """
-    try:
-        coroutine.send(None)
-        coroutine.throw(Waited("a call that is answered at once waits for something"))
-    except StopIteration as ended:
-        result: ResultT = ended.value
-        return result
-    coroutine.close()
-    raise Waited("a call that is answered at once goes on waiting")
 
 
 # Handlers of calls: admission, parsing, errors and encoding, the same for every call, program and engine.

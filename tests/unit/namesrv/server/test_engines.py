@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -133,3 +134,19 @@ def test_what_the_engine_does_not_take_is_not_kept() -> None:
     world.learn("a", lambda: b"one")
     world.learn("b", lambda: b"two")
     assert world.ask("a", "b") == [b"one", b"two"]
+
+
+def test_a_call_that_waits_is_told_so_once_and_ended_if_it_goes_on_waiting() -> None:
+    pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
+    from namesrv.engines.native import Waited, run_at_once  # noqa: PLC0415 - as above
+
+    async def wait(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(Waited, match="a call that is answered at once waits for something"):
+                await asyncio.sleep(0)
+
+    run_at_once(wait(0))
+    run_at_once(wait(1))
+    for waiting in (asyncio.sleep(0), wait(2)):
+        with pytest.raises(Waited):
+            run_at_once(waiting)
