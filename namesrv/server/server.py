@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,14 +28,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.snapshot import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import (
-    HOW_TO_GET_IT,
-    KEEPALIVE_TIMEOUT_SECONDS,
-    LISTENER_SECONDS,
-    EngineServer,
-    certificate_check,
-    native_problem,
-)
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS, EngineServer, certificate_check
 from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
 from namesrv.grpc_api.handlers import RequestsInPieces, add_reflection, handlers_for_everybody, handlers_of_server
 from namesrv.grpc_api.registration import RegistrationServicer
@@ -47,6 +40,7 @@ from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
 from namesrv.remoting.connection import Connections
+from namesrv.server.listeners import CannotListen, build_server, listen_at, listeners_handed_over
 from namesrv.settings import NamesrvSettings, changeable_texts
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
@@ -55,13 +49,7 @@ from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.process.program import return_freed_memory
 from namesrv_common.process.settings_cli import certificates
 from namesrv_common.process.shutdown import in_daemon_thread, run_background, run_step
-from namesrv_common.process.systemd import (
-    check_bindable,
-    feed_watchdog,
-    listeners_handed_over,
-    tell_systemd,
-    watchdog_seconds,
-)
+from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
@@ -72,7 +60,7 @@ from namesrv_common.version import __version__
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
 
-# The listeners: their ports, and the services of both packages.
+# The services of both packages.
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -84,24 +72,6 @@ SERVICES = (
 REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE, DIAGNOSTICS_SERVICE = SERVICES
 
 
-class CannotListen(Exception):
-    """The address cannot be listened on, or not with these certificates and permits."""
-
-
-def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> EngineServer:
-    """Makes a server on the engine of the settings, without services and ports. Raises CannotListen."""
-    if settings.engine == "development":
-        return EngineServer()
-    if (problem := native_problem()) is not None:
-        raise CannotListen(
-            f"setting engine: native cannot be used: {problem}; {HOW_TO_GET_IT}, "
-            "or try it on this machine with --engine development"
-        )
-    from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
-
-    return NativeServer(settings, tls)
-
-
 class SystemClock:
     """The machine's clocks."""
 
@@ -110,41 +80,6 @@ class SystemClock:
 
     def wall_millis(self) -> int:
         return time.time_ns() // 1_000_000
-
-
-def systemd_listeners(settings: NamesrvSettings) -> dict[str, list[socket.socket]]:
-    """Returns the sockets that systemd hands over, for ``listen`` and for ``remoting_listen``.
-
-    Raises:
-        CannotListen: A descriptor is not a listening socket, or not at either address.
-    """
-    listens = {"listen": settings.endpoint}
-    if settings.remoting_endpoint is not None:
-        listens["remoting_listen"] = settings.remoting_endpoint
-    try:
-        return listeners_handed_over(listens)
-    except ValueError as error:
-        raise CannotListen(f"socket activation: {error}") from error
-
-
-def listen_at(
-    setting: str,
-    endpoint: Endpoint,
-    listen: Callable[[str, list[socket.socket]], int],
-    handed_over: list[socket.socket],
-) -> Endpoint:
-    """Has a server listen at an endpoint, on systemd's sockets if it hands any over; returns it with its port.
-
-    Raises:
-        CannotListen: The port is in use, or the address is not this machine's, or the engine takes no sockets.
-    """
-    try:
-        if not handed_over:
-            check_bindable(endpoint)
-        return endpoint._replace(port=listen(str(endpoint), handed_over))
-    except (RuntimeError, OSError, ValueError) as error:
-        what = "socket activation" if handed_over else f"setting {setting}"
-        raise CannotListen(f"{what}: {error}") from error
 
 
 # The name server's certificates and permits: read at the start, and again when their files change.
@@ -211,7 +146,7 @@ class NamesrvServer:
             self._grpc = build_server(settings, self._security.tls)
         except ValueError as error:
             raise CannotListen(str(error)) from error
-        handed_over = systemd_listeners(settings)
+        handed_over = listeners_handed_over(settings)
         self.endpoint = listen_at("listen", settings.endpoint, self._grpc.listen, handed_over["listen"])
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()

@@ -27,7 +27,8 @@ from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import AtOnce, Calls, LookupCalls
 from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
-from namesrv.server.server import ROUTE_SERVICE, build_server
+from namesrv.server.listeners import build_server
+from namesrv.server.server import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet, addrs_of
 from tests.support.engines import require_native

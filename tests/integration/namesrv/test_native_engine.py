@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 
 from namesrv.engines.api import EngineFailed
 from namesrv.grpc_api.handlers import PIECE_BYTES
-from namesrv.server.server import NamesrvServer, build_server
+from namesrv.server.listeners import build_server
+from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT

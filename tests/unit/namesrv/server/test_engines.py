@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from namesrv.limits import MAX_CONNECTIONS
-from namesrv.server.server import CannotListen, build_server
+from namesrv.server.listeners import CannotListen, build_server
 from namesrv.settings import NamesrvSettings
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.version import __version__
