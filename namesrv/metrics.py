@@ -14,7 +14,7 @@ from prometheus_client.samples import Sample
 from namesrv.app.access import FairShares
 from namesrv.app.channels import StallDetector
 from namesrv.app.durable_routes import DurableRoutes
-from namesrv.app.event_log import RegistrationCounter, RemotingCounter
+from namesrv.app.event_log import RegistrationCounter
 from namesrv.app.upkeep import DigestSamples, SymptomCounter
 from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import Change, LiveChange
@@ -22,6 +22,7 @@ from namesrv.core.model import Doubt, RemovalReason
 from namesrv.core.snapshot import Pins
 from namesrv.core.state import RouteState
 from namesrv.engines.api import EngineServer, Hits
+from namesrv.remoting.connection import RemotingCounter
 from namesrv.remoting.wire import RequestCode
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -19,9 +19,7 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.removals import MASS_LOSS_GUARD, TOPICS_NAMED, OperatorOutcome
 from namesrv.core.state import RouteState
-from namesrv.engines.api import FrameHits
 from namesrv_common.process.logs import RateLimitedLog
-from namesrv_common.server.call_metrics import DURATION_BUCKETS
 from namesrv_common.topic_names import SHOWN_CHARACTERS
 
 BROKERS_NAMED = 3
@@ -283,30 +281,6 @@ class Outcome:
 
     def __exit__(self, _type: object, error: object, _traceback: object) -> None:
         self._count(self._kind, self.result, error)
-
-
-class RemotingCounter:
-    """The numbers of requests of RocketMQ's protocol."""
-
-    def __init__(self, hits: Callable[[], FrameHits] = dict) -> None:
-        """Counts nothing yet.
-
-        Args:
-            hits: Answers that the engine gave by itself.
-        """
-        self._hits = hits
-        self._durations = defaultdict[tuple[int, bool], DurationCounter](partial(DurationCounter, DURATION_BUCKETS))
-        """Only known codes count, or others would fill memory."""
-
-    def answered(self, code: int, seconds: float, *, is_refused: bool) -> None:
-        self._durations[code, is_refused].add(seconds)
-
-    def durations(self) -> dict[tuple[int, bool], DurationCounter]:
-        """Seconds from a request to its answer, by request code and whether it was refused."""
-        durations = self._durations.copy()
-        for code, (count, seconds) in self._hits().items():
-            durations[code, False] = durations[code, False].with_more(count, seconds)
-        return durations
 
 
 class RegistrationCounter:

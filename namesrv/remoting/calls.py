@@ -21,11 +21,11 @@ from namesrv.app.field_rules import NAME, TOPIC, check
 from namesrv.app.worker import FairLock, Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
-from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
+from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming, suppress_refusals
 from namesrv.core.lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
 from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
 from namesrv.core.pace import yield_point
-from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
+from namesrv.core.registrations import UnreadTopics, master_of, needs_topics
 from namesrv.core.state import RouteState, WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, group_dependency, route_dependencies
 from namesrv.error_codes import ResponseCode
@@ -35,7 +35,6 @@ from namesrv.remoting.json_reader import read_json
 from namesrv.remoting.route_json import RouteJson
 from namesrv.remoting.wire import INT_BITS, LONG_BITS, Request, answer, is_address, to_json
 from namesrv.remoting.wire import RequestCode as Code
-from namesrv_common.errors import suppress_refusals
 from namesrv_common.server.permits import NamedBroker
 from namesrv_common.server.shares import Shares
 
@@ -305,8 +304,13 @@ class RegistrationCalls:
             return
 
         def is_same() -> bool:
-            is_held = would_change_nothing(state, registration, group, live)
-            return is_held and (master_of(state, live), self._order_topic_config()) == said
+            return (
+                state.tables.broker_addr_table.get(live.broker) is group
+                and state.is_confirmed(live)
+                and not state.frozen
+                and not needs_topics(state, registration)
+                and (master_of(state, live), self._order_topic_config()) == said
+            )
 
         request.may_repeat(self._calls.again(live, "full", lambda: told, is_same))
 

@@ -21,7 +21,7 @@ from namesrv.app.access import Authorizer, FairShares, NamedBrokers
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams, StallDetector
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
-from namesrv.app.event_log import RegistrationCounter, RemotingCounter, listen_for_warnings
+from namesrv.app.event_log import RegistrationCounter, listen_for_warnings
 from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins, scan_for_silent_brokers
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
@@ -39,7 +39,7 @@ from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
-from namesrv.remoting.connection import Connections
+from namesrv.remoting.connection import Connections, RemotingCounter
 from namesrv.server.listeners import CannotListen, build_server, listen_at, listeners_handed_over
 from namesrv.settings import NamesrvSettings, changeable_texts
 from namesrv.storage.data_dir import DataDir

@@ -13,7 +13,7 @@ from pathlib import Path
 from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams, StallDetector
-from namesrv.app.event_log import RegistrationCounter, RemotingCounter
+from namesrv.app.event_log import RegistrationCounter
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Refused
@@ -21,7 +21,7 @@ from namesrv.core.state import WarmUp
 from namesrv.engines.api import Again, FrameCall
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
-from namesrv.remoting.connection import Connections
+from namesrv.remoting.connection import Connections, RemotingCounter
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet

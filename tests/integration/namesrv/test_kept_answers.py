@@ -15,7 +15,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import TopicRouteData
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from namesrv.app.event_log import RemotingCounter
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, BrokerKey
@@ -25,7 +24,7 @@ from namesrv.core.watch.hub import ORDER_MESSAGE_ENABLE
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import AtOnce, Calls, LookupCalls
-from namesrv.remoting.connection import Connections
+from namesrv.remoting.connection import Connections, RemotingCounter
 from namesrv.remoting.route_json import RouteJson
 from namesrv.server.listeners import build_server
 from namesrv.server.server import ROUTE_SERVICE

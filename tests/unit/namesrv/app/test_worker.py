@@ -17,10 +17,9 @@ import pytest
 from namesrv.app import worker as worker_module
 from namesrv.app.worker import OWN_SECONDS, WORK_SECONDS, YIELD_SECONDS, TimedYields, Urgency, Worker
 from namesrv.core.changes import Cause, Change
-from namesrv.core.errors import Reason, invalid_field
+from namesrv.core.errors import Reason, invalid_field, suppress_refusals
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey
 from namesrv.core.pace import yield_point
-from namesrv_common.errors import suppress_refusals
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.state_changes import HeldWork
 

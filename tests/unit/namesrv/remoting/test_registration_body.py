@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv import limits
-from namesrv.core.errors import Reason
+from namesrv.core.errors import Reason, suppress_refusals
 from namesrv.core.model import DataVersion, StaticMapping, TopicTableFingerprint
 from namesrv.core.pace import FEW
 from namesrv.remoting import bodies, json_reader
 from namesrv.remoting.bodies import RegistrationBody, read_registration
 from namesrv.remoting.json_reader import JsonReader, read_json
-from namesrv_common.errors import suppress_refusals
 from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from tests.support.refusals import refuses
 from tests.support.yield_points import yield_points_of
