@@ -260,37 +260,6 @@ class RouteState:
         self.renew(live)
         return True
 
-    def query_by_address(
-        self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
-    ) -> tuple[bool, DataVersion | None]:
-        """Answers the same question as RocketMQ 5 does, for its own brokers: the address alone says who asks.
-
-        Whatever the answer, a broker with merging registrations lives: with an acting master it sends this query each
-        second instead of a heartbeat, and has 10 s. An unconfirmed broker stays unconfirmed, and the query never
-        shortens its time. For a broker that an agent registered, only the agent's ``query_data_version`` counts.
-
-        Returns:
-            Whether a registration is needed, and the version held, as ``query_data_version``. One is needed also while
-            all that the broker has said is one topic, which may be an increment of a table that nobody here knows.
-        """
-        live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
-        if live is None or not live.topic_by_topic:
-            return self.query_data_version(broker, broker_id, broker_addr, data_version)
-        self.renew(live)
-        is_same = (live.broker, live.broker_id, live.data_version) == (broker, broker_id, data_version)
-        return not is_same or live.unconfirmed or live.key in self.possibly_partial, live.data_version
-
-    def heartbeat_by_address(self, key: LiveKey) -> bool:
-        """Renews liveness of a broker with merging registrations (RocketMQ 5: BROKER_HEARTBEAT, without an id).
-
-        Returns whether there is such a broker at this address. RocketMQ ignores heartbeats of others.
-        """
-        live = self.tables.broker_live_table.get(key)
-        if live is None or not live.topic_by_topic:
-            return False
-        self.renew(live)
-        return True
-
     def open_channel(self) -> str:
         """Opens a channel and returns its id. Raises SHUTTING_DOWN if the tables are frozen."""
         self.check_not_frozen()
