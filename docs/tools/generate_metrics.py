@@ -18,6 +18,7 @@ from prometheus_client import Metric
 from broker_agent.observability import AgentMetrics
 from docs.tools.generated_page import table, write_or_check
 from namesrv.metrics import AnsweredCalls, NamesrvMetrics
+from namesrv.remoting.wire import RequestCode
 from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.metrics_http import metrics_registry
 
@@ -41,7 +42,7 @@ def families() -> Iterator[Metric]:
     assert ended is not None, "it is measured"
     ended(grpc.StatusCode.OK)
     sources = MagicMock()
-    NamesrvMetrics(registry, sources)
+    NamesrvMetrics(registry, sources).on_remoting_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1.0, is_refused=False)
     (change,) = sources.state.change_log.listen.call_args.args
     change(MagicMock())
     stand_in = MagicMock()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -224,46 +223,13 @@ def _subject(key: IntentKey) -> dict[str, str | None]:
     return {"broker": key.broker_name, "cluster": key.cluster_name}
 
 
-# Numbers that the event loop writes and the collector of metrics reads.
-
-LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Seconds: from a watch that is told at once to one whose reader is about to be cut."""
+# Numbers of registrations, which the event loop writes and the collector of metrics reads.
 
 Kind = Literal["full", "increment", "refresh", "query", "heartbeat"]
 """The kinds of registrations. A refresh is an increment without topics."""
 
 Result = Literal["changed", "unchanged", "refused"]
 """The outcomes of a registration."""
-
-
-class DurationCounter:
-    """A histogram of durations."""
-
-    def __init__(self, bounds: tuple[float, ...] = LAG_BUCKETS) -> None:
-        self.bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-        """Sum of all, seconds."""
-
-    def add(self, seconds: float) -> None:
-        self._counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
-
-    def with_more(self, count: int, seconds: float) -> DurationCounter:
-        """A copy with so many more, which took this time together and count as equally long."""
-        copy = DurationCounter(self.bounds)
-        copy._counts = self._counts.copy()
-        copy._counts[bisect_left(self.bounds, seconds / count)] += count
-        copy.total = self.total + seconds
-        return copy
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """The buckets in Prometheus' form: upper bound, and how many were at most as long."""
-        cumulative, buckets = 0, []
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self._counts, strict=True):
-            cumulative += count
-            buckets.append((bound, float(cumulative)))
-        return buckets
 
 
 class Outcome:

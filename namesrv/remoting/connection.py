@@ -7,51 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from uuid import uuid4
 
 import structlog
 
-from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, DurationCounter, RegistrationLog
+from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, RegistrationLog
 from namesrv.core.errors import Reason, Refused, internal_defect
 from namesrv.core.model import Doubt
-from namesrv.engines.api import FrameCall, FrameHits, Requests
+from namesrv.engines.api import FrameCall, Requests
 from namesrv.error_codes import ERROR_CODES, ResponseCode
 from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import MAX_REMARK_CHARACTERS, Calls, InTurn
 from namesrv.remoting.wire import GO_AWAY, PLEASE_GO_AWAY, BrokenFrame, Request, RequestCode, answer, request_of
 from namesrv.settings import ROCKETMQ_DENIED
 from namesrv_common.process.logs import RateLimitedLog
-from namesrv_common.server.call_metrics import DURATION_BUCKETS
+
+OnAnswer = Callable[[int, float, bool], object]
+"""Is told the code of an answered request, how many seconds it took, and whether it was refused."""
 
 _NAMES: dict[int, str] = {code: code.name for code in RequestCode}
 _log = structlog.get_logger(__name__)
-
-
-class RemotingCounter:
-    """The numbers of requests of RocketMQ's protocol."""
-
-    def __init__(self, hits: Callable[[], FrameHits] = dict) -> None:
-        """Counts nothing yet.
-
-        Args:
-            hits: Answers that the engine gave by itself.
-        """
-        self._hits = hits
-        self._durations = defaultdict[tuple[int, bool], DurationCounter](partial(DurationCounter, DURATION_BUCKETS))
-        """Only known codes count, or others would fill memory."""
-
-    def answered(self, code: int, seconds: float, *, is_refused: bool) -> None:
-        self._durations[code, is_refused].add(seconds)
-
-    def durations(self) -> dict[tuple[int, bool], DurationCounter]:
-        """Seconds from a request to its answer, by request code and whether it was refused."""
-        durations = self._durations.copy()
-        for code, (count, seconds) in self._hits().items():
-            durations[code, False] = durations[code, False].with_more(count, seconds)
-        return durations
 
 
 class Connections:
@@ -69,12 +46,12 @@ class Connections:
     """What the engine answers by itself, or knows by numbers. The last stands for all other codes."""
     go_away = GO_AWAY
 
-    def __init__(self, calls: Calls, counter: RemotingCounter, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, calls: Calls, on_answer: OnAnswer, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls = calls
         """What answers requests."""
         self.log = RegistrationLog()
         self.clock = clock
-        self._counter = counter
+        self._on_answer = on_answer
         self._connections: dict[int, Connection] = {}
         self._ends, self._refusals = (
             RateLimitedLog(event, LINE_SECONDS, clock, burst=LINE_BURST)
@@ -95,7 +72,7 @@ class Connections:
             connection.left(doubt)
 
     def answered(self, code: int, began: float, problem: Refused | None) -> None:
-        self._counter.answered(code, self.clock() - began, is_refused=problem is not None)
+        self._on_answer(code, self.clock() - began, problem is not None)
 
     def refused(self, code: int, peer: str, problem: str, grade: str | None = None) -> None:
         """Logs that a request was refused. A flood of them makes few lines."""

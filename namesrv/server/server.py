@@ -39,7 +39,7 @@ from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
-from namesrv.remoting.connection import Connections, RemotingCounter
+from namesrv.remoting.connection import Connections
 from namesrv.server.listeners import CannotListen, build_server, listen_at, listeners_handed_over
 from namesrv.settings import NamesrvSettings, changeable_texts
 from namesrv.storage.data_dir import DataDir
@@ -168,7 +168,6 @@ class NamesrvServer:
         self._cluster_test: ClusterTestLookups | None = None
         self._health = HealthService()
         self._registrations = RegistrationCounter()
-        self._remoting_counter = RemotingCounter(self._grpc.frame_hits)
         self._digest_samples = DigestSamples(
             state, reader, clock.wall_millis, lambda: changeable_texts(self._administration.in_force)
         )
@@ -203,7 +202,6 @@ class NamesrvServer:
             self._durable,
             self._digest_samples,
             self._symptoms,
-            self._remoting_counter if settings.remoting_listen else None,
             self._shares,
             self._grpc,
         )
@@ -286,7 +284,7 @@ class NamesrvServer:
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
-            connections = Connections(self._remoting_calls(settings), self._remoting_counter)
+            connections = Connections(self._remoting_calls(settings), self._observation.on_remoting_answer)
             listen = partial(self._grpc.listen, frames=connections)
             self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000

@@ -21,7 +21,7 @@ from namesrv.core.state import WarmUp
 from namesrv.engines.api import Again, FrameCall
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
-from namesrv.remoting.connection import Connections, RemotingCounter
+from namesrv.remoting.connection import Connections
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
@@ -173,7 +173,7 @@ class _Told(Connections):
     """Connections that record the outcome of each request."""
 
     def __init__(self, calls: Calls, clock: Callable[[], float]) -> None:
-        super().__init__(calls, RemotingCounter(), clock)
+        super().__init__(calls, lambda *_: None, clock)
         self.broken_by: list[str] = []
         self.told: list[tuple[int, Refused | None]] = []
 

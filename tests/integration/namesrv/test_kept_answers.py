@@ -24,7 +24,7 @@ from namesrv.core.watch.hub import ORDER_MESSAGE_ENABLE
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import AtOnce, Calls, LookupCalls
-from namesrv.remoting.connection import Connections, RemotingCounter
+from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
 from namesrv.server.listeners import build_server
 from namesrv.server.server import ROUTE_SERVICE
@@ -68,7 +68,7 @@ class Served:
         lookups = LookupCalls(state, Worker("reader"), WarmUp(state, 0))
         at_once = {105: AtOnce(Grade.LOOKUPS, lookups.route), 901: AtOnce(Grade.LOOKUPS, lookups.member_group)}
         calls = Calls(Gate(Grade, None), at_once, {})
-        connections = Connections(calls, RemotingCounter())
+        connections = Connections(calls, lambda *_: None)
         remoting = self.server.listen("127.0.0.1:0", [], connections)
         self.loop.run_until_complete(self.server.start())
         self.readers = [grpc.insecure_channel(f"127.0.0.1:{port}") for _ in range(2)]

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from namesrv.app.channels import TICK_SECONDS, StallDetector
-from namesrv.app.event_log import DurationCounter, RegistrationCounter, RegistrationLog, kind_of, listen_for_warnings
+from namesrv.app.event_log import RegistrationCounter, RegistrationLog, kind_of, listen_for_warnings
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.grpc_api.admin import COUNT_SECONDS, DiagnosticsCalls
@@ -141,14 +141,6 @@ def test_a_registration_is_counted_with_its_outcome_and_as_refused_if_it_raises(
     with pytest.raises(ValueError, match="no"), tally.counting("full"):
         raise ValueError("no")
     assert +tally.counts == {("full", "changed"): 1, ("full", "refused"): 1}
-
-
-def test_a_duration_is_in_its_bucket_and_all_above() -> None:
-    tally = DurationCounter((1.0, 2.0))
-    for seconds in (0.5, 1.0, 1.5, 9.0):
-        tally.add(seconds)
-    assert tally.buckets() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]
-    assert tally.total == 12.0
 
 
 def diagnostics_of(calls: DiagnosticsCalls) -> GetDiagnosticsResponse:
