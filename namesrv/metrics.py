@@ -28,7 +28,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.call_metrics import DURATION_BUCKETS, CallMetrics, CallObserver
 from namesrv_common.server.metrics_http import Exports, MetricsServer, metrics_registry, open_telemetry
-from namesrv_common.tls.certificates import Validity
+from namesrv_common.tls.listener_tls import ListenerTls
 
 # Metrics of a name server: its changes, its readers, its tables.
 
@@ -50,8 +50,7 @@ class Sources:
     pins: Pins
     watchers: WatchStreams
     registrations: RegistrationCounter
-    certificates: Callable[[], Mapping[str, Validity]]
-    """Certificates by their use: listener or client."""
+    tls: ListenerTls | None
     durable: DurableRoutes
     digest_samples: DigestSamples
     symptoms: SymptomCounter
@@ -74,7 +73,7 @@ def _gauges(of: Sources) -> Rows:
     unconfirmed = sum(why.is_unconfirmed for why in doubts)
     names_again = len(tables.broker_addr_table) - len(index.clusters_by_name)
     refused = None if durable.crashes is None else durable.data_dir_problem() is not None
-    ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
+    ends = [] if of.tls is None else [(["listener"], of.tls.value.validity.not_after.timestamp())]
     digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
     yield "live_brokers", "Live brokers, including unconfirmed ones.", len(tables.broker_live_table)
     yield "unconfirmed_brokers", "Brokers that have not registered since a start or mass loss.", unconfirmed

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core import model
 from namesrv.core.changes import Cause, Change, ChangeLog, KvChange, SettingChange
 from namesrv.core.errors import broker_not_registered, shutting_down
 from namesrv.core.lists import RouteDigests, TopicLists
@@ -75,7 +74,7 @@ class RouteState:
         self.index = TableIndex()
         self.topic_lists = TopicLists(lambda: self.tables, self.index)
         self.intents = IntentTable()
-        self.kv_config = model.EMPTY
+        self.kv_config = KvConfigTable()
         self.change_log = ChangeLog()
         self.digests = RouteDigests(lambda: self.tables, self.index)
         self.doubts: dict[LiveKey, Doubt] = {}
@@ -176,7 +175,7 @@ class RouteState:
             taken_at_millis=self.clock.wall_millis(),
             tables=self.tables,
             in_force=self.index.queue_datas.in_force,
-            last_seen=self.last_seen(),
+            last_seen=dict(self.liveness.last_update_millis),
             doubts=self.channel_doubts(),
         )
 
@@ -191,10 +190,6 @@ class RouteState:
         not reported since. Such an entry is served, but it wins no conflict with a broker that registers.
         """
         return live.key not in self.doubts
-
-    def last_seen(self) -> dict[LiveKey, int]:
-        """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
-        return dict(self.liveness.last_update_millis)
 
     def live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
         """The row of a live broker that says of itself that it is this one; None if there is no such broker here."""
@@ -275,10 +270,6 @@ class RouteState:
         for key in doubted:
             self.doubt(key, why, seconds)
         return len(doubted)
-
-    def end_channel(self, channel_id: str) -> None:
-        """Ends a channel at once: registrations that name it are refused from now on."""
-        self.liveness.end_channel(channel_id)
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""

@@ -47,7 +47,6 @@ from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.process.program import return_freed_memory
-from namesrv_common.process.settings_cli import certificates
 from namesrv_common.process.shutdown import in_daemon_thread, run_background, run_step
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from namesrv_common.server.health_service import SERVICE as HEALTH
@@ -198,7 +197,7 @@ class NamesrvServer:
             self._pins,
             self._watch_streams,
             self._registrations,
-            partial(certificates, self._security.tls, None),
+            self._security.tls,
             self._durable,
             self._digest_samples,
             self._symptoms,

@@ -324,7 +324,7 @@ class ReferenceMachine(Machine):
         broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
-        self.fleet.state.end_channel(channel)
+        self.fleet.state.liveness.end_channel(channel)
         self.model.open_channels.remove(channel)
         self.model.ended_channels.add(channel)
 
@@ -378,7 +378,7 @@ class ReferenceMachine(Machine):
             )
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip
-        assert deadlines.keys() == self.state.last_seen().keys() == self.model.brokers.keys()
+        assert deadlines.keys() == self.state.liveness.last_update_millis.keys() == self.model.brokers.keys()
         for key, doubt in doubts.items():
             assert doubt.ends_at_millis - self.fleet.clock.wall_millis() == round(1000 * (deadlines[key] - self.now))
         assert self.state.possibly_partial | self.state.doubts.keys() <= self.model.brokers.keys()

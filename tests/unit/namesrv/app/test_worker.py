@@ -263,11 +263,11 @@ async def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
     fleet: Fleet, touch: Callable[[Fleet], object]
 ) -> None:
     fleet.register()
-    before = fleet.state.revision, fleet.state.last_seen()
+    before = fleet.state.revision, dict(fleet.state.liveness.last_update_millis)
     fleet.clock.advance(1.0)
     with pytest.raises(AssertionError, match="belongs to the event loop"):
         await Worker("test").run(partial(touch, fleet))
-    assert (fleet.state.revision, fleet.state.last_seen()) == before
+    assert (fleet.state.revision, fleet.state.liveness.last_update_millis) == before
 
 
 def test_a_thread_yields_once_it_has_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

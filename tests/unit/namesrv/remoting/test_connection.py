@@ -100,7 +100,7 @@ async def test_a_registration_that_brings_nothing_new_is_a_heartbeat_next_time(t
         front.fleet.clock.advance(60)
         assert [again()] == first.answers
         (live,) = front.fleet.state.tables.broker_live_table.values()
-        assert front.fleet.state.last_seen()[live.key] == front.fleet.clock.wall_millis()
+        assert front.fleet.state.liveness.last_update_millis[live.key] == front.fleet.clock.wall_millis()
         await asked(client, frame(103, broker_fields(), registration_body(["A", "B"])))
         assert again() is None, "its row is another one"
 

@@ -18,7 +18,6 @@ from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH, CurrentState, Question, add_journal_entry, explain_route
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
-    EMPTY,
     Behaviour,
     BrokerKey,
     DataVersion,
@@ -28,6 +27,7 @@ from namesrv.core.model import (
     IntentKey,
     IntentKind,
     IntentTable,
+    KvConfigTable,
     RemovalReason,
 )
 from namesrv.core.pace import FEW
@@ -284,7 +284,7 @@ def test_a_doubted_broker_is_told_with_the_reason_and_the_time_that_is_left(
 ) -> None:
     channel_id = fleet.state.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.state.end_channel(channel_id)
+    fleet.state.liveness.end_channel(channel_id)
     fleet.state.doubt_channel_end(channel_id, 60.0, why)
     fleet.clock.advance(17)
     doubted = only(fleet)
@@ -450,7 +450,7 @@ def test_groups_of_one_name_in_several_clusters_are_told_apart(fleet: Fleet) -> 
 def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> None:
     fleet.register()
     for number in range(FEW + 1):
-        fleet.state.publish_kv_config(EMPTY.with_value("ns", "key", str(number)), CAUSE)
+        fleet.state.publish_kv_config(KvConfigTable().with_value("ns", "key", str(number)), CAUSE)
     before = explain(fleet)
 
     def moment() -> None:

@@ -22,7 +22,7 @@ def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_go
     channel_id = fleet.state.open_channel()
     for number, addr in enumerate((A, B, "127.0.0.1:30911")):
         fleet.register(addr, name=f"broker-{number}", channel_id=channel_id)
-    fleet.state.end_channel(channel_id)
+    fleet.state.liveness.end_channel(channel_id)
     revision, ends_at = fleet.state.revision, fleet.clock.wall_millis() + 60_000
     fleet.state.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
     keys = [LiveKey(CLUSTER, addr) for addr in (A, B, "127.0.0.1:30911")]
@@ -44,7 +44,7 @@ def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_go
 def test_the_address_of_a_doubted_broker_is_free_for_others(fleet: Fleet) -> None:
     channel_id = fleet.state.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.state.end_channel(channel_id)
+    fleet.state.liveness.end_channel(channel_id)
     fleet.state.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
     identity = route_data_pb2.BrokerIdentity(cluster_name=CLUSTER, broker_name="broker-b", broker_addr=A)
     asked = registration_service_pb2.RegisterBrokerRequest(broker=identity)
@@ -83,7 +83,7 @@ def test_thousands_of_channels_that_end_together_are_not_compared_with_each_othe
     channels = [fleet.state.open_channel() for _ in range(500)]
     for number, channel_id in enumerate(channels):
         fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", name=f"b-{number}", channel_id=channel_id)
-        fleet.state.end_channel(channel_id)
+        fleet.state.liveness.end_channel(channel_id)
     _Counted.compared = 0
     apply_all_now(on_channel_destroy(fleet.state, channels))
     assert _Counted.compared < 20 * len(channels)

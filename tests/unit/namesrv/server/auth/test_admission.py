@@ -22,6 +22,7 @@ from namesrv_common.server.permits import (
     Permission,
     Permits,
     Principal,
+    log_of_refusals,
 )
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import MACHINE, Sharer
@@ -82,7 +83,8 @@ def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
 
 
 def authorizer(permits: Permits, clock: list[float] | None = None) -> Authorizer:
-    return Authorizer(lambda: permits, lambda request: request, lambda: (clock or [0.0])[0])
+    refused = log_of_refusals(lambda: (clock or [0.0])[0])
+    return Authorizer(lambda: permits, lambda request: request, refused)
 
 
 PERMITS = Permits({"broker.example": BROKER})

@@ -449,7 +449,7 @@ class World:
             return None, context.again
 
     def renew(self) -> int | None:
-        return self.fleet.state.last_seen().get(KEY)
+        return self.fleet.state.liveness.last_update_millis.get(KEY)
 
     def known(self, request: Any) -> Again:
         again = self.call(request)[1]
