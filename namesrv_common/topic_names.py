@@ -19,10 +19,6 @@ a topic have up to 390."""
 MAX_QUEUE_NUMS = 65_535
 """Most queues of a topic on a broker. Every client makes an object for each; a slip must not make it millions."""
 
-MAX_MAPPED_QUEUES = 100_000
-"""Most queues in the mappings of all static topics of one registration: each takes some hundred bytes of memory,
-and all of them are in routes."""
-
 MAX_PERM = 7
 """All permission bits: read 4, write 2, inherit 1 (RocketMQ: PermName)."""
 
@@ -39,13 +35,14 @@ def check_name(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     RocketMQ's name server takes any text. Characters that are not printable are refused: they would garble logs and
     terminals, or hide in them.
     """
-    problem = _problem(name, max_length)
+    problem = name_problem(name, max_length)
     if problem is not None:
         raise ValueError(f"{_shown(name)} {problem}" if name else problem)
     return name
 
 
-def _problem(name: str, max_length: int) -> str | None:
+def name_problem(name: str, max_length: int) -> str | None:
+    """Returns what is wrong with a name, or None."""
     if not name:
         return "is empty"
     if not name.isprintable():
@@ -61,11 +58,6 @@ def _shown(name: str) -> str:
 def check_topic(topic: str) -> str:
     """Checks the name of a topic and returns it. Raises ValueError as ``check_name``."""
     return check_name(topic, MAX_TOPIC_LENGTH)
-
-
-def topic_problem(topic: str) -> str | None:
-    """Returns what is wrong with the name of a topic, or None."""
-    return _problem(topic, MAX_TOPIC_LENGTH)
 
 
 # Kinds of topics, by their names: RocketMQ's conventions. Whatever tells topics of applications from others asks here.

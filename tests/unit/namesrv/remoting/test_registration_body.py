@@ -19,7 +19,7 @@ from namesrv.core.pace import FEW
 from namesrv.remoting import bodies, json_reader
 from namesrv.remoting.bodies import RegistrationBody, read_registration
 from namesrv.remoting.json_reader import JsonReader, read_json
-from namesrv_common.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
+from namesrv_common.topic_names import MAX_QUEUE_NUMS
 from tests.support.refusals import refuses
 from tests.support.yield_points import yield_points_of
 
@@ -178,7 +178,7 @@ def test_filter_servers_that_are_no_addresses_are_passed_over() -> None:
 
 
 def test_the_queues_of_all_mappings_of_a_registration_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MAX_MAPPED_QUEUES", 3)
+    monkeypatch.setattr(limits, "MAX_MAPPED_QUEUES", 3)
     mappings = {name: {"currIdMap": {"0": 0, "1": 1}, "totalQueues": 2} for name in ("T", "U")}
     with refuses(Reason.LIMIT_EXCEEDED) as caught:
         read(json.dumps(body({}, topicQueueMappingInfoMap=mappings)).encode())
@@ -506,4 +506,4 @@ def test_a_mapping_of_more_queues_than_a_topic_may_have_is_passed_over_and_of_ma
     assert read(mapped(queues(MAX_QUEUE_NUMS))).skipped == 0
     assert read(mapped(queues(MAX_QUEUE_NUMS + 1))).skipped == 1
     with refuses(Reason.LIMIT_EXCEEDED):
-        read(mapped(queues(MAX_MAPPED_QUEUES + 1)))
+        read(mapped(queues(limits.MAX_MAPPED_QUEUES + 1)))

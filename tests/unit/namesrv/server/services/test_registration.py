@@ -40,7 +40,7 @@ from namesrv.grpc_api import registration as calls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
-from namesrv_common.topic_names import MAX_LABELS, MAX_MAPPED_QUEUES, Labels
+from namesrv_common.topic_names import MAX_LABELS, Labels
 from tests.support.calls_from_nowhere import CONTEXT, FakeEngineCall
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.patience import TIMEOUT
@@ -305,15 +305,15 @@ def test_a_mapping_of_a_group_that_has_none_of_the_queues_now_is_read() -> None:
 
 
 def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
-    half = tuple(range(MAX_MAPPED_QUEUES // 2))
+    half = tuple(range(limits.MAX_MAPPED_QUEUES // 2))
     one, two = (mapped(name, total=len(half), topic_ids=half, broker_ids=half) for name in ("T1", "T2"))
     assert len(checked(one, two)) == 2
     with refuses(Reason.LIMIT_EXCEEDED) as caught:
         checked(one, two, mapped("T3"))
     assert caught.value.metadata == {
         "name": "queues in mappings of one registration",
-        "value": str(MAX_MAPPED_QUEUES + 2),
-        "limit": str(MAX_MAPPED_QUEUES),
+        "value": str(limits.MAX_MAPPED_QUEUES + 2),
+        "limit": str(limits.MAX_MAPPED_QUEUES),
     }
 
 
