@@ -507,11 +507,6 @@ class KvConfigTable:
         return found
 
 
-def names_after(names: Mapping[str, object], after: str, limit: int) -> list[str]:
-    """The next namespaces or keys in sorted order, at most ``limit``; an empty ``after`` starts at the beginning."""
-    return sorted(name for name in names if name > after)[:limit]
-
-
 # Switches of RocketMQ that operators set differently, the guard's numbers, and times that brokers are given.
 
 

@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,7 @@ from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.process.program import return_freed_memory
-from namesrv_common.process.shutdown import in_daemon_thread, run_background, run_step
+from namesrv_common.process.shutdown import STEP_SECONDS, in_daemon_thread, log_end, run_step
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
@@ -350,6 +350,28 @@ class NamesrvServer:
     async def _end_streams(self) -> None:
         self._channels.close_all(registration_service_pb2.ChannelClosing.REASON_SHUTDOWN)
         await self._watch_streams.close()
+
+
+async def run_background(
+    stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, None]], end_seconds: float = STEP_SECONDS
+) -> None:
+    """Runs all works until the event is set or one fails, and cancels them. Raises a group of their failures.
+
+    Works that take longer than ``end_seconds`` to end are left behind.
+    """
+    tasks = {asyncio.create_task(work) for work in works}
+    one_failed = asyncio.create_task(asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))
+    reasons = {asyncio.create_task(stop.wait()), one_failed}
+    try:
+        await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (*reasons, *tasks):
+            task.cancel()
+        ended, left = await asyncio.wait(tasks, timeout=end_seconds)
+        for task in left:
+            log_end(str(task.get_coro()), task, end_seconds)
+    if failures := [error for task in ended if not task.cancelled() and (error := task.exception())]:
+        raise BaseExceptionGroup("background work failed", failures)
 
 
 async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.model import KvConfigTable, names_after
+from namesrv.core.model import KvConfigTable
 
 NAMES = st.sampled_from(["a", "b", "ä"])
 CHANGES = st.lists(st.tuples(NAMES, NAMES, st.none() | st.sampled_from(["", "v", "wörter"])))
@@ -44,10 +44,3 @@ def test_a_table_made_in_changes_equals_one_made_at_once(changes: list[tuple[str
             table = table.with_value(namespace, key, value)
             expected.setdefault(namespace, {})[key] = value
         assert table == KvConfigTable.of(expected)
-
-
-def test_pages_follow_one_another_in_order() -> None:
-    names = dict.fromkeys("dacb")
-    assert names_after(names, "", 3) == ["a", "b", "c"]
-    assert names_after(names, "c", 3) == ["d"]
-    assert names_after(names, "d", 3) == []
