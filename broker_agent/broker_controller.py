@@ -73,7 +73,7 @@ class BrokerController:
             min(REGISTER_BROKER_TIMEOUT_SECONDS, settings.period_seconds),
             timing,
             on_results=self._results.take,
-            forget=self._observation.forget,
+            forget=self._observation.calls.forget,
         )
         self._listen()
         self._changes = ChangeThread(self._outer_api.register_changes, timing)
@@ -194,7 +194,7 @@ class BrokerController:
             period_seconds=settings.period_seconds,
             compressed=settings.compressed_register,
             on_accepted=self._server.set_serving,  # from the first acceptance on
-            observers=self._observation.observers_of(endpoint),
+            observe=self._observation.calls.of(endpoint),
             security=self._security.to_name_servers,
         )
 

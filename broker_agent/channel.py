@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import grpc
 import structlog
 from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvEvent
+from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc
 
@@ -17,7 +19,6 @@ from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ConnectionSettings, Options
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.grpc_errors import RichError
-from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 FIRST_WAIT_SECONDS = 0.2
@@ -61,6 +62,13 @@ OPENED_SECONDS = 10.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
+Observe = Callable[[Message], AbstractContextManager[tuple[tuple[str, str], ...]]]
+"""Watches the call with this request (RocketMQ: RPCHook). Gives the metadata to send."""
+
+
+def not_observed(_request: Message) -> AbstractContextManager[tuple[tuple[str, str], ...]]:
+    return nullcontext(())
+
 
 class NamesrvChannel(PeriodicThread):
     """Opens a channel, reads its events, and opens another one when it ends."""
@@ -73,7 +81,7 @@ class NamesrvChannel(PeriodicThread):
         on_open: Callable[[], None],
         *,
         period_seconds: float = 30.0,
-        observers: Sequence[ClientCallObserver] = (),
+        observe: Observe = not_observed,
     ) -> None:
         """Creates it; opens nothing yet. The thread calls ``on_open`` for each channel; it must not block."""
         super().__init__(f"broker-agent-channel-{status.endpoint}", self._run_channel, status.timing)
@@ -84,7 +92,7 @@ class NamesrvChannel(PeriodicThread):
         self.reopening = Reopening(period_seconds, status.timing)
         """The pause before the next channel."""
         self._changed = status.changed  # guards the stream, too
-        self._observers = observers
+        self._observe = observe
         self._log = _log.bind(endpoint=str(status.endpoint))
         self._stream: grpc.CallIterator[pb.OpenChannelResponse] | None = None
 
@@ -135,7 +143,7 @@ class NamesrvChannel(PeriodicThread):
         silent = threading.Timer(OPENED_SECONDS, self._end_stream)
         silent.daemon = True
         try:
-            with observed_call(self._observers, request, streams=True) as metadata:
+            with self._observe(request) as metadata:
                 with self._changed:
                     if self.closed:
                         return "closed by the agent", False, False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, connection_options
+from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, Observe, connection_options, not_observed
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
@@ -24,7 +24,6 @@ from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ClientSecurity, open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 
 FIRST_WAIT_SECONDS = 0.1
 """Longest wait after the first failure: a lost connection is often back at once."""
@@ -129,7 +128,7 @@ class NamesrvTarget:
         period_seconds: float = 30.0,
         compressed: bool = False,
         on_accepted: Callable[[], None] = lambda: None,
-        observers: Sequence[ClientCallObserver] = (),
+        observe: Observe = not_observed,
         security: ClientSecurity | None = None,
     ) -> None:
         """Creates it; calls nobody yet.
@@ -141,7 +140,7 @@ class NamesrvTarget:
             period_seconds: Time between two registrations; a channel that ended is opened again within it.
             compressed: Whether registrations travel compressed, with gRPC's gzip.
             on_accepted: Called when the name server has accepted a registration.
-            observers: Watch each call (RocketMQ: RPCHook).
+            observe: Watches each call.
             security: Credentials for the name server, and the means to check it. None: no TLS.
         """
         self.endpoint = endpoint
@@ -151,11 +150,11 @@ class NamesrvTarget:
         self._on_accepted = on_accepted
         self._timing = timing
         self._connection = open_channel(endpoint, connection_options(keepalive_seconds), security)
-        self._observers = observers
+        self._observe = observe
         self._stub = registration_service_pb2_grpc.RegistrationServiceStub(self._connection)
         self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
         self._channel = NamesrvChannel(
-            self._stub, holder, self.state, lambda: on_wanted(self), period_seconds=period_seconds, observers=observers
+            self._stub, holder, self.state, lambda: on_wanted(self), period_seconds=period_seconds, observe=observe
         )
         self._log = _log.bind(endpoint=str(endpoint))
 
@@ -345,7 +344,7 @@ class NamesrvTarget:
             raise NameServerError(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, problem))
         failure = ""
         try:
-            with observed_call(self._observers, request) as metadata:
+            with self._observe(request) as metadata:
                 return method(request, timeout=deadline - started, metadata=metadata, compression=compression)
         except grpc.RpcError as error:
             failed = NameServerError(RichError.of(error))

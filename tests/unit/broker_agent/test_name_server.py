@@ -11,11 +11,13 @@ import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
+from prometheus_client import CollectorRegistry
 
 from broker_agent.channel import Reopening, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import CallRetries
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
+from broker_agent.observability import NameServerCalls
 from broker_agent.registration import Registration
 from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize
@@ -226,3 +228,14 @@ def test_a_thousand_agents_come_back_spread_over_seconds(
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
     for options in (connection_options(5.0), slave_synchronize._CONNECTION.options):
         assert ("grpc.enable_retries", 0) in options
+
+
+def test_a_name_server_that_left_leaves_no_metrics_even_if_its_last_call_ends_later() -> None:
+    registry, endpoint = CollectorRegistry(), Endpoint("127.0.0.1", 9876)
+    calls = NameServerCalls(registry, None)
+    observe = calls.of(endpoint)
+    with observe(channel_pb.QueryDataVersionRequest()):
+        calls.forget(endpoint)
+    with observe(channel_pb.QueryDataVersionRequest()):
+        pass
+    assert [sample for family in registry.collect() for sample in family.samples] == []

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from namesrv_common.server.call_metrics import CallMetrics, ClientCallMetrics
+from namesrv_common.server.call_metrics import CallMetrics
 from namesrv_common.server.metrics_http import are_traces_wanted, open_telemetry
 
 METHOD = "a.B/C"
@@ -32,19 +32,6 @@ def test_calls_answered_elsewhere_are_added_to_those_that_were_observed() -> Non
     assert value(f"{duration}_count", grpc_status="NOT_FOUND") == 2
     assert value(f"{duration}_sum", grpc_status="NOT_FOUND") == 0.5
     assert value(f"{duration}_bucket", grpc_status="NOT_FOUND", le="0.0001") == 2
-
-
-def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_later() -> None:
-    registry = CollectorRegistry()
-    metrics = ClientCallMetrics(registry)
-    begun = metrics.of("gone")
-    ends = [begun("m", {}, streams=False)]
-    metrics.forget("gone")
-    ends.append(begun("m", {}, streams=False))
-    for ended in ends:
-        assert ended is not None
-        ended(OK)
-    assert [sample for family in registry.collect() for sample in family.samples] == []
 
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
