@@ -16,7 +16,7 @@ import structlog
 from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, UnknownParts
-from namesrv_common.files.regular_files import is_damaged, read_at_most
+from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_name, check_topic
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -37,12 +37,12 @@ class UnreadableTopics(BrokenTopics):
     """The file is there but may not be read: its content may be good."""
 
 
-def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool = False) -> ContentT:
-    """Reads a file and decodes it. Only the agent's own file is held to its checksum: a broker writes none.
+def load_file(path: Path, decode: Callable[[bytes], ContentT]) -> ContentT:
+    """Reads a file and decodes it.
 
     Raises:
-        UnreadableTopics: As for ``load_topic_config_table``.
-        BrokenTopics: Likewise.
+        UnreadableTopics: The file is there but may not be read.
+        BrokenTopics: It is missing, or ``decode`` refuses it; the message names file, topic, field, value and rule.
     """
     try:
         content = read_at_most(path, MAX_FILE_BYTES)
@@ -50,8 +50,6 @@ def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool 
         raise BrokenTopics(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise UnreadableTopics(f"{path}: {error.strerror}") from error
-    if is_ours and is_damaged(path, content):
-        raise BrokenTopics(f"{path}: does not match its checksum")
     try:
         return decode(content)
     except BrokenTopics as error:
@@ -164,21 +162,10 @@ _ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
 _VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
 
 
-def load_topic_config_table(path: Path) -> TopicConfigTable:
-    """Reads a topics.json.
-
-    JSON fields that are not known are kept: versions of RocketMQ differ in them.
-
-    Raises:
-        UnreadableTopics: The file is there but may not be read.
-        BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
-            value and rule.
-    """
-    return load_file(path, decode_topics, is_ours=True)
-
-
 def decode_topics(content: bytes) -> TopicConfigTable:
     """Makes the table of the content of a topics.json. Topics that break a rule are among its unknown parts.
+
+    JSON fields that are not known are kept: versions of RocketMQ differ in them.
 
     Raises:
         BrokenTopics: It is not a topics.json.

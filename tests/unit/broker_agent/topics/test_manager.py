@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
-from broker_agent.topics.files import FollowedTopics, replace_keeping_copy
+from broker_agent.topics.files import FollowedTopics, load_topic_config_table, replace_keeping_copy
 from broker_agent.topics.manager import LOOK_SECONDS, TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
-from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from broker_agent.topics.topics_json import encode_topics
 from tests.support.agents import own_topics, put_topic
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock, agent_timing
