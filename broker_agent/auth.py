@@ -128,7 +128,7 @@ class AgentSecurity:
         try:
             self.listener = settings.listener_tls()
             """For both listeners."""
-            self.to_name_servers = settings.client_security()
+            self.to_name_servers = _to_name_servers(settings)
             self.to_agents = _to_agents(settings)
             """For a slave: the credentials for calls to its master's agent. Agents of a fleet are alike: that one has
             TLS if this one has.
@@ -168,6 +168,13 @@ def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listene
     if listener is not None and settings.tls_client_ca is not None:
         return own_group_commands(lambda: listener.value.names, group)
     return None
+
+
+def _to_name_servers(settings: AgentSettings) -> ClientSecurity | None:
+    if settings.tls_ca is None:
+        return None
+    shown = settings.tls_cert, settings.tls_key, settings.token_file
+    return ClientSecurity(ClientFiles(settings.tls_ca, *shown, settings.tls_server_name))
 
 
 def _to_agents(settings: AgentSettings) -> ClientSecurity | None:

@@ -11,12 +11,12 @@ from weakref import WeakKeyDictionary
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.settings import AgentSettings
+from broker_agent.settings import AgentSettings, parse_labels
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, changed_topics
 from broker_agent.topics.topic_service import version_message
-from namesrv_common.topic_names import Labels, parse_labels
+from namesrv_common.topic_names import Labels
 
 MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
 """Largest registration that name servers take: 200,000 topics with names of 70 characters."""

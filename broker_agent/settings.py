@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -12,19 +13,16 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.process.settings_cli import (
-    ClientSecuritySettings,
-    ListenerSecuritySettings,
-    ProgramSettings,
-    advanced,
-)
-from namesrv_common.topic_names import MAX_PERM, check_name, parse_labels, shown_labels
+from namesrv_common.process.settings_cli import ListenerSecuritySettings, ProgramSettings, advanced
+from namesrv_common.topic_names import MAX_LABELS, MAX_PERM, check_name, label_problem, shown_labels
 
 DEFAULT_BROKER_PORT = 10911
 """RocketMQ's default port of a broker."""
 PORT_OFFSET = 9
 """Default port of the ordinary listener, counted from the broker's: two agents on one host have different ones."""
 MAX_PORT = 65_535
+_SHOWN_CHARACTERS = 70
+"""Characters of a label that an error repeats."""
 FAST_PORT_OFFSET = -2
 """Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 next to 10911)."""
 
@@ -51,6 +49,23 @@ def _list_of_labels(value: Any) -> Any:
     return value.split(",") if isinstance(value, str) else value
 
 
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Reads labels as people write them, ``key=value``. Raises ValueError."""
+    labels: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text[:_SHOWN_CHARACTERS]!r} has no '='; write key=value")
+        if key in labels:
+            raise ValueError(f"has the key {key[:_SHOWN_CHARACTERS]!r} twice")
+        labels[key] = value
+    if len(labels) > MAX_LABELS:
+        raise ValueError(f"has {len(labels)} labels, at most {MAX_LABELS}")
+    if problem := label_problem(labels):
+        raise ValueError(problem)
+    return labels
+
+
 def _labels(texts: list[str]) -> list[str]:
     return shown_labels(parse_labels(texts))
 
@@ -59,7 +74,7 @@ _Name = Annotated[str, AfterValidator(check_name)]
 _Address = Annotated[str, AfterValidator(_address)]
 
 
-class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
+class AgentSettings(ListenerSecuritySettings, ProgramSettings):
     """Settings of ``broker-agent serve``: what it registers, where, and how often. Times are in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix="BROKER_AGENT_")
@@ -102,6 +117,13 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         FAILURES, "Failed probes in a row, one a second, after which a broker counts as dead.", ge=1, le=100
     )
     on_stop: OnStop = Field("unregister", description="At the end: unregister the broker, or keep it for a new agent.")
+    tls_ca: Path | None = Field(
+        None, description="Certificates that servers' are checked with, PEM. Without it calls go without TLS."
+    )
+    token_file: Path | None = Field(None, description="File with a bearer token to send. Needs tls_ca.")
+    tls_server_name: str | None = Field(
+        None, min_length=1, max_length=253, description="Name that servers' certificates must have, if not their host."
+    )
     master_token_file: Path | None = advanced(
         None, "File with a bearer token for the master's agent. Needs tls_ca and tls_cert."
     )
@@ -122,7 +144,10 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         return self.register_name_server_period_millis / 1000
 
     @model_validator(mode="after")
-    def _check_master_token(self) -> Self:
+    def _check_client(self) -> Self:
+        for name in ("token_file", "tls_server_name"):
+            if getattr(self, name) is not None and self.tls_ca is None:
+                raise ValueError(f"{name} is set, but tls_ca is not: it is for calls over TLS")
         if self.master_token_file is not None and (self.tls_ca is None or self.tls_cert is None):
             raise ValueError("master_token_file is set, but not tls_ca and tls_cert: it is for calls over TLS")
         return self

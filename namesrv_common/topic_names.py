@@ -161,7 +161,7 @@ class GroupPattern:
         return self._compiled.fullmatch("/".join(group)) is not None
 
 
-# Labels of brokers: their rules, which are those of Kubernetes, and how people write them.
+# Labels of brokers: their rules, which are those of Kubernetes, and how people read them.
 
 MAX_LABELS = 16
 """Most labels of one broker: each is in every route of its topics."""
@@ -202,23 +202,6 @@ def _part_problem(part: str, text: str, most: int, form: re.Pattern[str], rule: 
     if len(text) > most:
         return f"{part} has {len(text)} characters, at most {most}"
     return None if form.fullmatch(text) else f"{part} {text[:_SHOWN_OF_LABEL]!r} {rule}"
-
-
-def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Reads labels as people write them, ``key=value``. Raises ValueError."""
-    labels: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"{text[:_SHOWN_OF_LABEL]!r} has no '='; write key=value")
-        if key in labels:
-            raise ValueError(f"has the key {key[:_SHOWN_OF_LABEL]!r} twice")
-        labels[key] = value
-    if len(labels) > MAX_LABELS:
-        raise ValueError(f"has {len(labels)} labels, at most {MAX_LABELS}")
-    if problem := label_problem(labels):
-        raise ValueError(problem)
-    return labels
 
 
 def shown_labels(labels: Mapping[str, str]) -> list[str]:
