@@ -140,7 +140,7 @@ class AgentSecurity:
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
         self.rule = _rule(settings, self._permits, self.listener)
-        """For both listeners; None lets everybody make every call."""
+        """For both listeners."""
         if self._permits is not None:
             warn_of_permits(self._permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
         if self.listener is None:
@@ -161,13 +161,13 @@ class AgentSecurity:
         return CHECK_SECONDS
 
 
-def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule | None:
+def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule:
     group = (settings.cluster, settings.broker_name)
     if permits is not None:
         return by_permits(lambda: permits.value, group)
     if listener is not None and settings.tls_client_ca is not None:
         return own_group_commands(lambda: listener.value.names, group)
-    return None
+    return lambda *_: None
 
 
 def _to_name_servers(settings: AgentSettings) -> ClientSecurity | None:

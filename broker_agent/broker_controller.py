@@ -156,16 +156,16 @@ class BrokerController:
         )
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         security = self._security
-        callers = Callers(tls=security.listener, rule=security.rule, observers=self._observation.observers)
+        callers = Callers(security.listener, security.rule, self._observation.observers)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
             [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
-            **callers,
+            callers,
         )
         with ExitStack() as taken:
             taken.callback(self._server.stop)
             self._client_server = ClientServer(
-                self._settings.listen_endpoint, self._clients, lambda: self._current.state, **callers
+                self._settings.listen_endpoint, self._clients, lambda: self._current.state, callers
             )
             taken.callback(self._client_server.stop)
             shown = partial(certificates, security.listener, security.to_name_servers)

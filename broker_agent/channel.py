@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import grpc
 import structlog
@@ -66,10 +66,6 @@ Observe = Callable[[Message], AbstractContextManager[tuple[tuple[str, str], ...]
 """Watches the call with this request (RocketMQ: RPCHook). Gives the metadata to send."""
 
 
-def not_observed(_request: Message) -> AbstractContextManager[tuple[tuple[str, str], ...]]:
-    return nullcontext(())
-
-
 class NamesrvChannel(PeriodicThread):
     """Opens a channel, reads its events, and opens another one when it ends."""
 
@@ -80,8 +76,8 @@ class NamesrvChannel(PeriodicThread):
         status: NameServerStatus,
         on_open: Callable[[], None],
         *,
-        period_seconds: float = 30.0,
-        observe: Observe = not_observed,
+        observe: Observe,
+        period_seconds: float,
     ) -> None:
         """Creates it; opens nothing yet. The thread calls ``on_open`` for each channel; it must not block."""
         super().__init__(f"broker-agent-channel-{status.endpoint}", self._run_channel, status.timing)
@@ -151,19 +147,23 @@ class NamesrvChannel(PeriodicThread):
                 silent.start()
                 for response in stream:
                     self._stopping.wait(EVENT_PAUSE_SECONDS)
-                    event = response.WhichOneof("event")
-                    if event == "closing":
-                        reason = response.closing.reason
-                        shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
-                        return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
-                    if event == "opened" and was_open:
-                        return "the name server opened it twice", False, was_open
-                    if event == "opened":
-                        silent.cancel()
-                        was_open = True
-                        self._opened(response.opened.channel_id)
-                    else:
-                        self._take(response)
+                    match response.WhichOneof("event"):
+                        case "closing":
+                            reason = response.closing.reason
+                            shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
+                            return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
+                        case "opened" if was_open:
+                            return "the name server opened it twice", False, was_open
+                        case "opened":
+                            silent.cancel()
+                            was_open = True
+                            self._opened(response.opened.channel_id)
+                        case "order_topic_config_changed":
+                            self._status.news()
+                        case "min_broker_id_changed":
+                            self._lowest_changed(response.min_broker_id_changed)
+                        case other:
+                            self._log.debug("channel_event_passed_over", channel_event=other)
         except grpc.RpcError as error:
             return str(RichError.of(error)), False, was_open
         finally:
@@ -179,19 +179,11 @@ class NamesrvChannel(PeriodicThread):
         self._status.event(NamesrvEvent.KIND_CHANNEL_OPENED)
         self._on_open()
 
-    def _take(self, response: pb.OpenChannelResponse) -> None:
-        """Takes an event of the name server; unknown events are ignored."""
-        kind = response.WhichOneof("event")
-        if kind == "order_topic_config_changed":
-            self._status.news()
-        elif kind == "min_broker_id_changed":
-            lowest = response.min_broker_id_changed
-            name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]
-            detail = f"{name}: {lowest.min_broker_id} at {addr}"
-            self._status.event(NamesrvEvent.KIND_MIN_BROKER_ID_CHANGED, detail)
-            self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
-        else:
-            self._log.debug("channel_event_passed_over", channel_event=kind)
+    def _lowest_changed(self, lowest: pb.MinBrokerIdChanged) -> None:
+        name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]
+        detail = f"{name}: {lowest.min_broker_id} at {addr}"
+        self._status.event(NamesrvEvent.KIND_MIN_BROKER_ID_CHANGED, detail)
+        self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
 
     def _end_stream(self) -> None:
         if self._stream is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
@@ -43,13 +44,17 @@ STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
 
 
-class Callers(TypedDict, total=False):
+@dataclass(frozen=True, slots=True)
+class Callers:
     """How callers of a listener are known, what they may do, and what watches their calls."""
 
-    tls: ListenerTls | None
-    rule: Rule | None
-    """Says which callers may make which calls; None lets everybody."""
-    observers: Sequence[CallObserver]
+    tls: ListenerTls | None = None
+    rule: Rule = lambda *_: None
+    """Says which callers may make which calls; by default all."""
+    observers: Sequence[CallObserver] = ()
+
+
+ANYONE = Callers()
 
 
 class LoopListener:
@@ -68,9 +73,7 @@ class LoopListener:
         most_health_calls: int,
         most_calls: int | None = None,
         more_options: Sequence[tuple[str, int]] = (),
-        tls: ListenerTls | None = None,
-        rule: Rule | None = None,
-        observers: Sequence[CallObserver] = (),
+        callers: Callers,
     ) -> None:
         """Takes the port; answers only once started.
 
@@ -95,8 +98,8 @@ class LoopListener:
         self._health = HealthService()
         health_gate = ShareGate(Shares("open calls of health", most_health_calls))
         health_handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=lambda _: health_gate)
-        gate_of = partial(MethodGate, rule or (lambda *_: None), open_calls=self._open_calls)
-        handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=observers)
+        gate_of = partial(MethodGate, callers.rule, open_calls=self._open_calls)
+        handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=callers.observers)
 
         keepalive_millis = round(keepalive_seconds * 1000)
         ping_interval = min(keepalive_millis * 4 // 5, MIN_PING_INTERVAL_MILLIS)
@@ -128,9 +131,9 @@ class LoopListener:
             health_handlers.add_service(self._server, HEALTH_SERVICE, (self._health,))
             for service, part in services:
                 handlers.add_service(self._server, service, (part,))
-            if tls is None:
+            if callers.tls is None:
                 return self._server.add_insecure_port(str(listen))
-            return self._server.add_secure_port(str(listen), tls.credentials())
+            return self._server.add_secure_port(str(listen), callers.tls.credentials())
 
         try:
             port = self._runner.run(bind())
@@ -239,7 +242,7 @@ class AgentServer(LoopListener):
     """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
 
     def __init__(
-        self, listen: Endpoint, services: Sequence[tuple[ServiceDescriptor, object]], **callers: Unpack[Callers]
+        self, listen: Endpoint, services: Sequence[tuple[ServiceDescriptor, object]], callers: Callers = ANYONE
     ) -> None:
         """Takes the port; answers only once started. Raises StartError.
 
@@ -264,7 +267,7 @@ class AgentServer(LoopListener):
             ],
             most_health_calls=MAX_HEALTH_CALLS,
             most_calls=MAX_WAITING_CALLS,
-            **callers,
+            callers=callers,
         )
         self._runner.run(self._report_health())
 

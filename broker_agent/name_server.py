@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, Observe, connection_options, not_observed
+from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, Observe, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
@@ -128,7 +129,7 @@ class NamesrvTarget:
         period_seconds: float = 30.0,
         compressed: bool = False,
         on_accepted: Callable[[], None] = lambda: None,
-        observe: Observe = not_observed,
+        observe: Observe = lambda _request: nullcontext(()),
         security: ClientSecurity | None = None,
     ) -> None:
         """Creates it; calls nobody yet.
@@ -154,7 +155,7 @@ class NamesrvTarget:
         self._stub = registration_service_pb2_grpc.RegistrationServiceStub(self._connection)
         self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
         self._channel = NamesrvChannel(
-            self._stub, holder, self.state, lambda: on_wanted(self), period_seconds=period_seconds, observe=observe
+            self._stub, holder, self.state, lambda: on_wanted(self), observe=observe, period_seconds=period_seconds
         )
         self._log = _log.bind(endpoint=str(endpoint))
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.settings import AgentSettings, parse_labels
+from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, changed_topics
@@ -61,7 +61,7 @@ class BrokerState:
             settings.broker_permission,
             zone_name=settings.zone_name,
             enable_acting_master=settings.enable_acting_master or None,
-            labels=tuple(parse_labels(settings.label).items()),
+            labels=tuple((key, value) for key, _, value in (label.partition("=") for label in settings.label)),
         )
 
     @property

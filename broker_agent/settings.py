@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -31,26 +30,8 @@ TopicsMode = Literal["follow", "own"]
 TopicsMissing = Literal["refuse", "wait"]
 
 
-def _address(text: str) -> str:
-    return str(Endpoint.parse(text))
-
-
-def _listen_address(text: str) -> str:
-    return str(Endpoint.parse(text, allow_port_zero=True))
-
-
-def _list_of_one(value: Any) -> Any:
-    """An environment variable is a plain string."""
-    return [value] if isinstance(value, str) else value
-
-
-def _list_of_labels(value: Any) -> Any:
-    """An environment variable separates labels by commas, which no label has."""
-    return value.split(",") if isinstance(value, str) else value
-
-
-def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Reads labels as people write them, ``key=value``. Raises ValueError."""
+def _labels(texts: list[str]) -> list[str]:
+    """Labels as people write them, ``key=value``, sorted by key. Raises ValueError."""
     labels: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -63,15 +44,15 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
         raise ValueError(f"has {len(labels)} labels, at most {MAX_LABELS}")
     if problem := label_problem(labels):
         raise ValueError(problem)
-    return labels
-
-
-def _labels(texts: list[str]) -> list[str]:
-    return shown_labels(parse_labels(texts))
+    return shown_labels(labels)
 
 
 _Name = Annotated[str, AfterValidator(check_name)]
-_Address = Annotated[str, AfterValidator(_address)]
+_Address = Annotated[str, AfterValidator(lambda text: str(Endpoint.parse(text)))]
+_ListenAddress = Annotated[str, AfterValidator(lambda text: str(Endpoint.parse(text, allow_port_zero=True)))]
+# An environment variable is one text: a list of name servers, or labels between commas, which no label has.
+_ListOfOne = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+_ListOfLabels = BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
 
 
 class AgentSettings(ListenerSecuritySettings, ProgramSettings):
@@ -86,11 +67,11 @@ class AgentSettings(ListenerSecuritySettings, ProgramSettings):
     ha_server_addr: _Address | None = Field(None, description="Broker's address for its slaves, host:port.")
     broker_permission: int = advanced(6, "Broker's permission: read 4, write 2.", ge=0, le=MAX_PERM)
     zone_name: _Name | None = advanced(None, "Zone of the broker (zoneName).")
-    label: Annotated[list[str], NoDecode, BeforeValidator(_list_of_labels), AfterValidator(_labels)] = advanced(
+    label: Annotated[list[str], NoDecode, _ListOfLabels, AfterValidator(_labels)] = advanced(
         [], "Label of the broker, key=value, by the rules of Kubernetes; repeatable, at most 16."
     )
     enable_acting_master: bool = advanced(False, "A slave may stand in for a lost master (enableSlaveActingMaster).")
-    namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(check_namesrv)] = Field(
+    namesrv: Annotated[list[str], NoDecode, _ListOfOne, AfterValidator(check_namesrv)] = Field(
         description="Name servers: 'host:port;host:port', file:PATH of a watched list, or the URL of an address server."
     )
     topics: Path = Field(description="The broker's topics.json.")
@@ -128,13 +109,13 @@ class AgentSettings(ListenerSecuritySettings, ProgramSettings):
         None, "File with a bearer token for the master's agent. Needs tls_ca and tls_cert."
     )
     permits_file: Path | None = Field(None, description="TOML or JSON file of what each caller may do, watched.")
-    listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
+    listen: _ListenAddress | None = Field(
         None, description="Listener for clients, host:port; on loopback, 9 above the broker's port by default."
     )
-    fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = advanced(
+    fast_listen: _ListenAddress | None = advanced(
         None, "Listener for operators and agents, host:port; the port of --listen minus 2 by default."
     )
-    metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
+    metrics_listen: _ListenAddress | None = Field(
         None, description="HTTP listener of /metrics, /healthz and /readyz, host:port; none by default."
     )
 

@@ -10,7 +10,7 @@ import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients import channels, client_service, limits
-from broker_agent.clients.groups import ConsumerFilterManager
+from broker_agent.clients.managers import ConsumerFilterManager
 from broker_agent.errors import Reason
 from namesrv_common.server.shares import Sharer
 from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, sql, tags, told
