@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -128,8 +129,9 @@ class AgentSecurity:
         try:
             self.listener = settings.listener_tls()
             """For both listeners."""
-            self.to_name_servers = _to_name_servers(settings)
-            self.to_agents = _to_agents(settings)
+            self.to_name_servers = _client(settings, settings.token_file, settings.tls_server_name)
+            # With a token of its own, and without the expected name: those of name servers never go to an agent.
+            self.to_agents = _client(settings, settings.master_token_file) if settings.listens_with_tls else None
             """For a slave: the credentials for calls to its master's agent. Agents of a fleet are alike: that one has
             TLS if this one has.
             """
@@ -170,15 +172,7 @@ def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listene
     return lambda *_: None
 
 
-def _to_name_servers(settings: AgentSettings) -> ClientSecurity | None:
+def _client(settings: AgentSettings, token: Path | None, server_name: str | None = None) -> ClientSecurity | None:
     if settings.tls_ca is None:
         return None
-    shown = settings.tls_cert, settings.tls_key, settings.token_file
-    return ClientSecurity(ClientFiles(settings.tls_ca, *shown, settings.tls_server_name))
-
-
-def _to_agents(settings: AgentSettings) -> ClientSecurity | None:
-    """With a token of its own, and without the expected name: those of name servers never go to an agent."""
-    if settings.tls_ca is None or not settings.listens_with_tls:
-        return None
-    return ClientSecurity(ClientFiles(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.master_token_file))
+    return ClientSecurity(ClientFiles(settings.tls_ca, settings.tls_cert, settings.tls_key, token, server_name))

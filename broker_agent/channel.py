@@ -40,7 +40,7 @@ class Reopening:
         """Waits no longer than a period of registrations."""
         self._longest_seconds = min(LONGEST_WAIT_SECONDS, period_seconds)
         self._rng = timing.rng
-        self._backoff = Backoff(FIRST_WAIT_SECONDS, self._longest_seconds, rng=timing.rng)
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, self._longest_seconds, (1.0, 1.0), rng=timing.rng)
         self._failures = 0
 
     def succeeded(self) -> None:
@@ -50,7 +50,7 @@ class Reopening:
     def next_wait(self, *, shutting_down: bool) -> float:
         """Seconds to wait after an end, also one that the name server announced, or after a failure to open."""
         self._failures += 1
-        step = self._longest_seconds if shutting_down else self._backoff.step_after(self._failures)
+        step = self._longest_seconds if shutting_down else self._backoff.after(self._failures)
         return self._rng.uniform(min(FIRST_WAIT_SECONDS, step) / 2, step)
 
 

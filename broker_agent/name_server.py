@@ -77,17 +77,18 @@ class CallRetries:
             return self._stopping.is_set() or self._timing.clock() + state.upcoming_sleep >= deadline
 
         retrying = Retrying(
-            retry=retry_if_exception(is_retryable), wait=self._wait, stop=out_of_time, sleep=self._sleep, reraise=True
+            retry=retry_if_exception(is_retryable),
+            wait=self._pause,
+            stop=out_of_time,
+            sleep=lambda seconds: self._timing.wait(self._stopping, seconds),
+            reraise=True,
         )
         return retrying(call)
 
-    def _wait(self, state: RetryCallState) -> float:
+    def _pause(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         asked_for = error.rich.retry_after_seconds if isinstance(error, NameServerError) else None
         return max(self._backoff(state), asked_for or 0.0)
-
-    def _sleep(self, seconds: float) -> None:
-        self._timing.wait(self._stopping, seconds)
 
 
 @dataclass(frozen=True, slots=True)

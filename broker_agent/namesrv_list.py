@@ -306,11 +306,7 @@ class NamesrvList:
     """
 
     def __init__(
-        self,
-        names: tuple[Endpoint, ...],
-        source: ListSource | None,
-        timing: Timing,
-        resolve: Resolve = addresses_of,
+        self, names: tuple[Endpoint, ...], source: ListSource | None, timing: Timing, resolve: Resolve = addresses_of
     ) -> None:
         """Creates it; nothing is looked up before ``start``. Without a source, the names do not change."""
         self._listed = names  # the last good list

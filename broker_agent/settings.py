@@ -25,10 +25,6 @@ _SHOWN_CHARACTERS = 70
 FAST_PORT_OFFSET = -2
 """Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 next to 10911)."""
 
-OnStop = Literal["unregister", "keep"]
-TopicsMode = Literal["follow", "own"]
-TopicsMissing = Literal["refuse", "wait"]
-
 
 def _labels(texts: list[str]) -> list[str]:
     """Labels as people write them, ``key=value``, sorted by key. Raises ValueError."""
@@ -75,8 +71,10 @@ class AgentSettings(ListenerSecuritySettings, ProgramSettings):
         description="Name servers: 'host:port;host:port', file:PATH of a watched list, or the URL of an address server."
     )
     topics: Path = Field(description="The broker's topics.json.")
-    topics_mode: TopicsMode = Field("follow", description="follow: the broker writes the file; own: the agent does.")
-    topics_missing: TopicsMissing = Field(
+    topics_mode: Literal["follow", "own"] = Field(
+        "follow", description="follow: the broker writes the file; own: the agent does."
+    )
+    topics_missing: Literal["refuse", "wait"] = Field(
         "refuse", description="If the file to follow is missing: refuse to start, or wait for it."
     )
     register_name_server_period_millis: int = advanced(
@@ -97,7 +95,9 @@ class AgentSettings(ListenerSecuritySettings, ProgramSettings):
     probe_failures: int = advanced(
         FAILURES, "Failed probes in a row, one a second, after which a broker counts as dead.", ge=1, le=100
     )
-    on_stop: OnStop = Field("unregister", description="At the end: unregister the broker, or keep it for a new agent.")
+    on_stop: Literal["unregister", "keep"] = Field(
+        "unregister", description="At the end: unregister the broker, or keep it for a new agent."
+    )
     tls_ca: Path | None = Field(
         None, description="Certificates that servers' are checked with, PEM. Without it calls go without TLS."
     )

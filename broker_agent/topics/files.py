@@ -25,17 +25,28 @@ from broker_agent.topics.topics_json import (
     decode_topics,
     encode_topics,
     load_file,
-    log_skipped_mappings,
-    log_skipped_topics,
     mappings_path,
 )
 from namesrv_common.errors import Refused, not_durable
 from namesrv_common.files import disk
 from namesrv_common.files.watched_file import WatchedFile
-
-# The file that the agent owns: in RocketMQ's format, written as a whole and durably, with a copy.
+from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+LOGGED_TOPICS = 20
+"""Most skipped topics that are named in the log."""
+
+
+def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
+    """Logs which topics a table lacks because they break a rule."""
+    if skipped := table.unknown.skipped_topics:
+        names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
+        problem = table.unknown.problem
+        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names, problem=problem)
+
+
+# The file that the agent owns: in RocketMQ's format, written as a whole and durably, with a copy.
 
 
 def signature_of(path: Path) -> tuple[int, ...] | None:
@@ -312,7 +323,10 @@ class FollowedTopics:
             log_skipped_topics(self._path, table)
         if mapped.skipped != self._skipped_mappings:
             self._skipped_mappings = mapped.skipped
-            log_skipped_mappings(mappings_path(self._path), mapped)
+            if mapped.skipped:
+                file, count, problem = str(mappings_path(self._path)), len(mapped.skipped), mapped.problem
+                names = [name[:MAX_NAME_LENGTH] for name in sorted(mapped.skipped)[:LOGGED_TOPICS]]
+                _log.warning("mappings_skipped", file=file, count=count, topics=names, problem=problem)
         return mapped.put_into(table)
 
 

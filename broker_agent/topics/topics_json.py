@@ -12,14 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import structlog
 from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_name, check_topic
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 # Any JSON file of a broker: its values are checked, with errors that name file, field and rule.
 
@@ -156,8 +153,6 @@ def version_of(version: Mapping[str, Any]) -> DataVersion:
 
 # topics.json, decoded, and encoded byte for byte.
 
-LOGGED_TOPICS = 20
-"""Most skipped topics that are named in the log."""
 _ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
 _VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
 
@@ -171,15 +166,6 @@ def decode_topics(content: bytes) -> TopicConfigTable:
         BrokenTopics: It is not a topics.json.
     """
     return decoded(content, lambda text: _table(parsed(text)))
-
-
-def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
-    """Logs once which topics a table lacks because they break a rule."""
-    skipped = table.unknown.skipped_topics
-    if skipped:
-        names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
-        problem = table.unknown.problem
-        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names, problem=problem)
 
 
 def _table(document: object) -> TopicConfigTable:
@@ -306,14 +292,6 @@ def mappings_path(topics: Path) -> Path:
 def decode_mappings(content: bytes) -> TopicQueueMappings:
     """The mappings in the content of a topicQueueMapping.json. Raises BrokenTopics if it is malformed."""
     return decoded(content, lambda text: _mappings(_lenient(text)))
-
-
-def log_skipped_mappings(path: Path, mappings: TopicQueueMappings) -> None:
-    """Logs which topics lack their mapping because that breaks a rule."""
-    if mappings.skipped:
-        names = [name[:MAX_NAME_LENGTH] for name in sorted(mappings.skipped)[:LOGGED_TOPICS]]
-        count, problem = len(mappings.skipped), mappings.problem
-        _log.warning("mappings_skipped", file=str(path), count=count, topics=names, problem=problem)
 
 
 def _lenient(text: str) -> object:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason
 from broker_agent.topics import topics_json
-from broker_agent.topics.files import load_topic_config_table
+from broker_agent.topics.files import load_topic_config_table, log_skipped_topics
 from broker_agent.topics.table import (
     DataVersion,
     TopicConfig,
@@ -27,7 +27,6 @@ from broker_agent.topics.topics_json import (
     BrokenTopics,
     TopicQueueMappings,
     decode_mappings,
-    log_skipped_topics,
 )
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
