@@ -136,9 +136,9 @@ class AgentSecurity:
             TLS if this one has.
             """
             self.on_permits_reloaded: Callable[[], None] = lambda: None
-            """Called, in any thread, when permits were read anew."""
+            """Called by ``look`` when permits were read anew."""
             path = settings.permits_file
-            self._permits = reloaded_permits(path, lambda: self.on_permits_reloaded()) if path else None  # noqa: PLW0108 - it is set later
+            self._permits = reloaded_permits(path) if path else None
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
         self.rule = _rule(settings, self._permits, self.listener)
@@ -159,7 +159,9 @@ class AgentSecurity:
         if self.listener is not None:
             self.listener.refreshed()
         if self._permits is not None:
-            self._permits.refreshed()
+            before = self._permits.generation
+            if self._permits.refreshed()[0] != before:
+                self.on_permits_reloaded()
         return CHECK_SECONDS
 
 
