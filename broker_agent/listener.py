@@ -66,7 +66,6 @@ class LoopListener:
         listen: Endpoint,
         services: Iterable[tuple[ServiceDescriptor, object]],
         *,
-        thread: str,
         max_connections: int,
         max_pending_requests: int,
         keepalive_seconds: float,
@@ -81,7 +80,6 @@ class LoopListener:
             setting: The setting that names the address, for errors.
             listen: Where to listen; port 0 means any free one.
             services: The object that answers each service, by asyncio.
-            thread: Name of the thread.
             keepalive_seconds: Silence after which a peer is pinged, and the time for its answer.
             most_health_calls: Most open health checks and watches.
 
@@ -92,7 +90,7 @@ class LoopListener:
             check_bindable(listen)
         except OSError as error:
             raise StartError(f"setting {setting}: {error}") from error
-        self._runner = LoopThread(thread)
+        self._runner = LoopThread(f"broker-agent-{setting}")
         self._background: list[asyncio.Task[None]] = []
         self._open_calls = OpenCalls()
         self._health = HealthService()
@@ -257,7 +255,6 @@ class AgentServer(LoopListener):
             "fast_listen",
             listen,
             [(service, _in_threads(service, part, self._threads, streams)) for service, part in services],
-            thread="broker-agent-operators",
             max_connections=MAX_CONNECTIONS,
             max_pending_requests=MAX_PENDING_REQUESTS,
             keepalive_seconds=KEEPALIVE_SECONDS,

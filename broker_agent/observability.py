@@ -84,10 +84,9 @@ class NameServerCalls:
         self._started = Counter(
             "grpc_client_attempt_started", "Calls of an agent to a name server.", target, registry=registry
         )
+        status = [*target, "grpc_status"]
         self._durations = [
-            Histogram(
-                f"grpc_client_{name}", text, [*target, "grpc_status"], buckets=DURATION_BUCKETS, registry=registry
-            )
+            Histogram(f"grpc_client_{name}", text, status, buckets=DURATION_BUCKETS, registry=registry)
             for name, text in (
                 ("attempt_duration_seconds", "Time of these calls with the network."),
                 ("call_duration_seconds", "The same: no call is retried."),

@@ -41,7 +41,7 @@ def check_name(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     """
     problem = _problem(name, max_length)
     if problem is not None:
-        raise ValueError(f"{_shown(name)} {problem}" if name else problem)
+        raise ValueError(f"{shown_name(name)} {problem}" if name else problem)
     return name
 
 
@@ -54,7 +54,8 @@ def _problem(name: str, max_length: int) -> str | None:
     return f"has {size} bytes, at most {max_length}" if size > max_length else None
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
+    """Returns the name as an error repeats it."""
     return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."
 
 

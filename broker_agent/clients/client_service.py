@@ -15,8 +15,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from broker_agent.clients import limits
-from broker_agent.clients.channels import StreamChannel
-from broker_agent.clients.managers import ClientChannelInfo, ClientManagers, ConsumerGroupInfo
+from broker_agent.clients.managers import ClientChannelInfo, ClientManagers, ConsumerGroupInfo, StreamChannel
 from broker_agent.errors import Reason, checked
 from broker_agent.listener import ANYONE, Callers, LoopListener
 from broker_agent.registration import BrokerState
@@ -237,7 +236,6 @@ class ClientServer(LoopListener):
             "listen",
             listen,
             [(SERVICE, ClientServicer(managers, broker))],
-            thread="broker-agent-clients",
             max_connections=limits.MAX_CONNECTIONS,
             max_pending_requests=limits.MAX_PENDING_REQUESTS,
             keepalive_seconds=limits.KEEPALIVE_SECONDS,

@@ -16,9 +16,9 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics
 
 from broker_agent.auth import by_permits
 from broker_agent.cli import topic_configs_of
-from broker_agent.clients import channels, limits
+from broker_agent.clients import limits
 from broker_agent.clients.client_service import ClientServer
-from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.managers import ClientChannels, ClientManagers
 from broker_agent.listener import ANYONE, Callers
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
@@ -145,7 +145,7 @@ def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
             await agent.call("Heartbeat", {"client_id": "c", "channel_id": channel_id, "consumer_groups": groups})
             return [await error_of(all_of(events))]
 
-    monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 1)
+    monkeypatch.setattr(limits, "MAX_PENDING_NOTICES", 1)
     with with_clients() as endpoint:
         return asyncio.run(open_and_read_late(endpoint))
 
@@ -185,7 +185,7 @@ AGENT_CASES: dict[str, tuple[Case, ...]] = {
     ),
     "INTERNAL_DEFECT": (
         of_topics(_put("New"), patch=(TopicConfigManager, "edit", _fail)),
-        of_clients(HEARTBEAT, patch=(channels.ClientChannels, "heard", _fail)),
+        of_clients(HEARTBEAT, patch=(ClientChannels, "heard", _fail)),
     ),
     "TOPIC_NOT_FOUND": (of_topics(("GetTopic", {"topic": "T"}), _delete("T")),),
     "SYSTEM_TOPIC": (of_topics(_delete(BUILT_IN), _put(BUILT_IN)),),
