@@ -105,7 +105,9 @@ class BrokerController:
         self._periodic.start()
         self._files.start()
         self._changes.start()
-        self._probe.on_down, self._probe.on_up = self._broker_down, self._broker_up
+        reason = route_data_pb2.REMOVAL_REASON_BROKER_DOWN
+        self._probe.on_down = partial(self._outer_api.unregister_broker_all, reason, wait=False)
+        self._probe.on_up = self._broker_up
         self._probe.start()
         _log.info(
             "agent_started",
@@ -201,9 +203,6 @@ class BrokerController:
     def _take_filter_servers(self, addresses: tuple[str, ...]) -> None:
         if self._current.change_filter_servers(addresses):
             self._changes.changed()
-
-    def _broker_down(self) -> None:
-        self._outer_api.unregister_broker_all(route_data_pb2.REMOVAL_REASON_BROKER_DOWN, wait=False)
 
     def _broker_up(self) -> None:
         self._outer_api.is_suspended = False

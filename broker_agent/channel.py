@@ -157,7 +157,10 @@ class NamesrvChannel(PeriodicThread):
                         case "opened":
                             silent.cancel()
                             was_open = True
-                            self._opened(response.opened.channel_id)
+                            self._status.channel_opened(response.opened.channel_id)
+                            self._log.info("channel_opened")
+                            self._status.event(NamesrvEvent.KIND_CHANNEL_OPENED)
+                            self._on_open()
                         case "order_topic_config_changed":
                             self._status.news()
                         case "min_broker_id_changed":
@@ -172,12 +175,6 @@ class NamesrvChannel(PeriodicThread):
                 self._end_stream()
                 self._stream = self._status.channel_id = None
         return "ended by the name server", False, was_open
-
-    def _opened(self, channel_id: str) -> None:
-        self._status.channel_opened(channel_id)
-        self._log.info("channel_opened")
-        self._status.event(NamesrvEvent.KIND_CHANNEL_OPENED)
-        self._on_open()
 
     def _lowest_changed(self, lowest: pb.MinBrokerIdChanged) -> None:
         name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]

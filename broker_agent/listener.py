@@ -314,14 +314,9 @@ def _in_threads(service: ServiceDescriptor, part: object, threads: CallThreads, 
 
 async def _stream_in_threads(
     threads: CallThreads, streams: Shares, call: Callable[..., Iterator[Message]], request: Message, context: Context
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[Message]:
     """Makes each message in a thread. A reader that takes nothing holds no thread."""
     with streams.holding(sharer_at(context.peer())):
         messages = await threads.run(call, request, context)
-        while (encoded := await threads.run(_next_encoded, messages)) is not None:
-            yield encoded
-
-
-def _next_encoded(messages: Iterator[Message]) -> bytes | None:
-    message = next(messages, None)
-    return None if message is None else message.SerializeToString()
+        while (message := await threads.run(next, messages, None)) is not None:
+            yield message

@@ -130,7 +130,6 @@ class NameServerCalls:
                 end_span(code)
 
 
-Family = GaugeMetricFamily | CounterMetricFamily
 _KIND_PREFIX = "REGISTRATION_KIND_"
 
 
@@ -144,7 +143,7 @@ class AgentMetrics(Collector):
     clients: ClientManagers
     certificates: Callable[[], Mapping[str, Validity]]
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         yield from _of_targets(self.outer_api.targets)
         ends = GaugeMetricFamily(
             "broker_agent_certificate_not_after_seconds",
@@ -169,7 +168,7 @@ class AgentMetrics(Collector):
             yield GaugeMetricFamily(f"broker_agent_{name}", text, value=float(value))
 
 
-def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[Family]:
+def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
     registered = _per_endpoint("registered", "1 if the name server has the registration.")
     age = _per_endpoint("registration_age_seconds", "Time since it confirmed the registration; normally up to 30.")
     registrations = CounterMetricFamily(
